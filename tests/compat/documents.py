@@ -16,8 +16,8 @@ from tests.compat.table import load
 
 from supercluster.broker.dropin import flags
 from supercluster.broker.jetstream.api import parser as api
-from supercluster.broker.jetstream.config import consumer as consumer_config
-from supercluster.broker.jetstream.config import stream as config
+from supercluster.broker.jetstream.config.consumer_checks import read_consumer
+from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.monitor import shares, system_requests
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -262,22 +262,12 @@ def _fields(
     known: Mapping[str, str],
     read: Callable[[dict[str, Any]], object],
     given: Mapping[str, Any],
-    unsupported: Mapping[str, tuple[object, ...]],
 ) -> list[tuple[str, str, str]]:
     asked = _Asked(given)
     read(asked)
     unknown = asked.names - known.keys()
     assert not unknown, f"say in tests/compat/documents.py what these fields are: {sorted(unknown)}"
-    rows = []
-    for name, note in known.items():
-        if name not in asked.names or (name in unsupported and not unsupported[name]):
-            rows.append((name, "no", note))
-        elif name in unsupported:
-            values = ", ".join(map(str, unsupported[name]))
-            rows.append((name, f"only {values}", note))
-        else:
-            rows.append((name, "yes", note))
-    return rows
+    return [(name, "yes" if name in asked.names else "no", note) for name, note in known.items()]
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
@@ -307,12 +297,11 @@ def text() -> str:
     groups = {row.group for row in load()}
     for what, (_, group) in CORE.items():
         assert not group or group in groups, f"no row shows {what}: there is no group {group}"
-    stream = _fields(STREAM_FIELDS, config.StreamConfig.from_json, {"name": "S"}, config._UNSUPPORTED)
+    stream = _fields(STREAM_FIELDS, read_stream, {"name": "S"})
     consumer = _fields(
         CONSUMER_FIELDS,
-        consumer_config.ConsumerConfig.from_json,
+        read_consumer,
         {"durable_name": "C", "ack_policy": "explicit"},
-        getattr(consumer_config, "_UNSUPPORTED", {}),
     )
     source = _source()
     headers = [(f"`{name}`", "yes" if name in source else "no", note) for name, note in HEADERS.items()]

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.broker.jetstream.stream_story import result_of
 
-from supercluster.broker.jetstream.config.consumer import ConsumerConfig
+from supercluster.broker.jetstream.config.consumer_checks import read_consumer
 from supercluster.broker.jetstream.consumer.leader import ConsumerLeader, Delivery, MessageBatch
 from supercluster.broker.jetstream.state.consumer import ConsumerState
 from supercluster.broker.jetstream.state.consumer_start import start_position
@@ -97,7 +97,7 @@ class Story:
         self.source = source
         self.now_ns = 0
         self.gone: set[bytes] = set()
-        parsed = ConsumerConfig.from_json({"name": "c", "durable_name": "c", **config})
+        parsed = read_consumer({"name": "c", "durable_name": "c", **config})
         behind = source.last_seq + 1
         start = result_of(
             start_position(

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from supercluster.broker.jetstream.config.limits import NO_SERVER_LIMITS, ServerLimits
-from supercluster.broker.jetstream.config.stream import Placement, StreamConfig
+from supercluster.broker.jetstream.config.stream import Placement
+from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.state import Assignment
 from supercluster.broker.jetstream.meta.stream_recovery import CopiesTold, CopyFacts
@@ -188,9 +189,7 @@ class Meta:
     ) -> Outcome:
         config = None
         if verb in ("create", "update"):
-            config = StreamConfig.from_json(
-                {"name": name, "subjects": [name.lower()], "num_replicas": 1, **fields}
-            )
+            config = read_stream({"name": name, "subjects": [name.lower()], "num_replicas": 1, **fields})
             fields = {}
         elif "placement" in fields:
             fields["placement"] = Placement.from_json(fields["placement"])

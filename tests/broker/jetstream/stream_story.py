@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar, cast
 
 from supercluster.broker.jetstream.config.stream import StreamConfig
+from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.jetstream.encoding.sections import (
     Section,
     SessionKey,
@@ -36,7 +37,7 @@ Triple = tuple[bytes, bytes, bytes]
 
 
 def config(**fields: Any) -> StreamConfig:
-    return StreamConfig.from_json({"name": "S", "subjects": ["s.>"], "num_replicas": 1, **fields})
+    return read_stream({"name": "S", "subjects": ["s.>"], "num_replicas": 1, **fields})
 
 
 def message(subject: bytes = b"s.a", payload: bytes = b"", **headers: str) -> Triple:

@@ -12,6 +12,7 @@ from tests.broker.jetstream.meta_story import APP, OPERATOR, Meta, meta
 from supercluster.broker.jetstream.admin.accounts import SUBJECT, answer
 from supercluster.broker.jetstream.admin.call import MetaCall
 from supercluster.broker.jetstream.config.stream import StreamConfig
+from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.links.frames import Request, ResponseStatus
 from supercluster.broker.jetstream.meta import accounts
@@ -26,7 +27,7 @@ MIB = 1 << 20
 
 
 def config(**fields: Any) -> StreamConfig:
-    return StreamConfig.from_json({"name": "S", "subjects": ["s"], "num_replicas": 1, **fields})
+    return read_stream({"name": "S", "subjects": ["s"], "num_replicas": 1, **fields})
 
 
 def refused_by(limits: AccountLimits, *others: StreamConfig, present: Any = None, **wanted: Any) -> int:

@@ -26,9 +26,9 @@ from supercluster.broker.jetstream.backup import format as backups
 from supercluster.broker.jetstream.backup.format import ToldConsumer, ToldState
 from supercluster.broker.jetstream.backup.reader import PLACEHOLDERS_MAX, RestoreReader
 from supercluster.broker.jetstream.backup.sender import entries_of
-from supercluster.broker.jetstream.config.consumer import ConsumerConfig
-from supercluster.broker.jetstream.config.sources import origins_of
+from supercluster.broker.jetstream.config.consumer_checks import read_consumer
 from supercluster.broker.jetstream.config.stream import StreamConfig
+from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.jetstream.config.workqueue_filters import WorkqueueFilters
 from supercluster.broker.jetstream.encoding.codec import text, u64
 from supercluster.broker.jetstream.encoding.sections import Section
@@ -134,7 +134,7 @@ def played(steps: Sequence[tuple[str, int]]) -> StreamStory:
     """A stream that all that happened to."""
     story = StreamStory()
     asked = {"durable_name": "c", "ack_policy": "explicit", "ack_wait": 30 * SECOND}
-    put = {"name": "c", "config": ConsumerConfig.from_json(asked).to_json(), "start_seq": 1}
+    put = {"name": "c", "config": read_consumer(asked).to_json(), "start_seq": 1}
     story.command(Section.CONSUMER_PUT, json.dumps(put).encode())
     for what, number in steps:
         if what == "store":
@@ -210,9 +210,7 @@ def test_a_consumer_never_stands_behind_the_end_of_its_stream() -> None:
 def test_the_chosen_messages_of_last_per_subject_are_told() -> None:
     state = ConsumerState(
         name="c",
-        config=ConsumerConfig.from_json(
-            {"name": "c", "deliver_policy": "last_per_subject", "filter_subject": "s.>"}
-        ),
+        config=read_consumer({"name": "c", "deliver_policy": "last_per_subject", "filter_subject": "s.>"}),
         created_ns=1,
         start_seq=3,
         last_seqs=(3, 5, 8),
@@ -251,7 +249,7 @@ def test_the_bare_configuration_is_read_back_as_it_was_written() -> None:
         metadata={"a": "b"},
     )
     meanwhile = bare(wanted, "r1")
-    assert StreamConfig.from_json(meanwhile.to_json()) == meanwhile
+    assert read_stream(meanwhile.to_json()) == meanwhile
     assert meanwhile.metadata == {"a": "b", RESTORING_KEY: "r1"}
     assert is_bare(meanwhile)
     assert not is_bare(wanted)
@@ -282,21 +280,21 @@ def test_a_source_goes_on_behind_the_last_message_that_is_there() -> None:
         for seq, line in enumerate(lines, 1)
     ]
     run = Restored(wanted).feed(archive(7, *messages))
-    keys = list(origins_of(wanted))
+    keys = list(wanted.origins)
     assert run.reader.sourced == {keys[0]: 9, keys[1]: 7}
 
 
 def test_sources_of_one_name_that_other_apis_lead_to_are_told_apart() -> None:
     hub = {"name": "O", "external": {"api": "$JS.hub.API", "deliver": "d"}}
     wanted = config(sources=[{"name": "O"}, hub])
-    local, external = origins_of(wanted)
-    told = origins_of(wanted)[external].told_name
+    local, external = wanted.origins
+    told = wanted.origins[external].told_name
     run = Restored(wanted).feed(archive(3, _from(1, "O 4"), _from(2, f"{told} 9"), _from(3, "O:abcdefgh 11")))
     assert run.reader.sourced == {local: 4, external: 9}
     # Another kind of server writes the API down in another way: one source of the name is the one that is meant.
     wanted = config(sources=[hub])
     run = Restored(wanted).feed(archive(1, _from(1, "O:abcdefgh 9")))
-    assert run.reader.sourced == {next(iter(origins_of(wanted))): 9}
+    assert run.reader.sourced == {next(iter(wanted.origins)): 9}
     wanted = config(sources=[hub, {"name": "O", "external": {"api": "$JS.leaf.API", "deliver": "e"}}])
     run = Restored(wanted).feed(archive(1, _from(1, "O:abcdefgh 9")))
     assert run.reader.sourced == {}
@@ -458,7 +456,7 @@ FILTER = st.builds(
 def test_filters_of_a_work_queue_overlap_as_each_does_with_each(filters: list[str]) -> None:
     found, taken = WorkqueueFilters(), list[str]()
     for item in filters:
-        wanted = ConsumerConfig.from_json({"ack_policy": "explicit", "filter_subject": item})
+        wanted = read_consumer({"ack_policy": "explicit", "filter_subject": item})
         if any(overlaps(item, other) for other in taken):
             with pytest.raises(ApiError, match="not unique"):
                 found.add(wanted)
@@ -471,7 +469,7 @@ def test_ten_thousand_consumers_of_a_work_queue_are_not_each_held_against_each()
     found = WorkqueueFilters()
     for number in range(10_000):
         filters = [f"s.{number}.a", f"s.{number}.b.>"]
-        found.add(ConsumerConfig.from_json({"ack_policy": "explicit", "filter_subjects": filters}))
+        found.add(read_consumer({"ack_policy": "explicit", "filter_subjects": filters}))
     assert found.looked_at < 100_000
 
 
@@ -561,7 +559,7 @@ def large_consumer() -> ConsumerState:
     }
     state = ConsumerState(
         name="c",
-        config=ConsumerConfig.from_json(config),
+        config=read_consumer(config),
         created_ns=1,
         start_seq=1,
         last_seqs=range(600, 900),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.broker.jetstream.stream_story import SECOND, StreamStory, config, message
 from tests.support.tiers import examples
 
-from supercluster.broker.jetstream.config.consumer import ConsumerConfig
+from supercluster.broker.jetstream.config.consumer_checks import read_consumer
 from supercluster.broker.jetstream.encoding.codec import text, u64
 from supercluster.broker.jetstream.encoding.sections import Section
 from supercluster.broker.jetstream.state.consumer import ConsumerState
@@ -263,7 +263,7 @@ def test_a_witness_that_went_is_not_believed() -> None:
     for number in range(20):
         story_config = {"durable_name": f"c{number}", "ack_policy": "explicit"}
         states[f"c{number}"] = ConsumerState(
-            name=f"c{number}", config=ConsumerConfig.from_json(story_config), created_ns=0, start_seq=1
+            name=f"c{number}", config=read_consumer(story_config), created_ns=0, start_seq=1
         )
     wanted = InterestRetention(states)
     for number in range(9):

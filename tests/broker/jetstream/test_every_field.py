@@ -29,8 +29,10 @@ import supercluster.broker
 from supercluster.broker.jetstream.api import answers as api_answers
 from supercluster.broker.jetstream.api import parser as api
 from supercluster.broker.jetstream.config.consumer import ConsumerConfig
-from supercluster.broker.jetstream.config.sources import Origin, origins_of
-from supercluster.broker.jetstream.config.stream import Placement, StreamConfig, check_update
+from supercluster.broker.jetstream.config.consumer_checks import read_consumer
+from supercluster.broker.jetstream.config.sources import Origin
+from supercluster.broker.jetstream.config.stream import Placement, StreamConfig
+from supercluster.broker.jetstream.config.stream_checks import check_update, read_stream
 from supercluster.broker.jetstream.consumer.leader import ConsumerLeader
 from supercluster.broker.jetstream.encoding.ack_subjects import Ack
 from supercluster.broker.jetstream.encoding.codec import Reader, WireError, u64
@@ -86,8 +88,8 @@ def asked_for(read: Any, data: dict[str, Any]) -> set[str]:
 
 
 def test_every_field_that_is_read_has_values_here() -> None:
-    assert asked_for(StreamConfig.from_json, {"name": "S"}) == set(schema.STREAM)
-    assert asked_for(ConsumerConfig.from_json, {}) == set(schema.CONSUMER)
+    assert asked_for(read_stream, {"name": "S"}) == set(schema.STREAM)
+    assert asked_for(read_consumer, {}) == set(schema.CONSUMER)
     assert asked_for(lambda data: Origin.from_json(data, "x"), {}) == set(schema.ORIGIN)
     for name, table in (
         ("placement", schema.PLACEMENT),
@@ -97,7 +99,7 @@ def test_every_field_that_is_read_has_values_here() -> None:
     ):
         inner = Asked({next(iter(table)): None})
         with contextlib.suppress(ApiError):
-            StreamConfig.from_json({"name": "S", name: inner})
+            read_stream({"name": "S", name: inner})
         assert inner.names == set(table), name
     inner = Asked()
     Origin.from_json({"external": inner}, "x")
@@ -152,10 +154,10 @@ def test_a_stream_that_was_once_not_as_it_was_stored_is_kept_or_refused(wanted: 
 
 
 def keep(config: StreamConfig) -> None:
-    assert StreamConfig.from_json(stored_again(config.to_json()), is_stored=True) == config
+    assert StreamConfig.from_json(stored_again(config.to_json())) == config
     if not config.sealed:
         # As a client has it from STREAM.INFO, and sends it back with a field changed.
-        assert StreamConfig.from_json(stored_again(config.to_json())) == config
+        assert read_stream(stored_again(config.to_json())) == config
     keep_origins(config)
 
 
@@ -203,7 +205,7 @@ def check_map(found: Meta) -> None:
 
 def keep_origins(config: StreamConfig) -> None:
     """What a leader asks and keeps of each of its origins, and these of it."""
-    for key, origin in origins_of(config).items():
+    for key, origin in config.origins.items():
         ask = OriginAsk(
             "g",
             "t",
@@ -283,13 +285,13 @@ def test_a_consumer_that_is_accepted_is_stored_replayed_and_delivers(rng: random
     call = read(b"$JS.API.CONSUMER.CREATE.S.C", schema.dumped(rng, body))
     if call is None:
         return
-    stream = StreamConfig.from_json({"name": "S", "subjects": ["s.>"], "num_replicas": 3})
+    stream = read_stream({"name": "S", "subjects": ["s.>"], "num_replicas": 3})
     try:
         config = call.config.for_stream(stream)
     except ApiError:
         return
-    assert ConsumerConfig.from_json(stored_again(config.to_json()), is_stored=True) == config
     assert ConsumerConfig.from_json(stored_again(config.to_json())) == config
+    assert read_consumer(stored_again(config.to_json())) == config
     story = begin(stream)
     story.store((b"s.a", b"", b"x"), (b"s.b", b"", b"y"))
     put = {
@@ -352,7 +354,7 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
     """Of a field's type; raises for one that is not known here."""
     origin, arguments = get_origin(kind), get_args(kind)
     if kind is StreamConfig:
-        return st.just(StreamConfig.from_json({"name": "S", "subjects": ["s.>"]}))
+        return st.just(read_stream({"name": "S", "subjects": ["s.>"]}))
     if is_dataclass(kind):
         return records(kind)
     if origin in (types.UnionType, Union):
@@ -449,7 +451,7 @@ def test_what_somebody_declares_of_an_account_is_stored_as_it_was(rng: random.Ra
 @given(RANDOM)
 def test_whatever_a_streams_leader_is_asked_its_replicas_stay_the_same(rng: random.Random) -> None:
     call = None
-    while call is None or origins_of(call.config):
+    while call is None or call.config.origins:
         call = read(b"$JS.API.STREAM.CREATE.S", json.dumps(schema.stream_config(rng)).encode())
     replicas = Replicas(replace(ASSIGNMENT, config=replace(call.config, num_replicas=3)))
     replicas.settle(2000)
@@ -559,16 +561,16 @@ def test_fields_of_a_newer_version_are_passed_over_in_every_part_of_what_is_stor
         "republish": {"src": "s.>", "dest": "t.>"},
         "sources": [origin],
     }
-    config = StreamConfig.from_json({"name": "S", "subjects": ["s.>"], **parts})
+    config = read_stream({"name": "S", "subjects": ["s.>"], **parts})
     told = later(stored_again(config.to_json()))
     assert len(str(told).split("of_tomorrow")) == 9, "one for each object"
-    assert StreamConfig.from_json(told, is_stored=True) == config
-    consumer = ConsumerConfig.from_json({"durable_name": "C"})
-    assert ConsumerConfig.from_json(later(consumer.to_json()), is_stored=True) == consumer
+    assert StreamConfig.from_json(told) == config
+    consumer = read_consumer({"durable_name": "C"})
+    assert ConsumerConfig.from_json(later(consumer.to_json())) == consumer
     move = Move("m", (), (), Placement("east"), 1)
     assert Move.from_json(later(move.to_json())) == move
     with pytest.raises(ApiError, match="of_tomorrow"):
-        StreamConfig.from_json({**config.to_json(), "placement": {"cluster": "east", **LATER}})
+        read_stream({**config.to_json(), "placement": {"cluster": "east", **LATER}})
 
 
 def later(told: Any) -> Any:

@@ -37,7 +37,9 @@ from supercluster.broker.jetstream.api.requests import (
     StreamUpdateRequest,
 )
 from supercluster.broker.jetstream.config.consumer import ConsumerConfig
-from supercluster.broker.jetstream.config.stream import Placement, StreamConfig
+from supercluster.broker.jetstream.config.consumer_checks import read_consumer
+from supercluster.broker.jetstream.config.stream import Placement
+from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.jetstream.encoding.ack_subjects import (
     AckKind,
     parse_ack_payload,
@@ -58,7 +60,7 @@ from supercluster.broker.jetstream.meta.accounts import NO_LIMITS, AccountLimits
 from supercluster.broker.jetstream.state.consumer import ConsumerState
 from supercluster.broker.jetstream.state.consumer_ops import Op, OpKind
 
-A = StreamConfig.from_json({"name": "A", "subjects": ["a.*"]})
+A = read_stream({"name": "A", "subjects": ["a.*"]})
 SECOND = 1_000_000_000
 
 
@@ -68,7 +70,7 @@ def ask(call: str, body: Any = None) -> ApiRequest:
 
 
 def consumer(**fields: Any) -> ConsumerConfig:
-    return ConsumerConfig.from_json(fields)
+    return read_consumer(fields)
 
 
 @pytest.mark.parametrize(
@@ -248,8 +250,8 @@ def test_garbage_is_refused_and_disturbs_nothing(call: str, payload: bytes) -> N
 )
 def test_any_json_is_a_configuration_or_a_refusal(fields: dict[str, Any]) -> None:
     with contextlib.suppress(ApiError):
-        config = StreamConfig.from_json({"name": "A", **fields})
-        assert StreamConfig.from_json(config.to_json()) == config
+        config = read_stream({"name": "A", **fields})
+        assert read_stream(config.to_json()) == config
 
 
 def test_an_error_answer_names_code_and_text() -> None:

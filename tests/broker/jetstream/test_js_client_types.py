@@ -12,7 +12,7 @@ from nats.js import api as client
 from supercluster.broker.jetstream.api import answers
 from supercluster.broker.jetstream.api.parser import parse_api
 from supercluster.broker.jetstream.api.requests import ConsumerCreateRequest, StreamCreateRequest
-from supercluster.broker.jetstream.config.consumer import ConsumerConfig
+from supercluster.broker.jetstream.config.consumer_checks import read_consumer
 from supercluster.broker.jetstream.meta.accounts import NO_LIMITS
 from supercluster.broker.jetstream.state.consumer import ConsumerState
 
@@ -121,7 +121,7 @@ def test_the_client_reads_what_we_say_of_a_stream() -> None:
 
 
 def test_the_client_reads_what_we_say_of_a_consumer() -> None:
-    config = ConsumerConfig.from_json({"durable_name": "d", "ack_policy": "explicit", "backoff": [SECOND]})
+    config = read_consumer({"durable_name": "d", "ack_policy": "explicit", "backoff": [SECOND]})
     state = ConsumerState(name="d", config=config, created_ns=SECOND, start_seq=1)
     info = answers.consumer_info("S", state, num_waiting=1, num_pending=2, cluster=None, now_ns=SECOND)
     found = client.ConsumerInfo.from_response(body(answers.consumer_create_answer(info)))

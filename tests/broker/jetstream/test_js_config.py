@@ -19,8 +19,10 @@ from supercluster.broker.jetstream.config.consumer_checks import (
     check_consumer_update,
     check_workqueue_filters,
     is_wider,
+    read_consumer,
 )
-from supercluster.broker.jetstream.config.stream import StreamConfig, check_not_sealed, check_update
+from supercluster.broker.jetstream.config.stream import StreamConfig
+from supercluster.broker.jetstream.config.stream_checks import check_not_sealed, check_update, read_stream
 from supercluster.broker.jetstream.encoding.timestamps import format_duration, format_time, parse_time
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.stream import consumer_api
@@ -29,15 +31,15 @@ SECOND = 1_000_000_000
 
 
 def stream(**fields: Any) -> StreamConfig:
-    return StreamConfig.from_json({"name": "T", "subjects": ["t.>"], **fields})
+    return read_stream({"name": "T", "subjects": ["t.>"], **fields})
 
 
 def consumer(**fields: Any) -> ConsumerConfig:
-    return ConsumerConfig.from_json({"name": "c", "durable_name": "c", **fields})
+    return read_consumer({"name": "c", "durable_name": "c", **fields})
 
 
 def test_a_stream_that_says_only_its_name_gets_natss_defaults() -> None:
-    assert StreamConfig.from_json({"name": "A"}).to_json() == {
+    assert read_stream({"name": "A"}).to_json() == {
         "name": "A",
         "subjects": ["A"],
         "retention": "limits",
@@ -86,7 +88,7 @@ def test_everything_a_stream_can_say_survives_the_way_to_json_and_back() -> None
         allow_direct=True,
         metadata={"supercluster.dev/resource": "ns/name", "_nats.ver": "2.15.1"},
     )
-    assert StreamConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+    assert read_stream(json.loads(json.dumps(config.to_json()))) == config
     assert config.metadata == {"supercluster.dev/resource": "ns/name"}
     assert config.to_json()["first_seq"] == 10
 
@@ -156,7 +158,7 @@ def test_delete_markers_bring_along_what_they_need() -> None:
     config = stream(subject_delete_marker_ttl=2 * SECOND, deny_purge=True)
     assert (config.allow_msg_ttl, config.allow_rollup_hdrs, config.deny_purge) == (True, True, False)
     assert config.to_json()["subject_delete_marker_ttl"] == 2 * SECOND
-    assert StreamConfig.from_json(config.to_json()) == config
+    assert read_stream(config.to_json()) == config
 
 
 def test_fields_without_a_mechanism_may_say_what_is_so_anyway() -> None:
@@ -223,7 +225,7 @@ def test_a_durable_consumer_gets_natss_defaults() -> None:
 
 
 def test_an_ephemeral_consumer_without_acknowledgements_gets_natss_defaults() -> None:
-    assert ConsumerConfig.from_json({}).to_json() == {
+    assert read_consumer({}).to_json() == {
         "deliver_policy": "all",
         "ack_policy": "none",
         "max_deliver": -1,
@@ -256,7 +258,7 @@ def test_everything_a_consumer_can_say_survives_the_way_to_json_and_back() -> No
     )
     assert config.ack_wait_ns == SECOND
     assert [config.wait_ns(n) for n in (1, 2, 3, 9)] == [SECOND, 2 * SECOND, 2 * SECOND, 2 * SECOND]
-    assert ConsumerConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+    assert read_consumer(json.loads(json.dumps(config.to_json()))) == config
 
 
 @pytest.mark.parametrize(
@@ -338,7 +340,7 @@ def test_a_streams_consumer_limits_are_a_new_consumers_defaults() -> None:
     limits = {"max_ack_pending": 5, "inactive_threshold": SECOND}
     found = consumer(ack_policy="explicit").for_stream(stream(consumer_limits=limits))
     assert (found.max_ack_pending, found.inactive_threshold_ns) == (5, SECOND)
-    ephemeral = ConsumerConfig.from_json({"name": "c", "ack_policy": "explicit", "max_ack_pending": -1})
+    ephemeral = read_consumer({"name": "c", "ack_policy": "explicit", "max_ack_pending": -1})
     found = ephemeral.for_stream(stream(consumer_limits=limits))
     assert (found.max_ack_pending, found.inactive_threshold_ns) == (-1, SECOND)
 
@@ -418,13 +420,13 @@ def test_a_consumer_that_stands_in_a_log_is_read_as_it_is() -> None:
     for fields in ({"filter_subjects": ["a.b", "a.*"]}, {"backoff": [1] * 2000}, {"max_expires": 5}):
         with pytest.raises(ApiError):
             consumer(**fields)
-        told = ConsumerConfig.from_json({"durable_name": "d", **fields}, is_stored=True)
+        told = ConsumerConfig.from_json({"durable_name": "d", **fields})
         assert {field: told.to_json()[field] for field in fields} == fields
 
 
 def test_threshold_and_expiry_below_zero_are_not_set() -> None:
     fields = {"inactive_threshold": -1, "max_expires": -1}
-    durable, ephemeral = consumer(**fields), ConsumerConfig.from_json(fields)
+    durable, ephemeral = consumer(**fields), read_consumer(fields)
     assert (durable.inactive_threshold_ns, ephemeral.inactive_threshold_ns) == (0, 5 * SECOND)
     assert durable.max_expires_ns == ephemeral.max_expires_ns == 0
 
@@ -452,11 +454,11 @@ def test_a_consumer_update_may_change_filters_and_waits() -> None:
 
 def test_consumers_of_a_work_queue_may_not_share_subjects() -> None:
     one = consumer(ack_policy="explicit", filter_subject="w.1")
-    other = ConsumerConfig.from_json({"name": "o", "ack_policy": "explicit", "filter_subject": "w.*"})
+    other = read_consumer({"name": "o", "ack_policy": "explicit", "filter_subject": "w.*"})
     with pytest.raises(ApiError, match="not unique"):
         check_workqueue_filters(other, {"c": one})
     with pytest.raises(ApiError, match="non-filtered"):
-        check_workqueue_filters(ConsumerConfig.from_json({"name": "o"}), {"c": one})
+        check_workqueue_filters(read_consumer({"name": "o"}), {"c": one})
     check_workqueue_filters(one, {"c": one})
 
 

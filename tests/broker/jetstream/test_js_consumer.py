@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.broker.jetstream.consumer_story import MS, SECOND, Source, Story, shown
 
-from supercluster.broker.jetstream.config.consumer import ConsumerConfig
+from supercluster.broker.jetstream.config.consumer_checks import read_consumer
 from supercluster.broker.jetstream.encoding.ack_subjects import parse_ack_subject
 from supercluster.broker.jetstream.state.consumer import ConsumerState
 from supercluster.broker.jetstream.state.consumer_ops import Op, OpKind, encode_ops
@@ -417,7 +417,7 @@ def test_brokers_of_the_version_before_wrote_that_nothing_is_pending_and_that_is
 ):
     state = ConsumerState(
         name="c",
-        config=ConsumerConfig.from_json({"name": "c", "ack_policy": "explicit", "max_deliver": 1}),
+        config=read_consumer({"name": "c", "ack_policy": "explicit", "max_deliver": 1}),
         created_ns=1,
         start_seq=1,
     )
@@ -683,7 +683,7 @@ def test_a_changed_filter_takes_effect_for_what_is_not_delivered_yet(source: Sou
     story = Story(source, ack_policy="explicit")
     story.ask(batch=1)
     story.commit()
-    wanted = ConsumerConfig.from_json({**story.committed.config.to_json(), "filter_subject": "s.2"})
+    wanted = read_consumer({**story.committed.config.to_json(), "filter_subject": "s.2"})
     story.committed.update_config(wanted)
     story.leader.update_config(story.committed, story.now_ns)
     assert story.ask(batch=5, no_wait=True) == ["in<s.2 1.3.2.1", "in<s.2 1.6.3.0", "in<404 No Messages"]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.support.tiers import examples
 
 from supercluster.broker.jetstream.config.consumer import ConsumerConfig
+from supercluster.broker.jetstream.config.consumer_checks import read_consumer
 from supercluster.broker.jetstream.state.consumer import ConsumerState
 from supercluster.broker.jetstream.state.consumer_ops import Op, OpKind, OpsError, decode_ops, encode_ops
 
@@ -25,7 +26,7 @@ OPS = st.builds(
 
 
 def config(policy: str, **fields: object) -> ConsumerConfig:
-    return ConsumerConfig.from_json({"name": "c", "ack_policy": policy, **fields})
+    return read_consumer({"name": "c", "ack_policy": policy, **fields})
 
 
 def state(policy: str = "explicit", **fields: object) -> ConsumerState:

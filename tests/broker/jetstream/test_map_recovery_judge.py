@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from supercluster.broker.jetstream.admin.map_recovery import read_call
-from supercluster.broker.jetstream.config.stream import StreamConfig
+from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.jetstream.encoding.sections import Section, section
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.map_recovery import (
@@ -133,7 +133,7 @@ def test_a_streams_lineage_has_a_token_in_a_recovered_map() -> None:
 
 @pytest.mark.covers("SF-5", "SF-9")
 def test_streams_of_a_recovered_map_are_unconfirmed_until_their_groups_have_spoken() -> None:
-    config = StreamConfig.from_json({"name": "S", "subjects": ["s"], "num_replicas": 3})
+    config = read_stream({"name": "S", "subjects": ["s"], "num_replicas": 3})
     state = MetaState()
 
     def apply(index: int, body: bytes) -> None:

@@ -10,7 +10,7 @@ from tests.broker.jetstream.meta_story import APP, OPERATOR, meta
 
 from supercluster.broker.jetstream.config.limits import ServerLimits
 from supercluster.broker.jetstream.config.metadata_keys import RESOURCE_KEY
-from supercluster.broker.jetstream.config.stream import StreamConfig
+from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.level import COUNTED_SOURCES
 from supercluster.broker.jetstream.meta.state import MetaState
@@ -118,7 +118,7 @@ def test_a_change_is_answered_when_all_in_contact_have_the_map() -> None:
     leader = meta(east_1="east")
     leader.host.applied["east-1"] = 0
     answers: list[Any] = []
-    wanted = StreamConfig.from_json({"name": "S", "subjects": ["s"], "num_replicas": 1})
+    wanted = read_stream({"name": "S", "subjects": ["s"], "num_replicas": 1})
     leader.group.request(StreamRequest("create", APP, "S", wanted, answers.append))
     leader.turn()
     assert answers == []
@@ -140,7 +140,7 @@ def test_a_change_that_is_committed_late_is_waited_for_without_a_turn_every_mill
     """Followers are slow: the bound for answers passes before there is anything to answer."""
     leader = meta()
     answers: list[Any] = []
-    wanted = StreamConfig.from_json({"name": "S", "subjects": ["s"], "num_replicas": 1})
+    wanted = read_stream({"name": "S", "subjects": ["s"], "num_replicas": 1})
     with monkeypatch.context() as slow:
         slow.setattr(leader.group, "_apply_on", lambda now_ms: None)
         slow.setattr(leader.group, "_apply", lambda last, messages_max: None)
@@ -226,7 +226,7 @@ def test_who_leads_a_stream_that_counts_over_sources_counts() -> None:
     """An older broker would store what each source says as the sum."""
     story = meta(east_1="east")
     story.host.versions = {"east-1": COUNTED_SOURCES - 1}
-    config = StreamConfig.from_json({"name": "T", "allow_msg_counter": True, "sources": [{"name": "A"}]})
+    config = read_stream({"name": "T", "allow_msg_counter": True, "sources": [{"name": "A"}]})
     (refused,) = story.call("create", APP, "T", config=config)
     assert isinstance(refused, ApiError)
     assert refused.err_code == 19008

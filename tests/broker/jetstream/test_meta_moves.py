@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from supercluster.broker.jetstream.config.stream import Placement, StreamConfig
+from supercluster.broker.jetstream.config.stream import Placement
+from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.jetstream.encoding.codec import WireError
 from supercluster.broker.jetstream.encoding.sections import Section, section
 from supercluster.broker.jetstream.links.frames import decode_move_end, encode_move_end
@@ -26,9 +27,7 @@ from supercluster.broker.raft.entry import EntryKind, make_entry
 
 OLD = ("east-0@a", "east-1@b", "east-2@c")
 NEW = ("west-0@d.t", "west-1@e.t", "west-2@f.t")
-EAST = StreamConfig.from_json(
-    {"name": "S", "subjects": ["s"], "num_replicas": 3, "placement": {"cluster": "east"}}
-)
+EAST = read_stream({"name": "S", "subjects": ["s"], "num_replicas": 3, "placement": {"cluster": "east"}})
 WEST = replace(EAST, placement=Placement("west"))
 GROUP = "S.$G.S.1"
 

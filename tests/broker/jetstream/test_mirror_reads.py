@@ -10,6 +10,7 @@ from tests.broker.jetstream.stream_story import StreamStory, message
 from tests.broker.jetstream.test_requests import INFO, World
 
 from supercluster.broker.jetstream.config.stream import StreamConfig
+from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.jetstream.frontend.mirror_reads import STALE_MS_MAX, MirrorReads, stands_in
 from supercluster.broker.jetstream.frontend.pending_requests import ASK_LEADER_MS, continue_payload
 from supercluster.broker.jetstream.links.frames import Request, ResponseStatus
@@ -20,12 +21,12 @@ from supercluster.broker.jetstream.state.stream_reader import StreamSource
 from supercluster.broker.jetstream.turn.questions import Questions
 from supercluster.broker.jetstream.turn.slices import Slices
 
-ORIGIN = StreamConfig.from_json({"name": "O", "subjects": ["s.>"], "allow_direct": True})
+ORIGIN = read_stream({"name": "O", "subjects": ["s.>"], "allow_direct": True})
 NOW_MS = 60_000
 
 
 def mirror(name: str = "M", **fields: Any) -> StreamConfig:
-    return StreamConfig.from_json({"name": name, "mirror": {"name": "O"}, "mirror_direct": True, **fields})
+    return read_stream({"name": name, "mirror": {"name": "O"}, "mirror_direct": True, **fields})
 
 
 def placed(config: StreamConfig) -> Assignment:
@@ -119,7 +120,7 @@ def test_the_map_says_which_streams_are_mirrors() -> None:
 
 
 def test_mirrors_go_on_without_an_origin_that_may_be_asked() -> None:
-    forbids = StreamConfig.from_json({"name": "O", "subjects": ["s.>"]})
+    forbids = read_stream({"name": "O", "subjects": ["s.>"]})
     assert Core(forbids, mirror()).whom() == {"M"}
     assert Core(mirror()).whom() == {"M"}
     assert Core(forbids, mirror(mirror_direct=False)).whom() == {"O"}
@@ -150,9 +151,7 @@ def test_a_mirror_that_has_less_than_its_origin_takes_no_part(fields: dict[str, 
 
 
 def test_a_mirror_may_keep_as_much_as_its_origin() -> None:
-    origin = StreamConfig.from_json(
-        {"name": "O", "subjects": ["s.>"], "allow_direct": True, "max_msgs_per_subject": 5}
-    )
+    origin = read_stream({"name": "O", "subjects": ["s.>"], "allow_direct": True, "max_msgs_per_subject": 5})
     assert stands_in(mirror(max_msgs_per_subject=5), origin)
     assert not stands_in(mirror(max_msgs_per_subject=4), origin)
 
@@ -208,7 +207,7 @@ def test_a_mirror_that_lags_answers_nothing_while_the_origin_can() -> None:
 
 def test_a_request_that_was_on_its_way_to_what_is_no_mirror_any_more_goes_to_the_origin() -> None:
     core = Core(ORIGIN, mirror())
-    plain = StreamConfig.from_json({"name": "M", "subjects": ["m"], "mirror_direct": False})
+    plain = read_stream({"name": "M", "subjects": ["m"], "mirror_direct": False})
     assert ask(core, 2, NOW_MS, plain) == PASSED_ON
     assert ask(Core(), 2, NOW_MS, plain) == TAKEN
 

@@ -10,9 +10,15 @@ from hypothesis import strategies as st
 from tests.broker.jetstream.stream_story import StreamStory, message
 from tests.broker.jetstream.stream_story import config as stream_config
 
-from supercluster.broker.jetstream.config.source_checks import STEPS_MAX, judge_origins, with_origin
-from supercluster.broker.jetstream.config.sources import Origin, check_origins, origins_of
+from supercluster.broker.jetstream.config.source_checks import (
+    STEPS_MAX,
+    check_origins,
+    judge_origins,
+    with_origin,
+)
+from supercluster.broker.jetstream.config.sources import Origin
 from supercluster.broker.jetstream.config.stream import StreamConfig
+from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.jetstream.encoding.codec import Reader, WireError, text
 from supercluster.broker.jetstream.encoding.sections import Section, encode_mirrored, section, sections
 from supercluster.broker.jetstream.errors import ApiError
@@ -50,7 +56,7 @@ def origin(**fields: Any) -> Origin:
 
 
 def config(name: str, **fields: Any) -> StreamConfig:
-    return StreamConfig.from_json({"name": name, **fields})
+    return read_stream({"name": name, **fields})
 
 
 # ---- gaps ------------------------------------------------------------------------------------------------------------
@@ -158,7 +164,7 @@ def test_a_stream_of_the_same_name_that_is_made_later_is_another_origin() -> Non
 
 def test_sources_are_told_apart_by_their_filters() -> None:
     found = config("T", sources=[{"name": "O", "filter_subject": "a"}, {"name": "O", "filter_subject": "b"}])
-    assert list(origins_of(found)) == ["O a >", "O b >"]
+    assert list(found.origins) == ["O a >", "O b >"]
 
 
 # ---- rules -----------------------------------------------------------------------------------------------------------
@@ -286,8 +292,8 @@ def external(api: str, deliver: str = "") -> dict[str, Any]:
 def test_origins_of_one_name_behind_other_apis_are_others() -> None:
     found = config("S", sources=[external("JS.A", "d"), external("JS.B", "d"), {"name": "O"}])
     check_origins(found)
-    assert len(origins_of(found)) == 3
-    assert StreamConfig.from_json(found.to_json()) == found
+    assert len(found.origins) == 3
+    assert read_stream(found.to_json()) == found
     told = [origin.told_name for origin in found.sources]
     assert told[2] == "O"
     assert told[0].startswith("O:")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.broker.jetstream.meta_story import meta
 from tests.simulator.world import World
 
-from supercluster.broker.jetstream.config import stream as config
+from supercluster.broker.jetstream.config import stream_checks as config
 from supercluster.broker.jetstream.config.metadata_keys import (
     ACK_POLICIES,
     ACK_POLICY_KEY,
@@ -80,7 +80,7 @@ WORDS = st.sampled_from(["always", "interval", "never", "commit", "append", "non
 @given(st.dictionaries(KEYS, WORDS, max_size=6))
 def test_whatever_metadata_says_it_is_refused_or_has_a_meaning(metadata: dict[str, str]) -> None:
     with suppress(ApiError):
-        found = config.StreamConfig.from_json({"name": "S", "metadata": metadata})
+        found = config.read_stream({"name": "S", "metadata": metadata})
         config.check_create(found)
         assert metadata.get(FSYNC_KEY, "interval") == fsync_of(found.metadata)
         assert metadata.get(ACK_POLICY_KEY, "commit") == ack_policy_of(found.metadata)

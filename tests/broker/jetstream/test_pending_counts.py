@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.broker.jetstream.stream_story import StreamStory, message, result_of
 from tests.support.tiers import examples
 
-from supercluster.broker.jetstream.config.consumer import ConsumerConfig
+from supercluster.broker.jetstream.config.consumer_checks import read_consumer
 from supercluster.broker.jetstream.consumer import pending_counts
 from supercluster.broker.jetstream.consumer.leader import ConsumerLeader
 from supercluster.broker.jetstream.consumer.pending_counts import PendingCount, PendingCounts
@@ -105,7 +105,7 @@ def test_a_count_follows_the_stream_and_its_beginning(
     with pytest.MonkeyPatch.context() as patch:
         shorten(patch)
         story = story_of(numbers)
-        config = ConsumerConfig.from_json({"name": "c", "filter_subjects": list(filters)})
+        config = read_consumer({"name": "c", "filter_subjects": list(filters)})
         state = ConsumerState(name="c", config=config, created_ns=1, start_seq=start)
         leader, reader = ConsumerLeader("S", state, 0), StreamSource(story.state)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.broker.jetstream.meta_story import APP, OPERATOR, Meta, meta
 
-from supercluster.broker.jetstream.config.stream import StreamConfig
+from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.level import RESTORES
 from supercluster.broker.jetstream.meta.operations import renew_stream
@@ -18,9 +18,7 @@ from supercluster.broker.jetstream.meta_leader.requests import Decided
 
 
 def restore(story: Meta, restore_id: str = "r1", name: str = "S", **fields: Any) -> Any:
-    config = StreamConfig.from_json(
-        {"name": name, "subjects": [f"{name.lower()}.>"], "max_msgs": 5, **fields}
-    )
+    config = read_stream({"name": name, "subjects": [f"{name.lower()}.>"], "max_msgs": 5, **fields})
     (answer,) = story.call("restore", APP, name, config=config, restore_id=restore_id)
     return answer
 
@@ -79,9 +77,7 @@ def test_nobody_sees_or_changes_a_stream_that_is_not_whole() -> None:
 def test_its_name_its_subjects_and_its_room_are_taken() -> None:
     story = meta()
     restore(story)
-    overlapping = story.call(
-        "create", config=StreamConfig.from_json({"name": "T", "subjects": ["s.x"]}), name="T"
-    )[0]
+    overlapping = story.call("create", config=read_stream({"name": "T", "subjects": ["s.x"]}), name="T")[0]
     assert isinstance(overlapping, ApiError)
     assert overlapping.err_code == 10065
     other = restore(story, "r2", "T", subjects=["s.y"])

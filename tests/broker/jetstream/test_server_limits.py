@@ -8,8 +8,10 @@ import pytest
 from tests.broker.jetstream.test_fast_batches import APPEND, START, Story
 
 from supercluster.broker.jetstream.config.consumer import ConsumerConfig
+from supercluster.broker.jetstream.config.consumer_checks import read_consumer
 from supercluster.broker.jetstream.config.limits import ServerLimits, consumer_within, stream_within
 from supercluster.broker.jetstream.config.stream import StreamConfig
+from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.publish.atomic_batches import (
     BATCH_ID,
@@ -27,11 +29,11 @@ SMALL = ServerLimits(max_request_batch=5, max_ack_pending=10)
 
 
 def stream(**more: Any) -> StreamConfig:
-    return StreamConfig.from_json({"name": "S", **more})
+    return read_stream({"name": "S", **more})
 
 
 def consumer(**more: Any) -> ConsumerConfig:
-    return ConsumerConfig.from_json({"name": "C", "ack_policy": "explicit", **more})
+    return read_consumer({"name": "C", "ack_policy": "explicit", **more})
 
 
 def test_a_stream_that_names_no_duplicate_window_gets_the_longest_that_is_allowed() -> None:
@@ -52,9 +54,7 @@ def test_a_longer_duplicate_window_is_refused() -> None:
 
 
 def within(asked: ConsumerConfig, limits: ServerLimits) -> ConsumerConfig:
-    config = asked.for_stream(
-        StreamConfig.from_json({"name": "S"}), server_ack_pending=limits.max_ack_pending
-    )
+    config = asked.for_stream(read_stream({"name": "S"}), server_ack_pending=limits.max_ack_pending)
     return consumer_within(config, limits)
 
 

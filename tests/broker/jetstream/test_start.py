@@ -15,7 +15,7 @@ from tests.broker.jetstream.consumer_story import Source
 from tests.broker.jetstream.stream_story import result_of
 from tests.support.tiers import examples
 
-from supercluster.broker.jetstream.config.consumer import ConsumerConfig
+from supercluster.broker.jetstream.config.consumer_checks import read_consumer
 from supercluster.broker.jetstream.state import consumer_start as start
 from supercluster.broker.jetstream.state import subject_index
 from supercluster.broker.jetstream.state.consumer_start import start_position
@@ -40,9 +40,7 @@ def test_each_subjects_last_message_is_given_though_others_are_stored_meanwhile(
     for number in before:
         source.store(SUBJECTS[number])
     coming = iter(meanwhile)
-    config = ConsumerConfig.from_json(
-        {"name": "c", "deliver_policy": "last_per_subject", "filter_subject": "s.*"}
-    )
+    config = read_consumer({"name": "c", "deliver_policy": "last_per_subject", "filter_subject": "s.*"})
 
     def store() -> None:
         number = next(coming, None)

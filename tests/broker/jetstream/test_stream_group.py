@@ -12,7 +12,7 @@ from tests.broker.jetstream.stream_story import block, message
 
 from supercluster.broker.jetstream.config.limits import NO_SERVER_LIMITS, BatchRoom, ServerLimits
 from supercluster.broker.jetstream.config.sources import Origin
-from supercluster.broker.jetstream.config.stream import StreamConfig
+from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.jetstream.consumer.leader import ConsumerLeader
 from supercluster.broker.jetstream.encoding.ack_subjects import Ack
 from supercluster.broker.jetstream.encoding.codec import blob, text, u64
@@ -42,7 +42,7 @@ from supercluster.broker.raft.node import Raft
 from supercluster.broker.storage.memory_log import MemoryLog
 
 NODES = ("a", "b", "c")
-CONFIG = StreamConfig.from_json({"name": "S", "subjects": ["s.>"], "num_replicas": 3})
+CONFIG = read_stream({"name": "S", "subjects": ["s.>"], "num_replicas": 3})
 ASSIGNMENT = Assignment("$G", "S", "S.$G.S.1", CONFIG, 1, tuple(f"{node}@1" for node in NODES), 0)
 ORIGIN = SessionKey("d", "vol-d", 1)
 
@@ -600,7 +600,7 @@ def create_consumer(leader: Broker, name: str) -> list[int]:
 
 def replicas_of(**fields: Any) -> Replicas:
     """Replicas of a stream with these settings, whose leader knows ORIGIN."""
-    config = StreamConfig.from_json({"name": "S", "subjects": ["s.>"], "num_replicas": 3, **fields})
+    config = read_stream({"name": "S", "subjects": ["s.>"], "num_replicas": 3, **fields})
     found = Replicas(dataclasses.replace(ASSIGNMENT, config=config))
     found.settle(2000)
     found.leader().group.intake.open_session(ORIGIN)
@@ -1014,7 +1014,7 @@ def test_what_a_turn_writes_behind_an_entry_that_was_not_taken_follows_what_is_i
 ) -> None:
     """It was numbered behind messages that nobody has, and replicas have no message for such numbers."""
     monkeypatch.setattr(proposal, "ENTRY_BYTES_MAX", 500)
-    config = StreamConfig.from_json(
+    config = read_stream(
         {
             "name": "S",
             "subjects": ["s.>"],

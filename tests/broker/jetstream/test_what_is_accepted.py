@@ -13,7 +13,9 @@ from tests.broker.jetstream.stream_story import StreamStory, block, config, mess
 
 from supercluster.broker.bounds import FRAME_BYTES_MAX, TIME_NS_MAX
 from supercluster.broker.jetstream.config.consumer import ConsumerConfig
+from supercluster.broker.jetstream.config.consumer_checks import read_consumer
 from supercluster.broker.jetstream.config.stream import StreamConfig
+from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.jetstream.encoding.codec import u64
 from supercluster.broker.jetstream.encoding.sections import SessionKey
 from supercluster.broker.jetstream.encoding.timestamps import ZERO_TIME, format_time, parse_time
@@ -38,8 +40,8 @@ COUNTER = {"name": "S", "subjects": ["s.>"], "allow_msg_counter": True}
 
 def stored(wanted: dict[str, Any]) -> StreamConfig:
     """As an entry of the map has it, read again by every replica."""
-    accepted = StreamConfig.from_json(wanted)
-    return StreamConfig.from_json(json.loads(json.dumps(accepted.to_json())), is_stored=True)
+    accepted = read_stream(wanted)
+    return StreamConfig.from_json(json.loads(json.dumps(accepted.to_json())))
 
 
 # ---- configurations -----------------------------------------------------------------------------------------------
@@ -48,7 +50,7 @@ def stored(wanted: dict[str, Any]) -> StreamConfig:
 @pytest.mark.covers("SF-24")
 def test_a_configuration_is_judged_as_it_will_be_stored() -> None:
     with pytest.raises(ApiError, match="counter stream cannot use message TTLs"):
-        StreamConfig.from_json({**COUNTER, "subject_delete_marker_ttl": 2_000_000_000})
+        read_stream({**COUNTER, "subject_delete_marker_ttl": 2_000_000_000})
 
 
 @pytest.mark.covers("SF-24")
@@ -62,7 +64,7 @@ def test_a_configuration_is_judged_as_it_will_be_stored() -> None:
     ],
 )
 def test_what_is_stored_is_read_as_it_stands_by_every_replica(more: dict[str, Any]) -> None:
-    accepted = StreamConfig.from_json({**COUNTER, **more})
+    accepted = read_stream({**COUNTER, **more})
     assert stored({**COUNTER, **more}) == accepted
     state = MetaState()
     state.streams["A", "S"] = _assignment(accepted)
@@ -79,12 +81,12 @@ def test_sources_whose_key_a_log_has_no_room_for_are_refused() -> None:
         wanted = {"name": "S", "subjects": [], "sources": [{"name": "O", "subject_transforms": many}]}
         if refusal:
             with pytest.raises(ApiError, match=refusal):
-                StreamConfig.from_json(wanted)
+                read_stream(wanted)
             continue
-        [origin] = StreamConfig.from_json(wanted).sources
+        [origin] = read_stream(wanted).sources
         encode_positions({origin.key: OriginPosition("g", 1, 1)})
     with pytest.raises(ApiError):
-        StreamConfig.from_json({"name": "S", "mirror": {"name": "x" * 256}})
+        read_stream({"name": "S", "mirror": {"name": "x" * 256}})
 
 
 def _assignment(found: StreamConfig) -> Assignment:
@@ -92,10 +94,10 @@ def _assignment(found: StreamConfig) -> Assignment:
 
 
 def test_a_stored_configuration_with_fields_of_a_newer_version_is_read_without_them() -> None:
-    told = StreamConfig.from_json(COUNTER).to_json() | {"of_tomorrow": 1}
-    assert StreamConfig.from_json(told, is_stored=True) == StreamConfig.from_json(COUNTER)
+    told = read_stream(COUNTER).to_json() | {"of_tomorrow": 1}
+    assert StreamConfig.from_json(told) == read_stream(COUNTER)
     with pytest.raises(ApiError, match="of_tomorrow"):
-        StreamConfig.from_json(told)
+        read_stream(told)
 
 
 # ---- times --------------------------------------------------------------------------------------------------------
@@ -132,10 +134,10 @@ def test_consumers_and_origins_with_any_time_are_stored_and_framed(text: str) ->
         "pause_until": text,
         "ack_policy": "explicit",
     }
-    consumer = ConsumerConfig.from_json(wanted)
-    assert ConsumerConfig.from_json(json.loads(json.dumps(consumer.to_json())), is_stored=True) == consumer
+    consumer = read_consumer(wanted)
+    assert ConsumerConfig.from_json(json.loads(json.dumps(consumer.to_json()))) == consumer
     mirror = {"name": "S", "mirror": {"name": "O", "opt_start_time": text}}
-    origin = StreamConfig.from_json(mirror).mirror
+    origin = read_stream(mirror).mirror
     assert origin is not None
     assert stored(mirror).mirror == origin
     ask = OriginAsk("g", "t", "k", 1, 0, 0, origin.opt_start_time_ns, (), "S", 0)

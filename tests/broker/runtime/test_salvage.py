@@ -12,7 +12,7 @@ from tests.broker.jetstream.stream_story import StreamStory, config, message
 from tests.broker.jetstream.test_backups import Restored
 
 from supercluster.broker import main as broker
-from supercluster.broker.jetstream.config.stream import StreamConfig
+from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.jetstream.encoding.codec import blob, u64
 from supercluster.broker.jetstream.encoding.sections import Section
 from supercluster.broker.raft.confchange import Membership
@@ -75,7 +75,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 def restored_seqs(out: Path) -> list[int]:
     """A restore takes the archive, with the configuration beside it."""
     about = json.loads((out / "backup.json").read_bytes())
-    wanted = StreamConfig.from_json(about["config"])
+    wanted = read_stream(about["config"])
     state = Restored(wanted).feed((out / "stream.tar.s2").read_bytes()).end()
     assert (state.messages, state.last_seq) == (about["state"]["messages"], about["state"]["last_seq"])
     found = [seq for seq in range(state.first_seq, state.last_seq + 1) if state.has(seq)]

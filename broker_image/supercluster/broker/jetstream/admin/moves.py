@@ -23,7 +23,8 @@ from supercluster.broker.jetstream.admin.call import (
     not_available,
     refusal,
 )
-from supercluster.broker.jetstream.config.stream import REPLICAS_MAX, Placement, check_name
+from supercluster.broker.jetstream.config.stream import REPLICAS_MAX, Placement
+from supercluster.broker.jetstream.config.stream_checks import check_name
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.leaderless_moves import taking_part
 from supercluster.broker.jetstream.meta.state import Assignment

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from supercluster.broker.bounds import I64_MAX, NODE_CHARS_MAX, read_json
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.admin.call import NO_CALL, MetaCall, Then, ask_meta_leader, refusal
-from supercluster.broker.jetstream.config.stream import check_name
+from supercluster.broker.jetstream.config.stream_checks import check_name
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta_leader.map_leader import MapLeader
 from supercluster.broker.jetstream.meta_leader.recoveries import RecoverCall

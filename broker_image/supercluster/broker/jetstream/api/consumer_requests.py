@@ -19,7 +19,7 @@ from supercluster.broker.jetstream.api.requests import (
     ConsumerUnpinRequest,
 )
 from supercluster.broker.jetstream.config import strict as pedantic
-from supercluster.broker.jetstream.config.consumer import ConsumerConfig
+from supercluster.broker.jetstream.config.consumer_checks import read_consumer
 from supercluster.broker.jetstream.config.stream import ANYWHERE, Placement
 from supercluster.broker.jetstream.encoding.json_fields import (
     Fields,
@@ -73,7 +73,7 @@ class _Put:
         """
         if self.is_pedantic:
             pedantic.check_consumer(self.data)
-        config = ConsumerConfig.from_json({**self.data, "name": self.name} if self.name else self.data)
+        config = read_consumer({**self.data, "name": self.name} if self.name else self.data)
         # Judged here alone: consumers that are there already may be so.
         if config.direct and not config.is_push:
             raise error(10090)

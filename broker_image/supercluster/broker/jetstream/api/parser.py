@@ -46,6 +46,7 @@ from supercluster.broker.jetstream.api.requests import (
 )
 from supercluster.broker.jetstream.config import strict as pedantic
 from supercluster.broker.jetstream.config.stream import StreamConfig
+from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.jetstream.encoding.json_fields import (
     Fields,
     decode_if_object,
@@ -113,7 +114,7 @@ def _stream_data(payload: bytes) -> tuple[dict[str, Any], bool]:
 
 
 def _stream_config(data: dict[str, Any], *, is_pedantic: bool) -> StreamConfig:
-    return pedantic.stream_config(data) if is_pedantic else StreamConfig.from_json(data)
+    return pedantic.stream_config(data) if is_pedantic else read_stream(data)
 
 
 def _stream_delete(names: list[str], payload: bytes) -> ApiRequest:
@@ -181,7 +182,7 @@ def _stream_restore(names: list[str], payload: bytes) -> ApiRequest:
     config.setdefault("name", names[0])
     if config["name"] != names[0]:
         raise error(STREAM_MISMATCH)
-    return StreamRestoreRequest(names[0], StreamConfig.from_json(config))
+    return StreamRestoreRequest(names[0], read_stream(config))
 
 
 def _stream_purge(names: list[str], payload: bytes) -> ApiRequest:

@@ -13,7 +13,7 @@ from supercluster.broker.archive.entries import CONSUMER_PREFIX, STATE_NAME, Ent
 from supercluster.broker.archive.s2 import ArchiveError
 from supercluster.broker.bounds import I64_MAX, I64_MIN
 from supercluster.broker.jetstream.config.consumer import ConsumerConfig
-from supercluster.broker.jetstream.config.consumer_checks import check_consumer_name
+from supercluster.broker.jetstream.config.consumer_checks import check_consumer_name, read_consumer
 from supercluster.broker.jetstream.encoding.json_fields import decode_object
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.state.consumer import NEVER_NS, ConsumerState
@@ -182,7 +182,7 @@ class ToldConsumer:
         assert isinstance(state, dict)
         return cls(
             name,
-            ConsumerConfig.from_json(config),
+            read_consumer(config),
             _seq_pair(state, "delivered", what),
             _seq_pair(state, "ack_floor", what),
             long.pending

@@ -17,7 +17,6 @@ from supercluster.broker.bounds import MESSAGE_BYTES_MAX
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.backup.format import ToldConsumer, ToldState, is_sequence
 from supercluster.broker.jetstream.config.consumer import ConsumerConfig
-from supercluster.broker.jetstream.config.sources import origins_of
 from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.config.workqueue_filters import WorkqueueFilters
 from supercluster.broker.jetstream.encoding.sections import Section, encode_mirrored
@@ -243,7 +242,7 @@ def _by_told(config: StreamConfig) -> dict[tuple[str, str, str], str]:
     is the only one of that, `name:` will do, since each kind of server has its own way to write the API down."""
     found: dict[tuple[str, str, str], str] = {}
     several: set[tuple[str, str, str]] = set()
-    origins = origins_of(config).items()
+    origins = config.origins.items()
     for key, origin in origins:
         bare = (f"{origin.name}:", origin.filters_text, origin.destinations_text)
         several |= {bare} & found.keys()

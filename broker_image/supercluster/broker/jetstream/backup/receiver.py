@@ -19,7 +19,7 @@ from supercluster.broker.jetstream.api import answers as api_answers
 from supercluster.broker.jetstream.backup import format as backups
 from supercluster.broker.jetstream.backup.reader import RestoreReader
 from supercluster.broker.jetstream.backup.sender import client_of
-from supercluster.broker.jetstream.config.sources import MIRROR_KEY, origins_of
+from supercluster.broker.jetstream.config.sources import MIRROR_KEY
 from supercluster.broker.jetstream.encoding.codec import u64
 from supercluster.broker.jetstream.encoding.sections import Section
 from supercluster.broker.jetstream.encoding.timestamps import format_time
@@ -307,7 +307,7 @@ class Restores:
         found: dict[str, OriginPosition] = {}
         told = now.reader.told
         assert told is not None
-        for key, origin in origins_of(now.restoring.config).items():
+        for key, origin in now.restoring.config.origins.items():
             up_to = told.last_seq if key == MIRROR_KEY else now.reader.sourced.get(key, 0)
             there = self._group.host.origin_of(self._group.assignment.account, origin)
             is_there = there is not None and not isinstance(there, ApiError)

@@ -148,9 +148,7 @@ def salvage(
                     version, _ = reader.u64(), reader.u64()
                     if version >= config_version:
                         config_version = version
-                        found.config = StreamConfig.from_json(
-                            json.loads(bytes(reader.rest())), is_stored=True
-                        )
+                        found.config = StreamConfig.from_json(json.loads(bytes(reader.rest())))
                 elif index > at:
                     _take_removal(found, kind, Reader(body), index)
         before = index

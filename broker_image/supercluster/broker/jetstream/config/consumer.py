@@ -1,17 +1,17 @@
 """A consumer's configuration: NATS's JSON and its defaults.
 
-`from_json` normalises what one object says, and has it checked (`config/consumer_checks.py`); `for_stream` adds what depends on
-the stream, and has to be called before a new consumer is kept.
+What clients send is checked in `config/consumer_checks.py`; `for_stream` adds what depends on the stream, and has to be called
+before a new consumer is kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from supercluster.broker.jetstream.config import api_level
-from supercluster.broker.jetstream.config.consumer_checks import check_values
+from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.encoding.json_fields import Fields, Stored
 from supercluster.broker.jetstream.encoding.timestamps import format_duration, format_time
 from supercluster.broker.jetstream.errors import (
@@ -21,9 +21,6 @@ from supercluster.broker.jetstream.errors import (
 )
 from supercluster.broker.jetstream.subjects.filters import is_subset, is_valid_filter
 from supercluster.broker.jetstream.subjects.overlap import first_within
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.config.stream import StreamConfig
 
 # NATS's defaults.
 ACK_WAIT_DEFAULT_NS = 30_000_000_000
@@ -115,20 +112,23 @@ class ConsumerConfig:
         return min(self.ack_wait_ns, WAIT_NS_MAX)
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any], *, is_stored: bool = False) -> ConsumerConfig:
-        """Read, normalise and check NATS's JSON. `is_stored`: it stands in a log or a snapshot, was judged by a leader of whatever
-        version, and is read as it is.
+    def from_json(cls, data: Mapping[str, Any]) -> ConsumerConfig:
+        """Read what stands in a log or a snapshot as it is: it was judged by a leader of whatever version."""
+        return cls.from_fields(Fields(Stored(data), "consumer config"))
+
+    @classmethod
+    def from_fields(cls, fields: Fields) -> ConsumerConfig:
+        """Read and normalise NATS's JSON.
 
         Raises:
             ApiError: naming the field, its value and what would be right.
         """
-        fields = Fields(Stored(data) if is_stored else data, "consumer config")
         ack_policy = fields.choice("ack_policy", ACK_POLICIES, "none")
         backoff_ns = fields.integers("backoff")
-        filters, single = _filters(fields, is_stored=is_stored)
+        filters, single = _filters(fields)
         priority_policy = fields.choice("priority_policy", PRIORITY_POLICIES, "none")
         durable_name, deliver_subject = fields.text("durable_name"), fields.text("deliver_subject")
-        config = cls(
+        return cls(
             name=fields.text("name") or durable_name,
             durable_name=durable_name,
             description=fields.text("description"),
@@ -167,10 +167,6 @@ class ConsumerConfig:
             metadata={k: v for k, v in fields.mapping("metadata").items() if k not in api_level.KEYS},
             unset=_unset(fields),
         )
-        fields.done()
-        if not is_stored:
-            check_values(config)
-        return config
 
     def to_json(self) -> dict[str, Any]:
         """NATS's JSON, in its order of fields."""
@@ -262,9 +258,9 @@ def _deliver_policy(fields: Fields) -> str:
     return fields.choice("deliver_policy", DELIVER_POLICIES, "all")
 
 
-def _filters(fields: Fields, *, is_stored: bool) -> tuple[tuple[str, ...], bool]:
+def _filters(fields: Fields) -> tuple[tuple[str, ...], bool]:
     single, several = fields.text("filter_subject"), fields.texts("filter_subjects")
-    if is_stored:
+    if fields.is_stored:
         return (single,) if single else several, not several
     if single and several:
         raise error(10136)

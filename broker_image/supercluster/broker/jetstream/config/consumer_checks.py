@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Any
 
 from supercluster.broker.bounds import (
     DESCRIPTION_BYTES_MAX,
@@ -15,6 +15,8 @@ from supercluster.broker.bounds import (
     NAME_BYTES_MAX,
     metadata_bytes,
 )
+from supercluster.broker.jetstream.config.consumer import ConsumerConfig
+from supercluster.broker.jetstream.encoding.json_fields import Fields
 from supercluster.broker.jetstream.errors import (
     CONSUMER_CREATE_FAILED,
     CONSUMER_INVALID_POLICY,
@@ -25,9 +27,6 @@ from supercluster.broker.jetstream.errors import (
 )
 from supercluster.broker.jetstream.subjects.filters import is_literal, is_valid_filter
 from supercluster.broker.jetstream.subjects.overlap import OverlapTree, first_overlap
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.config.consumer import ConsumerConfig
 
 BACKOFF_STEPS_MAX = 1024
 WIDER_VERSION = 12
@@ -63,7 +62,20 @@ def check_consumer_name(name: str, *, is_durable: bool = True) -> None:
         raise error(CONSUMER_CREATE_FAILED, "error creating store for consumer")
 
 
-def check_values(config: ConsumerConfig) -> None:
+def read_consumer(data: Mapping[str, Any]) -> ConsumerConfig:
+    """What a client sends: read, normalised and checked.
+
+    Raises:
+        ApiError: naming the field, its value and what would be right.
+    """
+    fields = Fields(data, "consumer config")
+    config = ConsumerConfig.from_fields(fields)
+    fields.done()
+    _check_values(config)
+    return config
+
+
+def _check_values(config: ConsumerConfig) -> None:
     """
     Raises:
         ApiError: naming the first field that cannot be as it is.

@@ -6,41 +6,10 @@ NATS's rules: what goes together, what one field brings along, and what may chan
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
-from supercluster.broker.jetstream.encoding.json_fields import Fields
-from supercluster.broker.jetstream.errors import error, invalid_config
+from supercluster.broker.jetstream.config.stream import StreamConfig
+from supercluster.broker.jetstream.errors import invalid_config
 from supercluster.broker.protocol.durations import SECOND_NS
-
-COMPRESSIONS = ("none", "s2")
-PERSIST_MODES = ("default", "async")
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.config.stream import StreamConfig
-
-
-def publishing_fields(fields: Fields) -> dict[str, Any]:
-    """What NATS's JSON says of publishing, by the names of `StreamConfig`.
-
-    Raises:
-        ApiError: naming the field that is wrong.
-    """
-    compression = fields.said("compression", "none")
-    if compression not in COMPRESSIONS:
-        raise error(10025, "unknown compression algorithm")
-    return {
-        "compression": compression,
-        "allow_msg_ttl": fields.boolean("allow_msg_ttl"),
-        "subject_delete_marker_ttl_ns": fields.integer("subject_delete_marker_ttl"),
-        "allow_msg_counter": fields.boolean("allow_msg_counter"),
-        "allow_atomic": fields.boolean("allow_atomic"),
-        "allow_msg_schedules": fields.boolean("allow_msg_schedules"),
-        # Said and left empty it is the default, unlike other words.
-        "persist_mode": "default"
-        if fields.raw("persist_mode") == ""
-        else fields.choice("persist_mode", PERSIST_MODES, "default"),
-        "allow_batched": fields.boolean("allow_batched"),
-    }
 
 
 def check_publishing(config: StreamConfig) -> None:
@@ -116,16 +85,3 @@ def check_publishing_update(current: StreamConfig, wanted: StreamConfig) -> None
         raise invalid_config("message schedules can not be disabled")
     if current.allow_msg_counter != wanted.allow_msg_counter:
         raise invalid_config("stream configuration update can not change message counter setting")
-
-
-def publishing_to_json(config: StreamConfig) -> dict[str, Any]:
-    """The fields that NATS shows only where they are set, in its order."""
-    known = {
-        "subject_delete_marker_ttl": config.subject_delete_marker_ttl_ns,
-        "allow_msg_counter": config.allow_msg_counter,
-        "allow_atomic": config.allow_atomic,
-        "allow_msg_schedules": config.allow_msg_schedules,
-        "persist_mode": "" if config.persist_mode == "default" else config.persist_mode,
-        "allow_batched": config.allow_batched,
-    }
-    return {name: value for name, value in known.items() if value}

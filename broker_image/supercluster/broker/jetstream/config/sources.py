@@ -1,6 +1,6 @@
 """The parts of a stream's configuration that say where its messages come from: `mirror` and `sources`.
 
-NATS's JSON, its rules and its words. What needs other streams to be judged (a loop, message sizes) is in `config/source_checks.py`.
+NATS's JSON and its words; its rules are in `config/source_checks.py`.
 """
 
 from __future__ import annotations
@@ -9,18 +9,13 @@ from base64 import b32encode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from supercluster.broker.bounds import NAME_BYTES_MAX, ORIGIN_KEY_BYTES_MAX
 from supercluster.broker.jetstream.config.transforms import TransformConfig
 from supercluster.broker.jetstream.encoding.json_fields import Fields
 from supercluster.broker.jetstream.encoding.timestamps import format_time
-from supercluster.broker.jetstream.errors import error, invalid_config, not_supported
+from supercluster.broker.jetstream.errors import error, not_supported
 from supercluster.broker.jetstream.subjects.filters import is_literal, is_valid_filter
-from supercluster.broker.jetstream.subjects.overlap import first_overlap
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.config.stream import StreamConfig
 
 MIRROR_KEY = "mirror"
 NAME_FORBIDDEN = frozenset(" .*>/\\")
@@ -170,116 +165,3 @@ def origins_from_json(fields: Fields) -> tuple[Origin | None, tuple[Origin, ...]
     mirror = fields.nested("mirror")
     sources = tuple(Origin.from_json(data, SOURCE_SPOKEN) for data in fields.objects("sources"))
     return Origin.from_json(mirror, MIRROR_SPOKEN) if mirror is not None else None, sources
-
-
-def origins_of(config: StreamConfig) -> dict[str, Origin]:
-    """Every origin of a stream, by the key under which its position is kept."""
-    if config.mirror is not None:
-        return {MIRROR_KEY: config.mirror}
-    return {origin.key: origin for origin in config.sources}
-
-
-def has_external(config: StreamConfig) -> bool:
-    """Is there an origin that another API leads to?"""
-    return any(origin.external is not None for origin in origins_of(config).values())
-
-
-def counts_sources(config: StreamConfig) -> bool:
-    """Does the stream add up what the counters of other streams stand at?"""
-    return config.allow_msg_counter and bool(config.sources)
-
-
-def check_origins(config: StreamConfig) -> None:
-    """
-    Raises:
-        ApiError: NATS's code and text for the first thing that is wrong.
-    """
-    mirror = config.mirror
-    if mirror is not None:
-        _check_mirror(config, mirror)
-    elif config.mirror_direct:
-        raise invalid_config("stream has no mirror but does have mirror direct")
-    if config.sources and config.allow_msg_schedules:
-        raise error(10187)
-    for source in config.sources:
-        if not _is_name(source.name):
-            raise error(10141)
-        if source.name == config.name and source.external is None:
-            raise invalid_config("detected cycle")
-        if source.filter_subject and source.subject_transforms:
-            raise error(10144)
-        if source.filter_subject and not is_valid_filter(source.filter_subject):
-            raise error(10049, f"subject filter '{source.filter_subject}' for the source: invalid subject")
-        for transform in source.subject_transforms:
-            transform.check(10145, 10146)
-        _check_overlap(source, 10147)
-    if len({source.key for source in config.sources}) < len(config.sources):
-        raise error(10140)
-    for key, origin in origins_of(config).items():
-        if origin.external is not None:
-            _check_external(origin.external)
-        if len(key.encode()) > ORIGIN_KEY_BYTES_MAX:
-            raise invalid_config(
-                f"filters and destinations of source {origin.name} have more than {ORIGIN_KEY_BYTES_MAX} bytes"
-            )
-
-
-def _check_external(external: External) -> None:
-    deliver, api = external.deliver, external.api
-    if deliver and not (is_valid_filter(deliver) and is_literal(deliver)):
-        raise error(10024, deliver)
-    if api and not (is_valid_filter(api) and is_literal(api)):
-        raise invalid_config(f'stream external api prefix "{api}" must be a valid subject without wildcards')
-    if api == OWN_API:
-        raise error(10021, api)
-
-
-def _check_mirror(config: StreamConfig, mirror: Origin) -> None:
-    if config.subjects:
-        raise error(10034)
-    if not _is_name(mirror.name):
-        raise error(10142)
-    if config.sources:
-        raise error(10031)
-    if config.first_seq > 0:
-        raise error(10143)
-    if mirror.name == config.name and mirror.external is None:
-        raise invalid_config("detected cycle")
-    if mirror.filter_subject and mirror.subject_transforms:
-        raise error(10150)
-    if mirror.filter_subject and not is_valid_filter(mirror.filter_subject):
-        raise error(10049, f"subject filter '{mirror.filter_subject}' for the mirror invalid subject")
-    for transform in mirror.subject_transforms:
-        if transform.src and not is_valid_filter(transform.src):
-            transform.check(10151, 10154)
-    if config.allow_msg_counter:
-        raise error(10173)
-    if config.allow_msg_schedules:
-        raise error(10186)
-    if config.allow_atomic:
-        raise error(10198)
-    if config.allow_batched:
-        raise error(10209)
-    _check_overlap(mirror, 10152)
-    for transform in mirror.subject_transforms:
-        transform.check(10151, 10154)
-
-
-def _is_name(name: str) -> bool:
-    is_short = 0 < len(name.encode()) <= NAME_BYTES_MAX
-    return is_short and all(c.isprintable() and c not in NAME_FORBIDDEN for c in name)
-
-
-def _check_overlap(origin: Origin, err_code: int) -> None:
-    if first_overlap(transform.src or ">" for transform in origin.subject_transforms) is not None:
-        raise error(err_code)
-
-
-def check_origins_update(current: StreamConfig, wanted: StreamConfig) -> None:
-    """A mirror may become a stream of its own, and nothing else of it may change.
-
-    Raises:
-        ApiError: 10055.
-    """
-    if wanted.mirror is not None and wanted.mirror != current.mirror:
-        raise error(10055)

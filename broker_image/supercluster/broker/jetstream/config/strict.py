@@ -14,6 +14,7 @@ from supercluster.broker.jetstream.config.consumer import ACK_WAIT_DEFAULT_NS, C
 from supercluster.broker.jetstream.config.limits import MS_NS, ServerLimits
 from supercluster.broker.jetstream.config.source_checks import Find
 from supercluster.broker.jetstream.config.stream import DUPLICATE_WINDOW_DEFAULT_NS, StreamConfig
+from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.jetstream.encoding.json_fields import Fields
 from supercluster.broker.jetstream.errors import PEDANTIC, ApiError, error, invalid_config
 
@@ -44,7 +45,7 @@ def stream_config(data: Mapping[str, Any]) -> StreamConfig:
     for name in _STREAM_LIMITS:
         if fields.integer(name) < -1:
             raise _refused(f"{name} must be set to -1")
-    config = StreamConfig.from_json(data)
+    config = read_stream(data)
     looks_for_duplicates = config.mirror is None and not config.sources
     window_is_open = looks_for_duplicates and not fields.integer("duplicate_window")
     if window_is_open and 0 < config.max_age_ns < DUPLICATE_WINDOW_DEFAULT_NS:

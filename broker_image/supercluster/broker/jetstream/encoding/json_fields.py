@@ -10,7 +10,7 @@ from typing import Any
 
 from supercluster.broker.bounds import I64_MAX, I64_MIN, U64_MAX, read_json
 from supercluster.broker.jetstream.encoding.timestamps import parse_time
-from supercluster.broker.jetstream.errors import INVALID_JSON, ApiError, error, not_supported
+from supercluster.broker.jetstream.errors import INVALID_JSON, ApiError, error
 
 
 def invalid_json(why: str) -> ApiError:
@@ -65,6 +65,11 @@ class Fields:
         self._data = data
         self._what = what
         self._known: set[str] = set()
+
+    @property
+    def is_stored(self) -> bool:
+        """Was the object judged before, by a leader of whatever version?"""
+        return isinstance(self._data, Stored)
 
     def raw(self, name: str) -> Any:
         """The field as it is; None when it is absent or null."""
@@ -157,7 +162,7 @@ class Fields:
         value = self.raw(name)
         if value is not None and not isinstance(value, dict):
             raise self._wrong(name, value, "an object")
-        return Stored(value) if value is not None and isinstance(self._data, Stored) else value
+        return Stored(value) if value is not None and self.is_stored else value
 
     def objects(self, name: str) -> list[dict[str, Any]]:
         value = self.raw(name)
@@ -165,7 +170,7 @@ class Fields:
             return []
         if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
             raise self._wrong(name, value, "a list of objects")
-        return [Stored(item) for item in value] if isinstance(self._data, Stored) else value
+        return [Stored(item) for item in value] if self.is_stored else value
 
     def time_ns(self, name: str) -> int:
         """An RFC 3339 time as Unix nanoseconds; 0 when it is absent or null."""
@@ -177,21 +182,11 @@ class Fields:
         except ValueError:
             raise self._wrong(name, value, "an RFC 3339 time") from None
 
-    def unsupported(self, defaults: Mapping[str, tuple[object, ...]]) -> None:
-        """Refuse fields that NATS has and these brokers do not, unless they say what is so anyway (null, false, 0,
-        "" and empty objects count as that, and the values given)."""
-        for name, harmless in defaults.items():
-            value = self.raw(name)
-            if value and not any(type(value) is type(item) and value == item for item in harmless):
-                raise not_supported(
-                    f"{self._what} field {name!r} (set to {json.dumps(value, default=str)[:64]}) is"
-                )
-
     def done(self) -> None:
         """
         Raises:
             ApiError: 10025 naming the first field that was not read.
         """
-        for name in self._data:
-            if name not in self._known and not isinstance(self._data, Stored):
+        for name in self._data if not self.is_stored else ():
+            if name not in self._known:
                 raise invalid_json(f"json: unknown field {json.dumps(name)}")

@@ -68,7 +68,7 @@ def _move_started(present: Assignment, op: dict[str, Any], entry: Entry) -> Assi
         return replace(present, move=replace(running, bytes_per_s=op["bytes_per_s"]))
     if present.move is not None:
         return None
-    config, before = StreamConfig.from_json(op["config"], is_stored=True), present.config
+    config, before = StreamConfig.from_json(op["config"]), present.config
     move = Move(
         op["id"],
         tuple(op["targets"]),
@@ -128,11 +128,7 @@ def _confirmed(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignm
     if not present.is_unconfirmed:
         return None
     members, move = tuple(map(str, op["members"])), present.move
-    config = (
-        StreamConfig.from_json(op["config"], is_stored=True)
-        if op.get("config") is not None
-        else present.config
-    )
+    config = StreamConfig.from_json(op["config"]) if op.get("config") is not None else present.config
     return replace(
         present,
         config=config,

@@ -32,7 +32,7 @@ class Restoring:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Restoring:
-        return cls(data["id"], StreamConfig.from_json(data["config"], is_stored=True))
+        return cls(data["id"], StreamConfig.from_json(data["config"]))
 
 
 def bare(config: StreamConfig, restore_id: str) -> StreamConfig:

@@ -157,7 +157,7 @@ class MetaState:
         if what == "restore":
             return self._begin_restore(key, present, op, entry)
         if what == "put":
-            config = StreamConfig.from_json(op["config"], is_stored=True)
+            config = StreamConfig.from_json(op["config"])
             if present is None:
                 created = Assignment(
                     *key, op["group"], config, entry.index, tuple(op["members"]), entry.time_ns
@@ -189,7 +189,7 @@ class MetaState:
     ) -> list[str]:
         if present is not None and present.restoring is None:
             return []
-        config, members = StreamConfig.from_json(op["config"], is_stored=True), tuple(op["members"])
+        config, members = StreamConfig.from_json(op["config"]), tuple(op["members"])
         begun = Assignment(*key, op["group"], config, entry.index, members, entry.time_ns)
         self._put(key, replace(begun, restoring=Restoring.from_json(op["restoring"])))
         self.accounts.has_stream(begun.account)
@@ -319,7 +319,7 @@ class MetaState:
                     account,
                     name,
                     group,
-                    StreamConfig.from_json(config, is_stored=True),
+                    StreamConfig.from_json(config),
                     version,
                     tuple(members),
                     created_ns,

@@ -63,7 +63,7 @@ def _newer_config(found: Assignment, facts: StreamFacts, state: MetaState) -> St
     by now."""
     if facts.config is None or facts.config_version <= found.version:
         return None
-    config = StreamConfig.from_json(facts.config, is_stored=True)
+    config = StreamConfig.from_json(facts.config)
     tree = OverlapTree(config.subjects)
     others = (
         subject

@@ -16,12 +16,8 @@ from supercluster.broker.jetstream.config import strict as pedantic
 from supercluster.broker.jetstream.config.limits import NO_SERVER_LIMITS, ServerLimits, stream_within
 from supercluster.broker.jetstream.config.metadata_keys import RESOURCE_KEY, check_metadata
 from supercluster.broker.jetstream.config.source_checks import judge_origins, with_origin
-from supercluster.broker.jetstream.config.stream import (
-    StreamConfig,
-    check_create,
-    check_not_sealed,
-    check_update,
-)
+from supercluster.broker.jetstream.config.stream import StreamConfig
+from supercluster.broker.jetstream.config.stream_checks import check_create, check_not_sealed, check_update
 from supercluster.broker.jetstream.errors import ApiError, no_suitable_peers
 from supercluster.broker.jetstream.meta import accounts
 from supercluster.broker.jetstream.meta.operations import cancel_move, delete_stream, put_stream, start_move

@@ -12,7 +12,6 @@ from collections.abc import Generator, Mapping
 from itertools import count
 
 from supercluster.broker.jetstream import errors
-from supercluster.broker.jetstream.config.sources import counts_sources, has_external
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.level import COUNTED_SOURCES, EXTERNAL, RESTORES
 from supercluster.broker.jetstream.meta.move_record import MoveEnd
@@ -290,9 +289,9 @@ class MetaReplica(Replica):
             return
         if decided is not None and request.verb == "restore":
             self.tail.need_level(RESTORES, "a restore")
-        if decided is not None and request.config is not None and has_external(request.config):
+        if decided is not None and request.config is not None and request.config.has_external_origin:
             self.tail.need_level(EXTERNAL, f"stream {request.name} with an external origin")
-        if decided is not None and request.config is not None and counts_sources(request.config):
+        if decided is not None and request.config is not None and request.config.counts_sources:
             self.tail.need_level(COUNTED_SOURCES, f"stream {request.name}, which counts over sources,")
         index = self.tail.propose(decided).index if decided is not None else self.tail.state.applied_index
         found = self.tail.state.streams.get(request.key) or present

@@ -108,7 +108,7 @@ class LogTail:
                 elif kind == Section.CONFIG_PUT:
                     reader = Reader(body)
                     reader.u64(), reader.u64()
-                    self.configured(StreamConfig.from_json(json.loads(bytes(reader.rest())), is_stored=True))
+                    self.configured(StreamConfig.from_json(json.loads(bytes(reader.rest()))))
         if entry.count:
             decoded = decode_stored(entry)
             for seq in range(entry.first_seq, entry.first_seq + entry.count):

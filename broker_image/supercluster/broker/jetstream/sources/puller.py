@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from supercluster.broker.jetstream import errors
-from supercluster.broker.jetstream.config.sources import MIRROR_KEY, Origin, origins_of
+from supercluster.broker.jetstream.config.sources import MIRROR_KEY, Origin
 from supercluster.broker.jetstream.encoding.sections import (
     Exceptional,
     Section,
@@ -115,7 +115,7 @@ class SourcePuller:
         if not self.is_behind(config):
             return
         self._config = config
-        origins = origins_of(config)
+        origins = config.origins
         self._readers = {
             key: found
             if (found := self._readers.get(key)) and found.origin == origin
@@ -264,9 +264,7 @@ class SourcePuller:
 
     def info(self, state: StreamState, now_ms: int) -> dict[str, Any]:
         """`mirror` or `sources` of STREAM.INFO."""
-        found = [
-            self._info_of(key, origin, state, now_ms) for key, origin in origins_of(state.config).items()
-        ]
+        found = [self._info_of(key, origin, state, now_ms) for key, origin in state.config.origins.items()]
         if state.config.mirror is not None:
             return {"mirror": found[0]}
         return {"sources": found} if found else {}

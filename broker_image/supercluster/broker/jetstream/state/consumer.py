@@ -360,7 +360,7 @@ class ConsumerState:
         if len(blobs) != 8:
             raise ValueError(f"consumer snapshot has {len(blobs)} parts, 8 were expected")
         name = str(blobs[0], "utf-8")
-        config = ConsumerConfig.from_json(json.loads(bytes(blobs[1])), is_stored=True)
+        config = ConsumerConfig.from_json(json.loads(bytes(blobs[1])))
         state = cls(name=name, config=config, created_ns=numbers[0], start_seq=numbers[1])
         state.delivered_cseq, state.delivered_sseq, state.ack_floor_cseq, state.ack_floor_sseq = numbers[2:6]
         state.last_delivered_ns, state.last_ack_ns = numbers[6:8]

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from supercluster.broker.jetstream.config.stream import ConsumerConfig, StreamConfig
+from supercluster.broker.jetstream.config.consumer import ConsumerConfig
+from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.state.consumer import ConsumerState
 from supercluster.broker.jetstream.state.consumers import ConsumerStates, keep_up
 from supercluster.broker.jetstream.state.interest_retention import InterestRetention
@@ -40,7 +41,7 @@ class RetainedMessages(StoredMessages):
         """For the leader's volatile side."""
 
     def _put_consumer(self, request: dict[str, Any], time_ns: int) -> None:
-        config = ConsumerConfig.from_json(request["config"], is_stored=True)
+        config = ConsumerConfig.from_json(request["config"])
         name = str(request["name"])
         present = self.consumers.to_change(name)
         if present is not None:

@@ -170,7 +170,7 @@ def _read_parts(
 
 
 def _read_head(reader: Reader, new: Callable[[StreamConfig], StreamState]) -> StreamState:
-    state = new(StreamConfig.from_json(json.loads(bytes(reader.blob())), is_stored=True))
+    state = new(StreamConfig.from_json(json.loads(bytes(reader.blob()))))
     _read_numbers(state, reader)
     state.last_message_id = bytes(reader.blob())
     state.sessions = SessionTable.decode(reader)
@@ -203,7 +203,7 @@ def _read_whole(reader: Reader, version: int, new: Callable[[StreamConfig], Stre
     packed = reader.rest() if version == _WITH_IDS_INSIDE else reader.blob()
     ids = Reader(reader.rest())
     reader = Reader(isal_zlib.decompress(packed))
-    state = new(StreamConfig.from_json(json.loads(bytes(reader.blob())), is_stored=True))
+    state = new(StreamConfig.from_json(json.loads(bytes(reader.blob()))))
     _read_numbers(state, reader)
     deleted = array("Q")
     deleted.frombytes(reader.blob())

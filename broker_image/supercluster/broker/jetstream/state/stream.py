@@ -12,7 +12,6 @@ from array import array
 from collections.abc import Container, Generator, Sequence
 from dataclasses import dataclass, field
 
-from supercluster.broker.jetstream.config.sources import origins_of
 from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.encoding.codec import Reader
 from supercluster.broker.jetstream.encoding.sections import (
@@ -174,7 +173,7 @@ class StreamState(RetainedMessages):
 
     def _origin_taken(self, key: str, position: OriginPosition) -> None:
         mirror = self.config.mirror
-        keep_position(self.origins, key, position, frozenset(origins_of(self.config)))
+        keep_position(self.origins, key, position, frozenset(self.config.origins))
         if mirror is not None and not mirror.filters and position.up_to > self.last_seq:
             self._skip_to(position.up_to)  # The origin has nothing of all that either.
 
@@ -297,7 +296,7 @@ class StreamState(RetainedMessages):
             version, created_ns = reader.u64(), reader.u64()
             # It is later once more only behind a forced recovery (SF-9): readers tell streams apart by it.
             self.created_ns = max(self.created_ns, created_ns) if self.config_version else created_ns
-            self.config = StreamConfig.from_json(json.loads(bytes(reader.rest())), is_stored=True)
+            self.config = StreamConfig.from_json(json.loads(bytes(reader.rest())))
             if self.config_version == 0 and self.last_seq == 0:
                 self.first_seq = max(self.config.first_seq, 1)
                 self.last_seq = self.first_seq - 1

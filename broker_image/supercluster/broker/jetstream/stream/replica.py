@@ -17,7 +17,6 @@ from supercluster.broker.jetstream.backup.format import RESTORE_PREFIX
 from supercluster.broker.jetstream.backup.receiver import Restores
 from supercluster.broker.jetstream.backup.sender import Snapshots
 from supercluster.broker.jetstream.config.consumer import ConsumerConfig
-from supercluster.broker.jetstream.config.sources import origins_of
 from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.consumer.leaders import ConsumerLeaders
 from supercluster.broker.jetstream.consumer.pull import GiveBack
@@ -628,7 +627,7 @@ class StreamReplica(Replica):
         if not self.host.map_is_fresh:
             return True
         found = self.host.stream_of(*account_and_stream(stream, self.assignment.account))
-        origin = origins_of(found.config).get(key) if found is not None else None
+        origin = found.config.origins.get(key) if found is not None else None
         return origin is not None and origin.name == self.assignment.name
 
     @property

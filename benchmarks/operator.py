@@ -23,7 +23,7 @@ from tests.reconcilers.handlers.test_rounds import NS, World
 
 from benchmarks import machine
 from supercluster.reconcilers.handlers.status_writes import FIGURES_KEPT
-from supercluster.reconcilers.observe.cache import MODELS
+from supercluster.reconcilers.kinds.reconcilers import RECONCILERS
 from supercluster.reconcilers.ports import BrokerTarget, Json, Key
 
 STREAMS, MOVES_EACH = 3_000, 3
@@ -84,7 +84,7 @@ class Site(World):
 
     @property
     def keys(self) -> list[Key]:
-        return [Key(kind, NS, name) for kind, _, name in self.kube.objects if kind in MODELS]
+        return [Key(kind, NS, name) for kind, _, name in self.kube.objects if kind in RECONCILERS]
 
     async def settle(self) -> None:
         """Rounds of everything until only the traffic goes on.

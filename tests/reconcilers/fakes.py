@@ -11,7 +11,8 @@ from typing import Any, cast
 
 from tests.reconcilers.builders import clone, merge
 
-from supercluster.reconcilers.observe.cache import MODELS, ObjectCache, is_ours
+from supercluster.reconcilers.kinds.reconcilers import RECONCILERS
+from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.planners.plan import Note
 from supercluster.reconcilers.ports import (
     BrokersRefusedError,
@@ -102,7 +103,7 @@ class FakeKube:
         if key not in self.objects:
             raise KubeError(404, "NotFound", f"{name} not found")
         assert status or "status" not in patch, "status is a subresource"
-        assert "spec" not in patch or kind not in MODELS, "the operator never writes to spec"
+        assert "spec" not in patch or kind not in RECONCILERS, "the operator never writes to spec"
         self._check_version(key, patch.get("metadata", {}))
         return self.put(merge(self.objects[key], patch))
 
@@ -148,7 +149,7 @@ class FakeKube:
         for (kind, namespace, name), body in self.objects.items():
             known = cache.get(kind, namespace, name)
             version = body["metadata"]["resourceVersion"]
-            if is_ours(body) and (known is None or known["metadata"]["resourceVersion"] != version):
+            if cache.is_ours(body) and (known is None or known["metadata"]["resourceVersion"] != version):
                 cache.put(clone(body))
 
 

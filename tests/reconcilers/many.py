@@ -22,7 +22,7 @@ from tests.reconcilers.fakes import FakeBrokers, FakeKube, VirtualClock
 from supercluster.reconcilers.execute.executor import Executor
 from supercluster.reconcilers.handlers.registration import Intake
 from supercluster.reconcilers.handlers.rounds import Rounds
-from supercluster.reconcilers.observe.cache import ObjectCache, is_ours
+from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.ports import BrokersUnreachableError, BrokerTarget, Json
 from supercluster.reconcilers.worker import Pace, Workers
 
@@ -99,7 +99,7 @@ class LateKube(FakeKube):
             self._tell("DELETED", before, was_there=True)
 
     def _tell(self, event: str, body: Json, *, was_there: bool) -> None:
-        if is_ours(body) and (was_there or event != "DELETED"):
+        if self._world.cache.is_ours(body) and (was_there or event != "DELETED"):
             task = asyncio.ensure_future(self._tell_later(event, body))
             self._telling.add(task)
             task.add_done_callback(self._telling.discard)

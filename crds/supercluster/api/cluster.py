@@ -12,7 +12,7 @@ from supercluster.api.common import (
     Conditions,
     DeletionPolicy,
     LabelName,
-    ObjectMeta,
+    Resource,
     ShortText,
     immutable,
 )
@@ -388,10 +388,9 @@ class ClusterStatus(ApiModel):
     conditions: Conditions = ()
 
 
-class Cluster(ApiModel):
+class Cluster(Resource):
     """Brokers that run together as one StatefulSet."""
 
-    metadata: ObjectMeta
     spec: ClusterSpec
     status: ClusterStatus = ClusterStatus()
 

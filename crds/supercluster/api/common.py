@@ -95,6 +95,17 @@ class ObjectMeta(ApiModel):
         return (self.creation_timestamp, self.name)
 
 
+class Resource(ApiModel):
+    """A custom resource. Its spec names the super-cluster that it belongs to."""
+
+    metadata: ObjectMeta
+    spec: Any
+
+    @property
+    def super_cluster(self) -> str:
+        return str(self.spec.super_cluster)
+
+
 class Condition(ApiModel):
     """One statement about a resource, in Kubernetes' own form."""
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from supercluster.api.cluster import CLUSTER_NAME_LENGTH_MAX, Cluster
-from supercluster.api.common import GROUP, VERSION, ApiModel
+from supercluster.api.common import GROUP, VERSION, Resource
 from supercluster.api.replica_policy import ReplicaPolicy
 from supercluster.api.schema import structural_schema
 from supercluster.api.stream import Stream
 from supercluster.api.stream_move import StreamMove
 from supercluster.api.super_cluster import SuperCluster
+
+ResourceT = TypeVar("ResourceT", bound=Resource)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +27,10 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind of custom resource."""
+class Kind(Generic[ResourceT]):
+    """A kind of custom resource, as its definition has it."""
 
-    model: type[ApiModel]
+    model: type[ResourceT]
     plural: str
     short_name: str
     columns: tuple[Column, ...]
@@ -53,94 +55,98 @@ _AGE = Column("Age", "date", ".metadata.creationTimestamp")
 # Not "all": `kubectl delete all --all` must not reach data.
 CATEGORIES = ("streaming",)
 
-KINDS: tuple[Kind, ...] = (
-    Kind(
-        SuperCluster,
-        "superclusters",
-        "scl",
-        (
-            _condition("Ready", "Ready"),
-            _condition("Whole", "Whole"),
-            _condition("Reason", "Whole", "reason"),
-            Column("Streams", "integer", ".status.streams"),
-            Column("Identity", "string", ".status.identity", 1),
-            _AGE,
-        ),
-    ),
-    Kind(
-        Cluster,
-        "clusters",
-        "ncl",
-        (
-            Column("SuperCluster", "string", ".spec.superCluster"),
-            Column("Brokers", "integer", ".spec.replicas"),
-            Column("Available", "integer", ".status.readyReplicas"),
-            _condition("Ready", "Ready"),
-            _condition("Whole", "Whole"),
-            _condition("Reason", "Whole", "reason"),
-            _condition("Accepted", "Accepted", priority=1),
-            Column("URL", "string", ".status.url", 1),
-            _AGE,
-        ),
-        name_length_max=CLUSTER_NAME_LENGTH_MAX,
-    ),
-    Kind(
-        Stream,
-        "streams",
-        "str",
-        (
-            Column("Cluster", "string", ".status.cluster"),
-            Column("Replicas", "integer", ".spec.replicas"),
-            Column("Current", "integer", ".status.readyReplicas"),
-            Column("Leader", "string", ".status.leader"),
-            Column("Messages", "integer", ".status.messages"),
-            _condition("Ready", "Ready"),
-            _condition("Whole", "Whole"),
-            _condition("Reason", "Whole", "reason"),
-            _condition("Accepted", "Accepted", priority=1),
-            _condition("Synced", "Synced", priority=1),
-            Column("LastSeq", "integer", ".status.lastSequence", 1),
-            Column("Move", "string", ".status.move.phase", 1),
-            _AGE,
-        ),
-    ),
-    Kind(
-        StreamMove,
-        "streammoves",
-        "smv",
-        (
-            Column("Stream", "string", ".status.streamName"),
-            Column("From", "string", ".status.source"),
-            Column("To", "string", ".status.destination"),
-            Column("Phase", "string", ".status.phase"),
-            Column("Copied", "string", ".status.percent"),
-            Column("ETA", "integer", ".status.progress.etaSeconds"),
-            Column("Stage", "string", ".status.progress.stage", 1),
-            Column("Message", "string", ".status.message", 1),
-            _AGE,
-        ),
-    ),
-    Kind(
-        ReplicaPolicy,
-        "replicapolicies",
-        "rpp",
-        (
-            Column("SuperCluster", "string", ".spec.superCluster"),
-            Column("Weight", "integer", ".spec.weight"),
-            Column("Minimum", "integer", ".spec.minReplicas"),
-            Column("InForce", "integer", ".status.inForce"),
-            Column("Below", "integer", ".status.belowMinimum"),
-            Column("Repairing", "integer", ".status.repairing"),
-            _condition("Accepted", "Accepted"),
-            _condition("Ready", "Ready"),
-            _condition("Whole", "Whole"),
-            _AGE,
-        ),
+SUPER_CLUSTER = Kind(
+    SuperCluster,
+    "superclusters",
+    "scl",
+    (
+        _condition("Ready", "Ready"),
+        _condition("Whole", "Whole"),
+        _condition("Reason", "Whole", "reason"),
+        Column("Streams", "integer", ".status.streams"),
+        Column("Identity", "string", ".status.identity", 1),
+        _AGE,
     ),
 )
 
+CLUSTER = Kind(
+    Cluster,
+    "clusters",
+    "ncl",
+    (
+        Column("SuperCluster", "string", ".spec.superCluster"),
+        Column("Brokers", "integer", ".spec.replicas"),
+        Column("Available", "integer", ".status.readyReplicas"),
+        _condition("Ready", "Ready"),
+        _condition("Whole", "Whole"),
+        _condition("Reason", "Whole", "reason"),
+        _condition("Accepted", "Accepted", priority=1),
+        Column("URL", "string", ".status.url", 1),
+        _AGE,
+    ),
+    name_length_max=CLUSTER_NAME_LENGTH_MAX,
+)
 
-def definition(kind: Kind) -> dict[str, Any]:
+STREAM = Kind(
+    Stream,
+    "streams",
+    "str",
+    (
+        Column("Cluster", "string", ".status.cluster"),
+        Column("Replicas", "integer", ".spec.replicas"),
+        Column("Current", "integer", ".status.readyReplicas"),
+        Column("Leader", "string", ".status.leader"),
+        Column("Messages", "integer", ".status.messages"),
+        _condition("Ready", "Ready"),
+        _condition("Whole", "Whole"),
+        _condition("Reason", "Whole", "reason"),
+        _condition("Accepted", "Accepted", priority=1),
+        _condition("Synced", "Synced", priority=1),
+        Column("LastSeq", "integer", ".status.lastSequence", 1),
+        Column("Move", "string", ".status.move.phase", 1),
+        _AGE,
+    ),
+)
+
+STREAM_MOVE = Kind(
+    StreamMove,
+    "streammoves",
+    "smv",
+    (
+        Column("Stream", "string", ".status.streamName"),
+        Column("From", "string", ".status.source"),
+        Column("To", "string", ".status.destination"),
+        Column("Phase", "string", ".status.phase"),
+        Column("Copied", "string", ".status.percent"),
+        Column("ETA", "integer", ".status.progress.etaSeconds"),
+        Column("Stage", "string", ".status.progress.stage", 1),
+        Column("Message", "string", ".status.message", 1),
+        _AGE,
+    ),
+)
+
+REPLICA_POLICY = Kind(
+    ReplicaPolicy,
+    "replicapolicies",
+    "rpp",
+    (
+        Column("SuperCluster", "string", ".spec.superCluster"),
+        Column("Weight", "integer", ".spec.weight"),
+        Column("Minimum", "integer", ".spec.minReplicas"),
+        Column("InForce", "integer", ".status.inForce"),
+        Column("Below", "integer", ".status.belowMinimum"),
+        Column("Repairing", "integer", ".status.repairing"),
+        _condition("Accepted", "Accepted"),
+        _condition("Ready", "Ready"),
+        _condition("Whole", "Whole"),
+        _AGE,
+    ),
+)
+
+KINDS: tuple[Kind[Any], ...] = (SUPER_CLUSTER, CLUSTER, STREAM, STREAM_MOVE, REPLICA_POLICY)
+
+
+def definition(kind: Kind[Any]) -> dict[str, Any]:
     """The CustomResourceDefinition of a kind."""
     schema = structural_schema(kind.model)
     properties = schema["properties"]
@@ -189,7 +195,7 @@ def definition(kind: Kind) -> dict[str, Any]:
     }
 
 
-def _metadata(kind: Kind) -> dict[str, Any]:
+def _metadata(kind: Kind[Any]) -> dict[str, Any]:
     """The schema of metadata: bounds of the name.
 
     Kubernetes takes a declared length into its estimate of a rule's cost only where both names are declared.

@@ -37,7 +37,7 @@ def render() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _kind(kind: Kind) -> list[str]:
+def _kind(kind: Kind[Any]) -> list[str]:
     crd = definition(kind)
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     lines = [

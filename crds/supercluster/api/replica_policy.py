@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
-from supercluster.api.common import ApiModel, CelRule, Conditions, LabelName, ObjectMeta
+from supercluster.api.common import ApiModel, CelRule, Conditions, LabelName, Resource
 from supercluster.api.stream import REPLICAS_MAX
 from supercluster.api.units import Duration, Size
 
@@ -168,9 +168,8 @@ class ReplicaPolicyStatus(ApiModel):
     conditions: Conditions = ()
 
 
-class ReplicaPolicy(ApiModel):
+class ReplicaPolicy(Resource):
     """How many usable replicas a group of streams keeps, and how lost ones are replaced."""
 
-    metadata: ObjectMeta
     spec: ReplicaPolicySpec
     status: ReplicaPolicyStatus = ReplicaPolicyStatus()

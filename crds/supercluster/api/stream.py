@@ -12,7 +12,7 @@ from supercluster.api.common import (
     Conditions,
     DeletionPolicy,
     LabelName,
-    ObjectMeta,
+    Resource,
     ShortText,
     immutable,
 )
@@ -278,10 +278,9 @@ class StreamStatus(ApiModel):
     conditions: Conditions = ()
 
 
-class Stream(ApiModel):
+class Stream(Resource):
     """A replicated log of messages."""
 
-    metadata: ObjectMeta
     spec: StreamSpec
     status: StreamStatus = StreamStatus()
 

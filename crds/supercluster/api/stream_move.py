@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
-from supercluster.api.common import ApiModel, CelRule, Conditions, LabelName, ObjectMeta, ShortText
+from supercluster.api.common import ApiModel, CelRule, Conditions, LabelName, Resource, ShortText
 from supercluster.api.moves import Destination, MovePolicy
 from supercluster.api.stream import REPLICAS_MAX, NodeFinding
 from supercluster.api.units import Duration
@@ -319,10 +319,9 @@ class StreamMoveStatus(ApiModel):
     conditions: Conditions = ()
 
 
-class StreamMove(ApiModel):
+class StreamMove(Resource):
     """One move of one stream to other brokers, or to more or fewer of them, without losing a message."""
 
-    metadata: ObjectMeta
     spec: StreamMoveSpec
     status: StreamMoveStatus = StreamMoveStatus()
 

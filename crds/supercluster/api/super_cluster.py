@@ -12,7 +12,7 @@ from supercluster.api.common import (
     CelRule,
     Conditions,
     LabelName,
-    ObjectMeta,
+    Resource,
     ShortText,
     immutable,
     kept,
@@ -257,10 +257,9 @@ class SuperClusterStatus(ApiModel):
     conditions: Conditions = ()
 
 
-class SuperCluster(ApiModel):
+class SuperCluster(Resource):
     """Clusters that share an identity, credentials and one map of streams."""
 
-    metadata: ObjectMeta
     spec: SuperClusterSpec = SuperClusterSpec()
     status: SuperClusterStatus = SuperClusterStatus()
 
@@ -270,6 +269,10 @@ class SuperCluster(ApiModel):
             message="metadata.name must be a DNS label of at most 40 characters: names of Secrets are made from it",
         ),
     )
+
+    @property
+    def super_cluster(self) -> str:
+        return self.metadata.name
 
     @property
     def identity(self) -> str:

@@ -18,6 +18,7 @@ import aiohttp
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from supercluster.api import API_VERSION
+from supercluster.api.crd import KINDS
 from supercluster.app.kubeconfig import Connection
 from supercluster.reconcilers.planners.plan import MANAGED_BY, Manifest, Note
 from supercluster.reconcilers.ports import Json, KubeError, mapping
@@ -32,11 +33,7 @@ FENCED = -1
 _PASSING = frozenset({0, 429, 500, 502, 503, 504})
 
 PLURALS = {
-    "SuperCluster": "superclusters",
-    "Cluster": "clusters",
-    "Stream": "streams",
-    "StreamMove": "streammoves",
-    "ReplicaPolicy": "replicapolicies",
+    **{kind.name: kind.plural for kind in KINDS},
     "Node": "nodes",
     "StorageClass": "storageclasses",
     "StatefulSet": "statefulsets",

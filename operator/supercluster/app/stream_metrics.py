@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from supercluster.reconcilers.handlers.stream_figures import Figures, StreamFigures
+from supercluster.reconcilers.observe.stream_figures import Figures, StreamFigures
 
 _GAUGES: tuple[tuple[str, str, Callable[[Figures], int]], ...] = (
     ("messages", "Messages that a declared stream holds.", lambda each: each.messages),

@@ -22,14 +22,15 @@ from tests.support.tiers import examples
 from supercluster.reconcilers.execute import destructive
 from supercluster.reconcilers.execute.executor import Executor
 from supercluster.reconcilers.handlers.rounds import Rounds
-from supercluster.reconcilers.observe.cache import MODELS, ObjectCache, is_ours
+from supercluster.reconcilers.kinds.reconcilers import RECONCILERS
+from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.planners.cluster import deletion as cluster_deletion
 from supercluster.reconcilers.planners.plan import IDENTITY_ANNOTATION
 from supercluster.reconcilers.ports import BrokerTarget, Json, KubeError
 
 NS = "ns"
 CLAIM = "PersistentVolumeClaim"
-KINDS = (*MODELS, "StatefulSet", "Pod", "Service", "ConfigMap", "Secret", CLAIM, "PodDisruptionBudget")
+KINDS = (*RECONCILERS, "StatefulSet", "Pod", "Service", "ConfigMap", "Secret", CLAIM, "PodDisruptionBudget")
 BROKERS = 4
 MINUTE_MS = 60_000
 
@@ -96,7 +97,7 @@ class Model:
     async def look(self) -> None:
         """One round of everything that the cache has."""
         for key in self.cache.all_keys():
-            if key.kind in MODELS:
+            if key.kind in RECONCILERS:
                 with suppress(KubeError):  # As a worker does: the next round is another try.
                     await self.rounds.reconcile(key)
 
@@ -107,7 +108,7 @@ class Model:
             if key.kind == kind and known is not None and (kind, NS, key.name) not in self.kube.objects:
                 self.cache.remove(known)
         for (of_kind, _, _), body in list(self.kube.objects.items()):
-            if of_kind == kind and is_ours(body):
+            if of_kind == kind and self.cache.is_ours(body):
                 self.cache.put(clone(body))
         self.cache.listed(kind)
 

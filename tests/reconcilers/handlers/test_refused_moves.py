@@ -13,7 +13,7 @@ from tests.reconcilers.handlers.test_rounds import NS
 
 from supercluster.broker.jetstream.admin.moves import read_call
 from supercluster.broker.jetstream.config.stream_checks import check_name
-from supercluster.reconcilers.handlers.refused_creates import CONFLICT_KEPT, KEPT, RefusedCreates
+from supercluster.reconcilers.observe.refused_creates import CONFLICT_KEPT, KEPT, RefusedCreates
 from supercluster.reconcilers.planners.plan import CreateObject, DeleteObject, Ground
 from supercluster.reconcilers.planners.status import timestamp
 from supercluster.reconcilers.ports import KubeError

@@ -11,6 +11,7 @@ from tests.reconcilers.handlers.test_rounds import NS, STREAM, KilledError, Worl
 from tests.support.tiers import every
 
 from supercluster.reconcilers.handlers.wakes import concerned
+from supercluster.reconcilers.kinds.reconcilers import RECONCILERS
 from supercluster.reconcilers.observe.repairs import ZONE_LABEL
 from supercluster.reconcilers.planners.status import timestamp
 from supercluster.reconcilers.ports import Key
@@ -511,7 +512,7 @@ async def test_a_drained_nodes_cordon_reaches_the_brokers_while_the_first_pod_go
     world.change("Pod", "east-3", lambda body: body["metadata"].update(finalizers=["test/grace"]))
     world.delete(Key("Pod", NS, "east-3"))
     pod = world.kube.objects["Pod", NS, "east-3"]
-    assert SC in set(concerned(world.cache, pod))
+    assert SC in set(concerned(RECONCILERS, world.cache, pod))
     await world.round(SC)
     assert east["cordoned"]["reason"] == "Kubernetes node node-3 is cordoned"
     asked = world.kube.calls.count("get Node node-3")

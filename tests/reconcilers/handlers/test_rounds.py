@@ -15,9 +15,11 @@ from tests.reconcilers.builders import DEFAULTS, clone, condition
 from tests.reconcilers.fakes import FakeBrokers, FakeKube, VirtualClock
 from tests.support.tiers import every
 
+from supercluster.api import SuperCluster
 from supercluster.reconcilers.execute.executor import Executor
 from supercluster.reconcilers.handlers.rounds import Rounds
-from supercluster.reconcilers.observe.cache import MODELS, ObjectCache
+from supercluster.reconcilers.kinds.reconcilers import RECONCILERS
+from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.planners.stream.config import META_RESOURCE
 from supercluster.reconcilers.planners.super_cluster.map_recovery import recovery_id
 from supercluster.reconcilers.ports import (
@@ -113,7 +115,7 @@ class World:
         for _ in range(10):
             calls = len(self.kube.calls)
             for kind, _, name in list(self.kube.objects):
-                if kind in MODELS:
+                if kind in RECONCILERS:
                     await self.round(Key(kind, NS, name))
             self.start_pods()
             if not [call for call in self.kube.calls[calls:] if not call.startswith("get")]:
@@ -614,7 +616,9 @@ async def test_others_tell_of_a_recovery_of_the_map_when_its_broker_is_gone(worl
     await world.round(SC)
     assert "mapRecovery" not in world.status(SC)
     assert "east-1 does not say" in condition(world.status(SC), "Recovered")["message"]
-    act = recovery_id(world.rounds._resource(SC), "east-1:40")  # type: ignore[arg-type]
+    whole = world.cache.parsed(SuperCluster, NS, "demo")
+    assert whole is not None
+    act = recovery_id(whole, "east-1:40")
     world.brokers.map_recovered = {"id": act, "known": [act], "mayLose": "the end"}
     await world.converge()
     assert world.status(SC)["mapRecovery"]["message"] == "the end"

@@ -14,7 +14,7 @@ from tests.reconcilers.handlers.test_rounds import CLUSTER, NS, STREAM, World
 from supercluster.api.stream import ReplicaStatus
 from supercluster.app.stream_metrics import stream_lines
 from supercluster.reconcilers.handlers.status_writes import FIGURES_APART, FIGURES_KEPT, WORDS_KEPT
-from supercluster.reconcilers.observe.cache import MODELS
+from supercluster.reconcilers.kinds.reconcilers import RECONCILERS
 from supercluster.reconcilers.planners.status_changes import WORDS, Weight, weigh
 from supercluster.reconcilers.ports import BrokerTarget, Json, Key
 
@@ -187,7 +187,7 @@ async def test_a_move_that_waits_tells_of_other_brokers_at_once(world: Busy) -> 
     assert world.status(key)["phase"] == "Queued"
     world.delete(key)
     await world.looks(2, 100, key)
-    assert not len(world.rounds._waiting)
+    assert not len(world.rounds._context.waiting)
 
 
 def old_definition(kube: FakeKube, kind: str, field: str) -> None:
@@ -231,7 +231,7 @@ async def test_nothing_is_kept_of_what_is_gone(world: Busy) -> None:
 
 def test_the_table_names_fields_that_there_are() -> None:
     for (kind, field), parts in WORDS.items():
-        status: Any = MODELS[kind].model_fields["status"].annotation
+        status: Any = RECONCILERS[kind].kind.model.model_fields["status"].annotation
         fields = {each.alias: each for each in status.model_fields.values()}
         assert field in fields, (kind, field)
         for part in parts or ():

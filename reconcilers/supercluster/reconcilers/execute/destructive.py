@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from supercluster.api import API_VERSION, Cluster, Stream, SuperCluster
-from supercluster.reconcilers.observe.cache import ObjectCache, Resource
+from supercluster.api.common import Resource
+from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.observe.certificates import (
     authority_view,
     brokers_of,
@@ -95,7 +96,7 @@ class Case:
 
     @property
     def super_cluster(self) -> str:
-        return super_cluster_of(self.resource)
+        return self.resource.super_cluster
 
     @property
     def spec(self) -> Mapping[str, Any]:
@@ -107,10 +108,6 @@ class Case:
 
 Check = Callable[[Case], Awaitable[str]]
 """Why the step is not to be carried out; empty: this much is shown."""
-
-
-def super_cluster_of(resource: Resource) -> str:
-    return resource.metadata.name if isinstance(resource, SuperCluster) else resource.spec.super_cluster
 
 
 def _name(body: Mapping[str, Any]) -> str:

@@ -11,11 +11,12 @@ from functools import partial
 from typing import Any
 
 from supercluster.api import API_VERSION
+from supercluster.api.common import Resource
 from supercluster.api.super_cluster import EXCHANGE_AUTHORITY
 from supercluster.reconcilers.execute import certificates
 from supercluster.reconcilers.execute.credentials import completed
 from supercluster.reconcilers.execute.destructive import MAY_SHRINK, Destroyer, is_drop, made_by_us
-from supercluster.reconcilers.observe.cache import ObjectCache, Resource
+from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.observe.certificates import authority_view, signers
 from supercluster.reconcilers.observe.targets import each_broker
 from supercluster.reconcilers.observe.views import credentials_view

@@ -12,9 +12,9 @@ from typing import Any
 import kopf
 
 from supercluster.api import GROUP, VERSION
-from supercluster.api.crd import KINDS
-from supercluster.reconcilers.handlers.wakes import concerned, matters, placed
-from supercluster.reconcilers.observe.cache import MODELS, ObjectCache, is_ours, key_of
+from supercluster.reconcilers.handlers.wakes import concerned, matters
+from supercluster.reconcilers.kinds.reconcilers import RECONCILERS, Reconcilers
+from supercluster.reconcilers.observe.cache import ObjectCache, key_of
 from supercluster.reconcilers.planners.plan import LABEL_SUPER_CLUSTER
 from supercluster.reconcilers.ports import Key
 
@@ -40,46 +40,45 @@ class Intake:
 
     cache: ObjectCache
     wake: Callable[[Key], None]
+    reconcilers: Reconcilers = field(default_factory=lambda: RECONCILERS)
     _mattered: dict[Key, tuple[Any, ...]] = field(default_factory=dict)
-    _placed: dict[Key, frozenset[tuple[Key, Any]]] = field(default_factory=dict)
-    """StreamMoves that had a place in the budget of a SuperCluster when it was heard of last."""
+    _granted: dict[Key, frozenset[tuple[Key, Any]]] = field(default_factory=dict)
+    """What a resource had granted to others when it was heard of last."""
 
     def __post_init__(self) -> None:
         self.cache.tell_of_own_writes(self._heed)
 
     def take(self, kind_of_event: str | None, body: Mapping[str, Any]) -> None:
         """One event; None is a line of the first list."""
-        if not is_ours(body):
+        if not self.cache.is_ours(body):
             return
         key = key_of(body)
         if kind_of_event == "DELETED":
             # Who is concerned is asked before the object is forgotten: it may be known by what it says itself.
-            keys = tuple(concerned(self.cache, body))
+            keys = tuple(concerned(self.reconcilers, self.cache, body))
             self.cache.remove(body)
             self._mattered.pop(key, None)
-            self._placed.pop(key, None)
+            self._granted.pop(key, None)
             self._wake_all(keys)
             return
         self.cache.put(body)
-        if key.kind in MODELS:
+        if key.kind in self.reconcilers:
             self._heed(key)
         else:
-            self._wake_all(concerned(self.cache, body))
+            self._wake_all(concerned(self.reconcilers, self.cache, body))
 
     def _heed(self, key: Key) -> None:
         """An object was written, by somebody or by us. What the cache has of it is the newest: an older event says nothing."""
         body = self.cache.get(key.kind, key.namespace, key.name)
-        if body is None or key.kind not in MODELS:
+        if body is None or key.kind not in self.reconcilers:
             return
-        if key.kind == "SuperCluster":
-            # Thousands of Streams need not look at themselves because a move of one has begun.
-            there, before = placed(body), self._placed.get(key, frozenset())
-            self._placed[key] = there
-            self._wake_all(move for move, _ in there - before)
-        now = matters(body)
+        granted = self.reconcilers[key.kind].grants(body)
+        self._wake_all(to for to, _ in granted - self._granted.get(key, frozenset()))
+        self._granted[key] = granted
+        now = matters(self.reconcilers, body)
         if self._mattered.get(key) != now:
             self._mattered[key] = now
-            self._wake_all(concerned(self.cache, body))
+            self._wake_all(concerned(self.reconcilers, self.cache, body))
 
     def _wake_all(self, keys: Iterable[Key]) -> None:
         for each in dict.fromkeys(keys):
@@ -109,7 +108,7 @@ def build_registry(intake: Intake, budget_group_version: str) -> kopf.OperatorRe
         intake.take(event.get("type"), dict(event["object"]))
 
     for group, version, plural in (
-        *((GROUP, VERSION, kind.plural) for kind in KINDS),
+        *((GROUP, VERSION, each.kind.plural) for each in intake.reconcilers.values()),
         *_children(budget_group_version),
     ):
         kopf.on.event(group, version, plural, id=f"watch-{plural}", registry=registry)(on_event)

@@ -7,41 +7,32 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
 
-from supercluster.api import API_VERSION, Cluster, ReplicaPolicy, Stream, StreamMove, SuperCluster
+from supercluster.api import API_VERSION
+from supercluster.api.common import Resource
 from supercluster.api.conditions import ConditionType, EventReason, Reason
 from supercluster.reconcilers.execute.destructive import HeldError
 from supercluster.reconcilers.execute.executor import Executor, StepRefusedError
-from supercluster.reconcilers.handlers.refused_creates import RefusedCreates
 from supercluster.reconcilers.handlers.repair_counts import RepairCounts
 from supercluster.reconcilers.handlers.status_writes import StatusWrites
-from supercluster.reconcilers.handlers.stream_figures import StreamFigures
-from supercluster.reconcilers.observe.cache import MODELS, ObjectCache, Resource
+from supercluster.reconcilers.kinds.reconciler import Attempt, Context
+from supercluster.reconcilers.kinds.reconcilers import RECONCILERS, Reconcilers
+from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.observe.lists import StreamLists
-from supercluster.reconcilers.observe.look import (
-    look_at_cluster,
-    look_at_replica_policy,
-    look_at_stream,
-    look_at_super_cluster,
-)
-from supercluster.reconcilers.observe.moves import look_at_move
+from supercluster.reconcilers.observe.refused_creates import RefusedCreates
 from supercluster.reconcilers.observe.repairs import Hosts
+from supercluster.reconcilers.observe.stream_figures import StreamFigures
 from supercluster.reconcilers.observe.targets import broker_target
 from supercluster.reconcilers.observe.waiting_moves import WaitingMoves
-from supercluster.reconcilers.planners.cluster.cluster import plan_cluster
 from supercluster.reconcilers.planners.cluster.manifests import OperatorDefaults
 from supercluster.reconcilers.planners.kstatus import with_kstatus
-from supercluster.reconcilers.planners.move.stream_move import plan_stream_move
 from supercluster.reconcilers.planners.plan import Note, Plan, SetAside, Step
-from supercluster.reconcilers.planners.replica.policy import plan_replica_policy
 from supercluster.reconcilers.planners.status import Conditions, conditions_of, status_patch, with_held
 from supercluster.reconcilers.planners.strategies import BUILT_IN, Strategy
-from supercluster.reconcilers.planners.stream.stream import plan_stream
-from supercluster.reconcilers.planners.super_cluster.super_cluster import plan_super_cluster
 from supercluster.reconcilers.ports import (
     Brokers,
     BrokersRefusedError,
@@ -94,16 +85,22 @@ class Rounds:
     counters: Counters = field(default_factory=Counters)
     strategies: Mapping[str, Strategy] = field(default_factory=lambda: BUILT_IN)
     """By the names that spec.placementStrategy has."""
-    _hosts: Hosts = field(init=False)
-    _lists: StreamLists = field(init=False)
-    _refused: RefusedCreates = field(init=False)
+    reconcilers: Reconcilers = field(default_factory=lambda: RECONCILERS)
+    _context: Context = field(init=False)
     _writes: StatusWrites = field(init=False)
-    _waiting: WaitingMoves = field(default_factory=WaitingMoves)
 
     def __post_init__(self) -> None:
-        self._hosts = Hosts(self.kube, self.clock)
-        self._lists = StreamLists(self.brokers, self.clock)
-        self._refused = RefusedCreates(self.clock)
+        self._context = Context(
+            self.cache,
+            self.brokers,
+            Hosts(self.kube, self.clock),
+            StreamLists(self.brokers, self.clock),
+            WaitingMoves(),
+            RefusedCreates(self.clock),
+            self.counters.streams,
+            self.defaults,
+            self.strategies,
+        )
         self._writes = StatusWrites(self.clock)
 
     async def reconcile(self, key: Key) -> Outcome:
@@ -115,14 +112,15 @@ class Rounds:
             body = self.cache.get(key.kind, key.namespace, key.name)
             if body is None:
                 self._writes.forget(key)
-                self._waiting.forget(key)
+                self._context.waiting.forget(key)
                 self.counters.streams.forget(key)
                 return Outcome(gone=True)
             try:
-                resource = self._resource(key)
+                resource = self.cache.parsed(self.reconcilers[key.kind].kind.model, key.namespace, key.name)
             except ValidationError as error:
                 return await self._tell_invalid(key, body, error)
-            plan = await self._plan(resource, refusal, refusal_code, aside=tuple(aside))
+            assert resource is not None
+            plan = await self._plan(resource, Attempt(refusal, refusal_code, aside=tuple(aside)))
             if not plan.steps or refusal is not None:
                 held = next((each.held for each in aside if each.held), None)
                 is_kept = await self._tell(key, body, plan, held=held)
@@ -150,7 +148,7 @@ class Rounds:
                 refusal = str(error)
             except BrokersRefusedError as error:
                 if error.is_passing:
-                    told = await self._plan(resource, None, 0, failure=str(error))
+                    told = await self._plan(resource, Attempt(failure=str(error)))
                     return await self._fail(key, body, told, step, error)
                 refusal, refusal_code = f"{step}: {error}", error.err_code
             except KubeError as error:
@@ -182,7 +180,7 @@ class Rounds:
                 await self._note_held(key, step, error)
                 failed.append(SetAside(step, held=f"{step}: {error}"))
             except (StepRefusedError, BrokersRefusedError, KubeError, BrokersUnreachableError) as error:
-                if isinstance(error, KubeError) and self._refused.note(step, error):
+                if isinstance(error, KubeError) and self._context.refused.note(step, error):
                     log.warning(
                         "not made", extra={"resource": str(key), "step": str(step), "error": str(error)}
                     )
@@ -194,47 +192,12 @@ class Rounds:
                     await self._note_failure(key, body, step, error)
         return failed
 
-    def _resource(self, key: Key) -> Resource:
-        resource = self.cache.parsed(MODELS[key.kind], key.namespace, key.name)
-        assert isinstance(resource, SuperCluster | Cluster | Stream | StreamMove | ReplicaPolicy)
-        return resource
-
-    async def _plan(
-        self,
-        resource: Resource,
-        refusal: str | None,
-        refusal_code: int,
-        failure: str | None = None,
-        aside: tuple[SetAside, ...] = (),
-    ) -> Plan:
-        now = self.clock.now()
-        if isinstance(resource, SuperCluster):
-            seen_whole = await look_at_super_cluster(
-                self.cache, self.brokers, self._hosts, self._lists, resource
-            )
-            refused = self._refused.of(resource.metadata.namespace)
-            seen_whole = replace(seen_whole, aside=aside, refused_moves=refused)
-            return plan_super_cluster(resource, seen_whole, now, self.strategies)
-        if isinstance(resource, ReplicaPolicy):
-            return plan_replica_policy(
-                resource, look_at_replica_policy(self.cache, resource), self.strategies, now
-            )
-        if isinstance(resource, Cluster):
-            observed = await look_at_cluster(self.cache, self.brokers, self._hosts, resource)
-            return plan_cluster(resource, replace(observed, refusal=refusal), self.defaults, now)
-        if isinstance(resource, StreamMove):
-            moved = await look_at_move(self.cache, self.brokers, self._waiting, resource, now)
-            return plan_stream_move(resource, replace(moved, refusal=refusal, refusal_code=refusal_code), now)
-        seen = await look_at_stream(self.cache, self.brokers, resource)
-        self.counters.streams.note(resource, seen.brokers.info)
-        told = replace(seen, refusal=refusal, refusal_code=refusal_code, failure=failure)
-        return plan_stream(resource, told, now)
+    async def _plan(self, resource: Resource, attempt: Attempt) -> Plan:
+        reconciler = self.reconcilers[type(resource).__name__]
+        return await reconciler.next_plan(self._context, resource, attempt, self.clock.now())
 
     async def _carry_out(self, key: Key, body: Mapping[str, Any], resource: Resource, step: Step) -> None:
-        super_cluster = (
-            resource.metadata.name if isinstance(resource, SuperCluster) else resource.spec.super_cluster
-        )
-        target = broker_target(self.cache, key.namespace, super_cluster)
+        target = broker_target(self.cache, key.namespace, resource.super_cluster)
         log.info("step", extra={"resource": str(key), "step": str(step)})
         await self.executor.run(resource, step, target)
         self.counters.add(self.counters.steps, type(step).__name__)

@@ -6,25 +6,16 @@ Only custom resources and objects with our labels are in it. Models are parsed o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import ValidationError
 
-from supercluster.api import Cluster, ReplicaPolicy, Stream, StreamMove, SuperCluster
-from supercluster.api.common import ApiModel
+from supercluster.api import Stream, StreamMove, SuperCluster
+from supercluster.api.common import Resource
+from supercluster.api.crd import KINDS, Kind, ResourceT
 from supercluster.reconcilers.planners.move.views import owner_uid
 from supercluster.reconcilers.planners.plan import LABEL_CLUSTER, LABEL_SUPER_CLUSTER
 from supercluster.reconcilers.ports import Key, mapping
-
-Resource = SuperCluster | Cluster | Stream | StreamMove | ReplicaPolicy
-MODELS: Mapping[str, type[Resource]] = {
-    "SuperCluster": SuperCluster,
-    "Cluster": Cluster,
-    "Stream": Stream,
-    "StreamMove": StreamMove,
-    "ReplicaPolicy": ReplicaPolicy,
-}
-ModelT = TypeVar("ModelT", bound=ApiModel)
 
 
 def key_of(body: Mapping[str, Any]) -> Key:
@@ -32,18 +23,17 @@ def key_of(body: Mapping[str, Any]) -> Key:
     return Key(str(body.get("kind", "")), str(metadata.get("namespace", "")), str(metadata.get("name", "")))
 
 
-def is_ours(body: Mapping[str, Any]) -> bool:
-    """Custom resources, and what carries our labels."""
-    labels = mapping(mapping(body.get("metadata")).get("labels"))
-    return body.get("kind") in MODELS or LABEL_CLUSTER in labels or LABEL_SUPER_CLUSTER in labels
+def key_of_resource(resource: Resource) -> Key:
+    return Key(type(resource).__name__, resource.metadata.namespace, resource.metadata.name)
 
 
 class ObjectCache:
     """What is known of Kubernetes now."""
 
-    def __init__(self) -> None:
+    def __init__(self, kinds: Iterable[Kind[Any]] = KINDS) -> None:
+        self._kinds: Mapping[str, type[Resource]] = {kind.name: kind.model for kind in kinds}
         self._objects: dict[Key, Mapping[str, Any]] = {}
-        self._models: dict[Key, ApiModel | ValidationError] = {}
+        self._models: dict[Key, Resource | ValidationError] = {}
         self._by_owner: dict[tuple[str, str, str, str], set[Key]] = {}
         self._unlisted: set[str] = set()
         self._on_own_write: Callable[[Key], None] = lambda _: None
@@ -51,6 +41,11 @@ class ObjectCache:
     def tell_of_own_writes(self, listener: Callable[[Key], None]) -> None:
         """Whom our own writes concern is woken by the answer already: the watch brings them a tenth of a second later."""
         self._on_own_write = listener
+
+    def is_ours(self, body: Mapping[str, Any]) -> bool:
+        """Custom resources, and what carries our labels."""
+        labels = mapping(mapping(body.get("metadata")).get("labels"))
+        return body.get("kind") in self._kinds or LABEL_CLUSTER in labels or LABEL_SUPER_CLUSTER in labels
 
     def wrote(self, body: Mapping[str, Any]) -> None:
         """The answer to a write of ours."""
@@ -65,7 +60,7 @@ class ObjectCache:
             return False
         self._forget(key)
         self._objects[key] = body = _without_managers(body)
-        for owner in _owners(body):
+        for owner in self._owners(body):
             self._by_owner.setdefault(owner, set()).add(key)
         return True
 
@@ -94,14 +89,14 @@ class ObjectCache:
         """Custom resources of a super-cluster, or of one that can't be told, that do not fit our models, by name: of a newer
         version, as a rule."""
         found = {Key("SuperCluster", namespace, super_cluster)}
-        for kind in MODELS:
+        for kind in self._kinds:
             for name in (super_cluster, ""):
                 found |= self._by_owner.get((kind, namespace, "super", name), set())
         return tuple(sorted((key for key in found if self._is_unreadable(key)), key=str))
 
     def _is_unreadable(self, key: Key) -> bool:
         try:
-            self.parsed(MODELS[key.kind], key.namespace, key.name)
+            self.parsed(self._kinds[key.kind], key.namespace, key.name)
         except ValidationError:
             return True
         return False
@@ -109,7 +104,7 @@ class ObjectCache:
     def _forget(self, key: Key) -> None:
         known = self._objects.pop(key, None)
         self._models.pop(key, None)
-        for owner in _owners(known) if known is not None else ():
+        for owner in self._owners(known) if known is not None else ():
             self._by_owner[owner].discard(key)
             if not self._by_owner[owner]:
                 del self._by_owner[owner]
@@ -117,14 +112,14 @@ class ObjectCache:
     def get(self, kind: str, namespace: str, name: str) -> Mapping[str, Any] | None:
         return self._objects.get(Key(kind, namespace, name))
 
-    def model(self, model: type[ModelT], namespace: str, name: str) -> ModelT | None:
+    def model(self, model: type[ResourceT], namespace: str, name: str) -> ResourceT | None:
         """The resource as a model; None when it is not there or does not fit the schema."""
         try:
             return self.parsed(model, namespace, name)
         except ValidationError:
             return None
 
-    def parsed(self, model: type[ModelT], namespace: str, name: str) -> ModelT | None:
+    def parsed(self, model: type[ResourceT], namespace: str, name: str) -> ResourceT | None:
         """The resource as a model.
 
         Raises:
@@ -146,8 +141,10 @@ class ObjectCache:
         assert isinstance(found, model)
         return found
 
-    def of_super_cluster(self, model: type[ModelT], namespace: str, super_cluster: str) -> tuple[ModelT, ...]:
-        """Clusters, Streams, StreamMoves or ReplicaPolicies that name a super-cluster, in the order of their names."""
+    def of_super_cluster(
+        self, model: type[ResourceT], namespace: str, super_cluster: str
+    ) -> tuple[ResourceT, ...]:
+        """Resources of a kind that name a super-cluster, in the order of their names."""
         keys = self._by_owner.get((model.__name__, namespace, "super", super_cluster), set())
         found = (self.model(model, namespace, key.name) for key in sorted(keys, key=lambda key: key.name))
         return tuple(resource for resource in found if resource is not None)
@@ -185,6 +182,23 @@ class ObjectCache:
     def all_keys(self) -> tuple[Key, ...]:
         return tuple(self._objects)
 
+    def _owners(self, body: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
+        key, model = key_of(body), self._kinds.get(str(body.get("kind")))
+        spec, labels = mapping(body.get("spec")), mapping(mapping(body.get("metadata")).get("labels"))
+        if model is None:
+            if key.kind == "PersistentVolumeClaim" and LABEL_SUPER_CLUSTER in labels:
+                yield "", key.namespace, "claims", str(labels[LABEL_SUPER_CLUSTER])
+            if labels.get(LABEL_CLUSTER) is not None:
+                yield "", key.namespace, "cluster", str(labels[LABEL_CLUSTER])
+        elif model is not SuperCluster:
+            named = spec.get("superCluster")
+            super_cluster = named if isinstance(named, str) else ""
+            yield key.kind, key.namespace, "super", super_cluster
+            if model is StreamMove and isinstance(spec.get("streamRef"), str):
+                yield key.kind, key.namespace, f"moves-of-{super_cluster}", spec["streamRef"]
+            if model is Stream:
+                yield key.kind, key.namespace, f"stream-of-{super_cluster}", str(spec.get("name") or key.name)
+
 
 def _without_managers(body: Mapping[str, Any]) -> Mapping[str, Any]:
     """Who set which field is a good part of an object's size, and nobody here asks."""
@@ -202,23 +216,3 @@ def _version(body: Mapping[str, Any]) -> int:
     """Versions of one object grow; a server that does not count gives 0, and the last word is taken."""
     text = str(mapping(body.get("metadata")).get("resourceVersion", ""))
     return int(text) if text.isdigit() else 0
-
-
-def _owners(body: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
-    key, metadata = key_of(body), mapping(body.get("metadata"))
-    spec = mapping(body.get("spec"))
-    if key.kind in ("Cluster", "Stream", "StreamMove", "ReplicaPolicy"):
-        named = spec.get("superCluster")
-        super_cluster = named if isinstance(named, str) else ""
-        yield key.kind, key.namespace, "super", super_cluster
-        if key.kind == "StreamMove" and isinstance(spec.get("streamRef"), str):
-            yield "StreamMove", key.namespace, f"moves-of-{super_cluster}", spec["streamRef"]
-        if key.kind == "Stream":
-            yield "Stream", key.namespace, f"stream-of-{super_cluster}", str(spec.get("name") or key.name)
-        return
-    labels = mapping(metadata.get("labels"))
-    cluster = labels.get(LABEL_CLUSTER)
-    if key.kind == "PersistentVolumeClaim" and LABEL_SUPER_CLUSTER in labels:
-        yield "", key.namespace, "claims", str(labels[LABEL_SUPER_CLUSTER])
-    if key.kind not in MODELS and cluster is not None:
-        yield "", key.namespace, "cluster", str(cluster)

@@ -1,0 +1,42 @@
+"""Cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from supercluster.api import Cluster, Stream, SuperCluster, crd
+from supercluster.api.cluster import APPROVE_RESTART, RELEASE_RESTART
+from supercluster.reconcilers.kinds.reconciler import Attempt, Context, Reconciler
+from supercluster.reconcilers.observe.look import look_at_cluster
+from supercluster.reconcilers.planners.cluster.cluster import ClusterObserved, plan_cluster
+from supercluster.reconcilers.planners.plan import LABEL_CLUSTER
+from supercluster.reconcilers.ports import mapping
+
+
+async def _observe(context: Context, desired: Cluster, attempt: Attempt, _: datetime) -> ClusterObserved:
+    seen = await look_at_cluster(context.cache, context.brokers, context.hosts, desired)
+    return replace(seen, refusal=attempt.refusal)
+
+
+def _matters(metadata: Mapping[str, Any], status: Mapping[str, Any]) -> tuple[Any, ...]:
+    annotations = mapping(metadata.get("annotations"))
+    return (
+        annotations.get(APPROVE_RESTART),
+        annotations.get(RELEASE_RESTART),
+        status.get("replicas"),
+        status.get("readyReplicas"),
+        bool(status.get("metaVoters")),
+    )
+
+
+CLUSTER = Reconciler(
+    kind=crd.CLUSTER,
+    observe=_observe,
+    plan=lambda context, desired, seen, now: plan_cluster(desired, seen, context.defaults, now),
+    reads=frozenset({SuperCluster, Cluster, Stream}),
+    matters=_matters,
+    child_label=LABEL_CLUSTER,
+)

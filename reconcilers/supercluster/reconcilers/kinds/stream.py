@@ -1,0 +1,46 @@
+"""Stream."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from supercluster.api import Cluster, ReplicaPolicy, Stream, SuperCluster, crd
+from supercluster.api.recovery import FORCE_RECOVER
+from supercluster.reconcilers.kinds.reconciler import Attempt, Context, Reconciler
+from supercluster.reconcilers.observe.cache import ObjectCache, key_of_resource
+from supercluster.reconcilers.observe.look import look_at_stream
+from supercluster.reconcilers.planners.stream.stream import StreamObserved, plan_stream
+from supercluster.reconcilers.ports import Key, mapping
+
+
+async def _observe(context: Context, desired: Stream, attempt: Attempt, _: datetime) -> StreamObserved:
+    seen = await look_at_stream(context.cache, context.brokers, desired)
+    context.figures.note(desired, seen.brokers.info)
+    return replace(seen, refusal=attempt.refusal, refusal_code=attempt.refusal_code, failure=attempt.failure)
+
+
+def _wakes(cache: ObjectCache, key: Key, spec: Mapping[str, Any]) -> Iterator[Key]:
+    """Streams of the same name, and its moves."""
+    super_cluster, name = str(spec.get("superCluster", "")), str(spec.get("name") or key.name)
+    yield from map(key_of_resource, cache.claimants(key.namespace, super_cluster, name))
+    yield from map(key_of_resource, cache.moves_about(key.namespace, super_cluster, key.name))
+
+
+def _matters(metadata: Mapping[str, Any], _: Mapping[str, Any]) -> tuple[Any, ...]:
+    """A ReplicaPolicy selects Streams by their labels."""
+    labels = json.dumps(metadata.get("labels"), sort_keys=True)
+    return labels, mapping(metadata.get("annotations")).get(FORCE_RECOVER)
+
+
+STREAM = Reconciler(
+    kind=crd.STREAM,
+    observe=_observe,
+    plan=lambda _, desired, seen, now: plan_stream(desired, seen, now),
+    reads=frozenset({SuperCluster, Cluster, ReplicaPolicy}),
+    wakes=_wakes,
+    matters=_matters,
+)

@@ -1,0 +1,36 @@
+"""StreamMove."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from supercluster.api import StreamMove, SuperCluster, crd
+from supercluster.reconcilers.kinds.reconciler import Attempt, Context, Reconciler
+from supercluster.reconcilers.observe.cache import ObjectCache
+from supercluster.reconcilers.observe.moves import look_at_move
+from supercluster.reconcilers.planners.move.stream_move import plan_stream_move
+from supercluster.reconcilers.planners.move.views import MoveObserved
+from supercluster.reconcilers.ports import Key
+
+
+async def _observe(context: Context, desired: StreamMove, attempt: Attempt, now: datetime) -> MoveObserved:
+    seen = await look_at_move(context.cache, context.brokers, context.waiting, desired, now)
+    return replace(seen, refusal=attempt.refusal, refusal_code=attempt.refusal_code)
+
+
+def _wakes(_: ObjectCache, key: Key, spec: Mapping[str, Any]) -> Iterator[Key]:
+    if spec.get("streamRef"):
+        yield Key("Stream", key.namespace, str(spec["streamRef"]))
+
+
+STREAM_MOVE = Reconciler(
+    kind=crd.STREAM_MOVE,
+    observe=_observe,
+    plan=lambda _, desired, seen, now: plan_stream_move(desired, seen, now),
+    reads=frozenset({SuperCluster}),
+    wakes=_wakes,
+    matters=lambda _, status: (status.get("phase"), status.get("ticket")),
+)

@@ -1,0 +1,55 @@
+"""SuperCluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from supercluster.api import Cluster, ReplicaPolicy, Stream, StreamMove, SuperCluster, crd
+from supercluster.api.recovery import BEGIN_MAP_ANEW, FORCE_RECOVER_META
+from supercluster.api.super_cluster import EXCHANGE_AUTHORITY
+from supercluster.reconcilers.kinds.reconciler import Attempt, Context, Reconciler
+from supercluster.reconcilers.observe.look import look_at_super_cluster
+from supercluster.reconcilers.planners.super_cluster.super_cluster import (
+    SuperClusterObserved,
+    plan_super_cluster,
+)
+from supercluster.reconcilers.ports import Key, mapping
+
+
+async def _observe(
+    context: Context, desired: SuperCluster, attempt: Attempt, _: datetime
+) -> SuperClusterObserved:
+    seen = await look_at_super_cluster(context.cache, context.brokers, context.hosts, context.lists, desired)
+    refused = context.refused.of(desired.metadata.namespace)
+    return replace(seen, aside=attempt.aside, refused_moves=refused)
+
+
+def _grants(body: Mapping[str, Any]) -> frozenset[tuple[Key, Any]]:
+    """StreamMoves that have a place in its budget, with the ticket that it was given to. Thousands of Streams need not look at
+    themselves because a move of one has begun."""
+    namespace = str(mapping(body.get("metadata")).get("namespace", ""))
+    places = map(mapping, mapping(body.get("status")).get("moves") or ())
+    return frozenset(
+        (Key("StreamMove", namespace, str(each.get("name", ""))), each.get("ticket")) for each in places
+    )
+
+
+def _matters(metadata: Mapping[str, Any], status: Mapping[str, Any]) -> tuple[Any, ...]:
+    annotations = mapping(metadata.get("annotations"))
+    return (
+        *(annotations.get(name) for name in (FORCE_RECOVER_META, BEGIN_MAP_ANEW, EXCHANGE_AUTHORITY)),
+        status.get("founder"),
+    )
+
+
+SUPER_CLUSTER = Reconciler(
+    kind=crd.SUPER_CLUSTER,
+    observe=_observe,
+    plan=lambda context, desired, seen, now: plan_super_cluster(desired, seen, now, context.strategies),
+    reads=frozenset({Cluster, Stream, StreamMove, ReplicaPolicy}),
+    grants=_grants,
+    matters=_matters,
+)

@@ -18,10 +18,10 @@ from supercluster.broker.jetstream.core.settings import CoreSettings
 from supercluster.broker.jetstream.publish.window import Window
 from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.ports import Channel, ClientInfo, Ticket
-from supercluster.broker.storage.options import LogOptions
-from supercluster.broker.storage.osdisk import OsDisk
-from supercluster.broker.storage.store import VolumeStore
-from supercluster.broker.storage.volume import open_volume
+from supercluster.broker.storage.disk.os_disk import OsDisk
+from supercluster.broker.storage.log.options import LogOptions
+from supercluster.broker.storage.volume.store import VolumeStore
+from supercluster.broker.storage.volume.volume import open_volume
 
 CLIENT = ClientInfo("$G", "bench", is_operator=False)
 # What is asked for is answered in far fewer turns than this.

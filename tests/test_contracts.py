@@ -106,10 +106,6 @@ def test_no_modules_import_each_other() -> None:
 
 
 MODULES_MAX = 25
-# Packages that are still to be parted (docs/adr/layout.md): none of them may grow.
-TOO_LARGE = {
-    "supercluster.broker.storage": 27,
-}
 
 
 def test_no_package_has_more_modules_than_one_can_survey() -> None:
@@ -118,7 +114,7 @@ def test_no_package_has_more_modules_than_one_can_survey() -> None:
         module: sum(1 for child in graph.find_children(module) if not graph.find_children(child))
         for module in graph.modules
     }
-    found = {module: size for module, size in sizes.items() if size > TOO_LARGE.get(module, MODULES_MAX)}
+    found = {module: size for module, size in sizes.items() if size > MODULES_MAX}
     assert found == {}
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from supercluster.broker.raft.errors import DiskError
-from supercluster.broker.storage.disk import Buffer, File, Lock, SyncHandle
+from supercluster.broker.storage.disk.disk import Buffer, File, Lock, SyncHandle
 
 _SECTOR_BYTES = 512
 _UNLIMITED = 1 << 50

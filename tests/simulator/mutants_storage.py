@@ -9,25 +9,25 @@ STORAGE_MUTANTS: tuple[Mutant, ...] = (
         "session-counter-repeats",
         "SF-10",
         "A restarted process has the counter of the one before it, and so the same sessions.",
-        ("storage/volume.py", "process_count=count,", "process_count=found.process_count,"),
+        ("storage/volume/volume.py", "process_count=count,", "process_count=found.process_count,"),
     ),
     mutant(
         "records-not-checked",
         "SF-17",
         "Recovery takes a record whose checksum is wrong: a torn tail is served.",
-        ("storage/scan.py", "if crc32(view[position + 8 : end]) != crc:", "if crc < 0:"),
+        ("storage/segments/scan.py", "if crc32(view[position + 8 : end]) != crc:", "if crc < 0:"),
     ),
     mutant(
         "checkpoint-beyond-log",
         "SF-17",
         "A checkpoint of entries that the recovered log does not have is taken.",
         (
-            "storage/recovery.py",
+            "storage/recovery/recovery.py",
             "for index in [index for index in checkpoints.indexes if index > last_index]:",
             "for index in [index for index in checkpoints.indexes if index < 0]:",
         ),
         (
-            "storage/log.py",
+            "storage/log/log.py",
             "if found is not None and self.term(index) == found[0]:",
             "if found is not None:",
         ),
@@ -36,7 +36,7 @@ STORAGE_MUTANTS: tuple[Mutant, ...] = (
         "checkpoint-not-synced",
         "SF-17",
         "A checkpoint counts, and the log's head is dropped by it, before its file is durable.",
-        ("storage/checkpoint.py", "        file.fdatasync()\n", ""),
+        ("storage/log/checkpoint.py", "        file.fdatasync()\n", ""),
     ),
     mutant(
         "checkpoint-of-several-entries",
@@ -49,7 +49,7 @@ STORAGE_MUTANTS: tuple[Mutant, ...] = (
         "SF-4",
         "A vote is written and not fsynced before it is answered.",
         (
-            "storage/syncing.py",
+            "storage/log/sync_tickets.py",
             "            self._handle.sync()\n",
             "            pass\n",
         ),
@@ -59,7 +59,7 @@ STORAGE_MUTANTS: tuple[Mutant, ...] = (
         "SF-4",
         "A membership is confirmed before it is durable, where the stream's policy calls what is written durable.",
         (
-            "storage/entry_log.py",
+            "storage/log/entry_log.py",
             "            return max(self._synced_index, self._memberships[0] - 1)\n",
             "            return self._last_index\n",
         ),
@@ -69,7 +69,7 @@ STORAGE_MUTANTS: tuple[Mutant, ...] = (
         "SF-4",
         "A directory that was lost gets the identity that it had, and votes with it.",
         (
-            "storage/volume.py",
+            "storage/volume/volume.py",
             "_Identity(incarnation, boot_id, count, clean=False, owner=owner, marks_from=count)",
             '_Identity("0" * 12, boot_id, 1, clean=False, owner=owner)',
         ),
@@ -79,7 +79,7 @@ STORAGE_MUTANTS: tuple[Mutant, ...] = (
         "RP-6",
         "What is read back after a failed fsync counts as written: the next fsync has nothing to carry, and succeeds.",
         (
-            "storage/recovery.py",
+            "storage/recovery/recovery.py",
             "                found.segments.write_again(segment, synced_index + 1)\n",
             "                pass\n",
         ),
@@ -89,7 +89,7 @@ STORAGE_MUTANTS: tuple[Mutant, ...] = (
         "SF-18",
         "Messages may fill the disk to its last byte: the purge that would free it finds no room.",
         (
-            "storage/space.py",
+            "storage/disk/space.py",
             "return size_bytes <= self._room(self._reserve_bytes)",
             "return size_bytes <= self._room(0)",
         ),
@@ -99,7 +99,7 @@ STORAGE_MUTANTS: tuple[Mutant, ...] = (
         "SF-4",
         "A copy with a damaged record votes as the member that it was.",
         (
-            "storage/store.py",
+            "storage/volume/store.py",
             "            lost=report.verdict is Verdict.LOST_RECORD,\n",
             "            lost=False,\n",
         ),

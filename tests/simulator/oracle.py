@@ -17,9 +17,9 @@ from supercluster.broker.ports import StreamLog
 from supercluster.broker.raft.confchange import Membership, node_of
 from supercluster.broker.raft.config import Role
 from supercluster.broker.raft.messages import AppendResponse, Message, TimeoutNow, VoteRequest, VoteResponse
-from supercluster.broker.storage.log import FileLog
-from supercluster.broker.storage.memory_log import MemoryLog
-from supercluster.broker.storage.options import Fsync
+from supercluster.broker.storage.log.log import FileLog
+from supercluster.broker.storage.log.memory_log import MemoryLog
+from supercluster.broker.storage.log.options import Fsync
 
 if TYPE_CHECKING:
     from tests.simulator.world import World

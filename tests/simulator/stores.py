@@ -6,13 +6,13 @@ import random
 
 from tests.simulator.disk import SimDisk
 
-from supercluster.broker.storage.ballast import Ballast
-from supercluster.broker.storage.naming import HARD_STATE, HardState
-from supercluster.broker.storage.options import LogOptions
-from supercluster.broker.storage.slots import newest
-from supercluster.broker.storage.space import Space
-from supercluster.broker.storage.store import VolumeStore
-from supercluster.broker.storage.volume import GROUPS, Volume, directory_name, open_volume
+from supercluster.broker.storage.disk.ballast import Ballast
+from supercluster.broker.storage.disk.space import Space
+from supercluster.broker.storage.log.group_files import HARD_STATE, HardState
+from supercluster.broker.storage.log.options import LogOptions
+from supercluster.broker.storage.log.slot_file import newest
+from supercluster.broker.storage.volume.store import VolumeStore
+from supercluster.broker.storage.volume.volume import GROUPS, Volume, directory_name, open_volume
 
 # Small, so that a run of seconds seals segments, takes checkpoints and starts from them.
 SEGMENT_BYTES = 4096

@@ -16,9 +16,9 @@ from supercluster.broker.jetstream.replica.lineage import META_GROUP
 from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.raft.errors import DiskError
-from supercluster.broker.storage.log import FileLog
-from supercluster.broker.storage.segments import DamagedError
-from supercluster.broker.storage.volume import directory_name
+from supercluster.broker.storage.log.log import FileLog
+from supercluster.broker.storage.segments.segments import DamagedError
+from supercluster.broker.storage.volume.volume import directory_name
 
 CREATE = {"name": "S", "subjects": ["s.>"], "num_replicas": 3, "storage": "file"}
 BROKEN = "n2"

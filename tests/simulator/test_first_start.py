@@ -6,7 +6,7 @@ import pytest
 from tests.simulator.world import World
 
 from supercluster.broker.jetstream.replica.lineage import META_GROUP
-from supercluster.broker.storage.volume import GROUPS, directory_name
+from supercluster.broker.storage.volume.volume import GROUPS, directory_name
 
 
 def serving(world: World) -> list[str]:

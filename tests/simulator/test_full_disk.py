@@ -13,7 +13,7 @@ from tests.simulator.world import World
 
 from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.ports import ClientInfo
-from supercluster.broker.storage.ballast import BALLAST
+from supercluster.broker.storage.disk.ballast import BALLAST
 
 BALLAST_BYTES = 16 * 1024
 OPERATOR = ClientInfo(ACCOUNT, "operator", is_operator=True)

@@ -10,7 +10,7 @@ from tests.simulator.oracle import Oracle
 
 from supercluster.broker.raft.confchange import membership_of
 from supercluster.broker.raft.entry import EntryKind, make_entry
-from supercluster.broker.storage.memory_log import MemoryLog
+from supercluster.broker.storage.log.memory_log import MemoryLog
 
 VOTERS = ("a@1", "b@1", "c@1")
 

@@ -16,7 +16,7 @@ from tests.simulator.world import Faults, World
 
 from supercluster.broker.jetstream.replica.lineage import META_GROUP
 from supercluster.broker.jetstream.replica.replica import Replica
-from supercluster.broker.storage.segment import SEGMENT_SUFFIX
+from supercluster.broker.storage.segments.segment import SEGMENT_SUFFIX
 
 
 def _needs_restart(group: Replica) -> bool:

@@ -23,7 +23,7 @@ from tests.support.local_clusters import until
 from tests.support.nkeys import Nkey
 
 from supercluster.broker.jetstream.config.metadata_keys import FSYNC_KEY
-from supercluster.broker.storage.naming import EACH_SYNCED
+from supercluster.broker.storage.log.group_files import EACH_SYNCED
 
 pytestmark = pytest.mark.e2e
 

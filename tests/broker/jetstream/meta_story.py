@@ -24,7 +24,7 @@ from supercluster.broker.raft.confchange import membership_of
 from supercluster.broker.raft.config import RaftConfig
 from supercluster.broker.raft.messages import Message
 from supercluster.broker.raft.node import Raft
-from supercluster.broker.storage.memory_log import MemoryLog
+from supercluster.broker.storage.log.memory_log import MemoryLog
 
 APP, OPERATOR = ClientInfo("$G", "app", False), ClientInfo("$G", "operator", True)
 

@@ -25,7 +25,7 @@ from supercluster.broker.jetstream.publish.scheduling import Scheduling
 from supercluster.broker.jetstream.state.log_reader import logical_bytes
 from supercluster.broker.jetstream.state.stream import Applied, StreamState
 from supercluster.broker.raft.entry import Entry, EntryKind, make_entry
-from supercluster.broker.storage.memory_log import MemoryLog
+from supercluster.broker.storage.log.memory_log import MemoryLog
 
 SECOND = 1_000_000_000
 MS = 1_000_000

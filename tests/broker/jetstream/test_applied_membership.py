@@ -11,7 +11,7 @@ from supercluster.broker.raft.confchange import Membership, membership_of
 from supercluster.broker.raft.config import RaftConfig
 from supercluster.broker.raft.entry import EntryKind, make_entry
 from supercluster.broker.raft.node import Raft
-from supercluster.broker.storage.memory_log import MemoryLog
+from supercluster.broker.storage.log.memory_log import MemoryLog
 
 
 @pytest.mark.covers("SF-5")

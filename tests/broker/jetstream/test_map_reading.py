@@ -20,7 +20,7 @@ from supercluster.broker.raft.confchange import membership_of
 from supercluster.broker.raft.config import RaftConfig, Role
 from supercluster.broker.raft.messages import Append, Message, ReadRequest, ReadResponse
 from supercluster.broker.raft.node import Raft
-from supercluster.broker.storage.memory_log import MemoryLog
+from supercluster.broker.storage.log.memory_log import MemoryLog
 
 MEMBERS = membership_of(("n@vol", "a@vol", "b@vol"))
 SUBJECT = b"orders.1"

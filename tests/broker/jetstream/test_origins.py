@@ -48,7 +48,7 @@ from supercluster.broker.jetstream.state.stream_reader import StreamSource
 from supercluster.broker.jetstream.subjects.filters import shared
 from supercluster.broker.jetstream.turn.slices import at_once
 from supercluster.broker.raft.entry import Entry, EntryKind, make_entry
-from supercluster.broker.storage.memory_log import MemoryLog
+from supercluster.broker.storage.log.memory_log import MemoryLog
 
 
 def origin(**fields: Any) -> Origin:

@@ -28,8 +28,8 @@ from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.raft.errors import DiskError
-from supercluster.broker.storage.log import FileLog
-from supercluster.broker.storage.options import Fsync
+from supercluster.broker.storage.log.log import FileLog
+from supercluster.broker.storage.log.options import Fsync
 
 WRONG = [
     (FSYNC_KEY, "bogus", "always"),

@@ -19,7 +19,7 @@ from supercluster.broker.jetstream.state import snapshot as stream_snapshot
 from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.jetstream.turn import slices
 from supercluster.broker.ports import OpenedGroup
-from supercluster.broker.storage.store import VolumeStore
+from supercluster.broker.storage.volume.store import VolumeStore
 
 pytestmark = pytest.mark.covers("SF-29")
 SMALL, TIMES = 300, 5

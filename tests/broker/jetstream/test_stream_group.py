@@ -39,7 +39,7 @@ from supercluster.broker.raft.entry import Entry
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.raft.messages import Message, TimeoutNow
 from supercluster.broker.raft.node import Raft
-from supercluster.broker.storage.memory_log import MemoryLog
+from supercluster.broker.storage.log.memory_log import MemoryLog
 
 NODES = ("a", "b", "c")
 CONFIG = read_stream({"name": "S", "subjects": ["s.>"], "num_replicas": 3})

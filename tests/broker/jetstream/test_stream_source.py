@@ -13,7 +13,7 @@ from supercluster.broker.jetstream.state import lookup
 from supercluster.broker.jetstream.state.stream_reader import StreamSource
 from supercluster.broker.protocol.subjects import matches
 from supercluster.broker.raft.entry import Entry
-from supercluster.broker.storage.memory_log import MemoryLog
+from supercluster.broker.storage.log.memory_log import MemoryLog
 
 SUBJECTS = (b"s.a", b"s.b", b"s.c.d")
 FILTERS = ((), (">",), ("s.*",), ("s.a",), ("s.a", "s.c.>"), ("t",))

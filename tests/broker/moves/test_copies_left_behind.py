@@ -9,7 +9,7 @@ from tests.broker.moves.world import MoveWorld
 
 from supercluster.broker.raft.confchange import ChangeRefusal, RefusalReason
 from supercluster.broker.raft.errors import DiskError
-from supercluster.broker.storage.log import FileLog
+from supercluster.broker.storage.log.log import FileLog
 
 EAST, WEST = [f"east-{n}" for n in range(3)], [f"west-{n}" for n in range(3)]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from supercluster.broker.raft.entry import Entry, EntryKind
 from supercluster.broker.raft.errors import DiskError
-from supercluster.broker.storage import memory_log
+from supercluster.broker.storage.log import memory_log
 
 
 class MemoryLog(memory_log.MemoryLog):

@@ -17,11 +17,11 @@ from supercluster.broker.jetstream.encoding.codec import blob, u64
 from supercluster.broker.jetstream.encoding.sections import Section
 from supercluster.broker.raft.confchange import Membership
 from supercluster.broker.runtime.salvage_command import main
-from supercluster.broker.storage.options import LogOptions, Stop
-from supercluster.broker.storage.osdisk import OsDisk
-from supercluster.broker.storage.readable import read_copies
-from supercluster.broker.storage.recovery import Verdict, open_log
-from supercluster.broker.storage.segment import SEGMENT_HEAD_BYTES
+from supercluster.broker.storage.disk.os_disk import OsDisk
+from supercluster.broker.storage.log.options import LogOptions, Stop
+from supercluster.broker.storage.recovery.readable import read_copies
+from supercluster.broker.storage.recovery.recovery import Verdict, open_log
+from supercluster.broker.storage.segments.segment import SEGMENT_HEAD_BYTES
 
 COUNT = 40
 

@@ -19,10 +19,10 @@ from supercluster.broker.ports import ClientInfo
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.runtime.jetstream import VOTE_THREADS, ProcessCore
 from supercluster.broker.settings import settings as settings_module
-from supercluster.broker.storage.log import FileLog
-from supercluster.broker.storage.options import LogOptions
-from supercluster.broker.storage.store import VolumeStore
-from supercluster.broker.storage.volume import open_volume
+from supercluster.broker.storage.log.log import FileLog
+from supercluster.broker.storage.log.options import LogOptions
+from supercluster.broker.storage.volume.store import VolumeStore
+from supercluster.broker.storage.volume.volume import open_volume
 
 OPERATOR = ClientInfo("$G", "operator", is_operator=True)
 SYNC_INTERVAL_MS = 1000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from supercluster.broker.raft.entry import Entry, EntryKind, make_entry
-from supercluster.broker.storage.log import FileLog
+from supercluster.broker.storage.log.log import FileLog
 
 
 def batch(index: int, term: int = 1) -> Entry:

@@ -10,11 +10,11 @@ from tests.simulator.disk import CrashNow, SimDisk
 
 from supercluster.broker.ports import Ticket
 from supercluster.broker.raft.errors import DiskError
-from supercluster.broker.storage.ballast import Ballast
-from supercluster.broker.storage.log import FileLog
-from supercluster.broker.storage.options import LogOptions, Stop
-from supercluster.broker.storage.recovery import Verdict, open_log
-from supercluster.broker.storage.space import Space
+from supercluster.broker.storage.disk.ballast import Ballast
+from supercluster.broker.storage.disk.space import Space
+from supercluster.broker.storage.log.log import FileLog
+from supercluster.broker.storage.log.options import LogOptions, Stop
+from supercluster.broker.storage.recovery.recovery import Verdict, open_log
 
 pytestmark = pytest.mark.covers("SF-17", "SF-29")
 OLD, NEW = b"as of 2", [b"as ", b"of ", b"9"]

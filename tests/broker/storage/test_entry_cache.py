@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from supercluster.broker.raft.entry import Entry, EntryKind, make_entry
-from supercluster.broker.storage.cache import CacheBudget, EntryCache
+from supercluster.broker.storage.log.cache import CacheBudget, EntryCache
 
 
 def entries(first: int, last: int) -> list[Entry]:

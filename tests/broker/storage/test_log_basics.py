@@ -10,12 +10,12 @@ import pytest
 
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.raft.entry import Entry, EntryKind, make_entry
-from supercluster.broker.storage.disk import File
-from supercluster.broker.storage.log import FileLog
-from supercluster.broker.storage.memory_log import MemoryLog
-from supercluster.broker.storage.options import LogOptions, Stop
-from supercluster.broker.storage.osdisk import OsDisk
-from supercluster.broker.storage.recovery import Recovery, Verdict, open_log
+from supercluster.broker.storage.disk.disk import File
+from supercluster.broker.storage.disk.os_disk import OsDisk
+from supercluster.broker.storage.log.log import FileLog
+from supercluster.broker.storage.log.memory_log import MemoryLog
+from supercluster.broker.storage.log.options import LogOptions, Stop
+from supercluster.broker.storage.recovery.recovery import Recovery, Verdict, open_log
 
 SMALL = LogOptions(segment_bytes=600, cache_bytes=300)
 

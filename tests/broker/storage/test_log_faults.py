@@ -13,15 +13,15 @@ from tests.simulator.disk import CrashNow, SimDisk
 
 from supercluster.broker.raft.entry import EntryKind, make_entry
 from supercluster.broker.raft.errors import DiskError, NoDescriptorError
-from supercluster.broker.storage.log import FileLog
-from supercluster.broker.storage.naming import HARD_STATE, NOTES
-from supercluster.broker.storage.options import Fsync, LogOptions, Stop
-from supercluster.broker.storage.osdisk import OsDisk
-from supercluster.broker.storage.recovery import Recovery, Verdict, open_log
-from supercluster.broker.storage.segment import SEGMENT_HEAD_BYTES
-from supercluster.broker.storage.segments import Segments
-from supercluster.broker.storage.slots import SLOT_BYTES, SlotFile, slot_offset
-from supercluster.broker.storage.space import Space
+from supercluster.broker.storage.disk.os_disk import OsDisk
+from supercluster.broker.storage.disk.space import Space
+from supercluster.broker.storage.log.group_files import HARD_STATE, NOTES
+from supercluster.broker.storage.log.log import FileLog
+from supercluster.broker.storage.log.options import Fsync, LogOptions, Stop
+from supercluster.broker.storage.log.slot_file import SLOT_BYTES, SlotFile, slot_offset
+from supercluster.broker.storage.recovery.recovery import Recovery, Verdict, open_log
+from supercluster.broker.storage.segments.segment import SEGMENT_HEAD_BYTES
+from supercluster.broker.storage.segments.segments import Segments
 
 DIRECTORY = "groups/g"
 OPTIONS = LogOptions(segment_bytes=1000, cache_bytes=0)

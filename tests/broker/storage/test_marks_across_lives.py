@@ -20,13 +20,13 @@ from tests.simulator.disk import SimDisk
 
 from supercluster.broker.raft.entry import EntryKind, make_entry
 from supercluster.broker.raft.errors import DiskError
-from supercluster.broker.storage.log import FileLog
-from supercluster.broker.storage.naming import EACH_SYNCED
-from supercluster.broker.storage.options import Fsync, LogOptions, Stop
-from supercluster.broker.storage.osdisk import OsDisk
-from supercluster.broker.storage.recovery import Verdict
-from supercluster.broker.storage.store import DueSync, VolumeStore
-from supercluster.broker.storage.volume import VOLUME, open_volume
+from supercluster.broker.storage.disk.os_disk import OsDisk
+from supercluster.broker.storage.log.group_files import EACH_SYNCED
+from supercluster.broker.storage.log.log import FileLog
+from supercluster.broker.storage.log.options import Fsync, LogOptions, Stop
+from supercluster.broker.storage.recovery.recovery import Verdict
+from supercluster.broker.storage.volume.store import DueSync, VolumeStore
+from supercluster.broker.storage.volume.volume import VOLUME, open_volume
 
 MARK = f"groups/g/{EACH_SYNCED}"
 SEEDS = range(24)

@@ -12,9 +12,9 @@ from tests.support.tiers import examples
 
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.raft.entry import Entry, EntryKind, make_entry
-from supercluster.broker.storage.memory_log import MemoryLog
-from supercluster.broker.storage.options import LogOptions, Stop
-from supercluster.broker.storage.recovery import open_log
+from supercluster.broker.storage.log.memory_log import MemoryLog
+from supercluster.broker.storage.log.options import LogOptions, Stop
+from supercluster.broker.storage.recovery.recovery import open_log
 
 OPTIONS = LogOptions(segment_bytes=700, cache_bytes=300)
 

@@ -19,10 +19,10 @@ from supercluster.broker.jetstream.encoding.sections import (
 )
 from supercluster.broker.raft.entry import EntryKind, make_entry
 from supercluster.broker.runtime import entry_command
-from supercluster.broker.storage.options import LogOptions, Stop
-from supercluster.broker.storage.osdisk import OsDisk
-from supercluster.broker.storage.recovery import open_log
-from supercluster.broker.storage.volume import directory_name
+from supercluster.broker.storage.disk.os_disk import OsDisk
+from supercluster.broker.storage.log.options import LogOptions, Stop
+from supercluster.broker.storage.recovery.recovery import open_log
+from supercluster.broker.storage.volume.volume import directory_name
 
 GROUP = "S:$G/ORDERS"
 

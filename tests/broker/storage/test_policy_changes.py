@@ -9,13 +9,13 @@ from tests.broker.storage.entries import batch, fill
 from tests.simulator.disk import CrashNow, SimDisk
 
 from supercluster.broker.raft.errors import DiskError
-from supercluster.broker.storage.log import FileLog
-from supercluster.broker.storage.naming import EACH_SYNCED
-from supercluster.broker.storage.options import Fsync, LogOptions, Stop
-from supercluster.broker.storage.recovery import Recovery, Verdict, open_log
-from supercluster.broker.storage.store import VolumeStore
-from supercluster.broker.storage.syncing import SyncTicket
-from supercluster.broker.storage.volume import open_volume
+from supercluster.broker.storage.log.group_files import EACH_SYNCED
+from supercluster.broker.storage.log.log import FileLog
+from supercluster.broker.storage.log.options import Fsync, LogOptions, Stop
+from supercluster.broker.storage.log.sync_tickets import SyncTicket
+from supercluster.broker.storage.recovery.recovery import Recovery, Verdict, open_log
+from supercluster.broker.storage.volume.store import VolumeStore
+from supercluster.broker.storage.volume.volume import open_volume
 
 ALL = 1 << 30
 WEAK = (Fsync.INTERVAL, Fsync.NEVER)

@@ -18,10 +18,10 @@ from tests.support.tiers import examples
 
 from supercluster.broker.raft.entry import Entry, EntryKind, make_entry
 from supercluster.broker.raft.errors import DiskError
-from supercluster.broker.storage.log import FileLog
-from supercluster.broker.storage.options import Fsync, LogOptions, Stop
-from supercluster.broker.storage.osdisk import OsDisk
-from supercluster.broker.storage.recovery import Recovery, Verdict, open_log
+from supercluster.broker.storage.disk.os_disk import OsDisk
+from supercluster.broker.storage.log.log import FileLog
+from supercluster.broker.storage.log.options import Fsync, LogOptions, Stop
+from supercluster.broker.storage.recovery.recovery import Recovery, Verdict, open_log
 
 _DIRECTORY = "groups/g"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from supercluster.broker.storage.space import Space
+from supercluster.broker.storage.disk.space import Space
 
 
 class Disk:

@@ -16,13 +16,13 @@ from tests.simulator.disk import CrashNow, SimDisk
 from supercluster.broker.process_count import next_count, numbers_from, starts_of
 from supercluster.broker.raft.entry import EntryKind, make_entry
 from supercluster.broker.raft.errors import DiskError, NewerFormatError
-from supercluster.broker.storage import volume
-from supercluster.broker.storage.options import LogOptions, Stop
-from supercluster.broker.storage.osdisk import OsDisk, boot_id
-from supercluster.broker.storage.registry import REGISTRY
-from supercluster.broker.storage.space import Space
-from supercluster.broker.storage.store import NOTE, VolumeStore
-from supercluster.broker.storage.volume import VOLUME, directory_name, open_volume
+from supercluster.broker.storage.disk.os_disk import OsDisk, boot_id
+from supercluster.broker.storage.disk.space import Space
+from supercluster.broker.storage.log.options import LogOptions, Stop
+from supercluster.broker.storage.volume import volume
+from supercluster.broker.storage.volume.registry import REGISTRY
+from supercluster.broker.storage.volume.store import NOTE, VolumeStore
+from supercluster.broker.storage.volume.volume import VOLUME, directory_name, open_volume
 
 ENTRY = make_entry(index=1, term=1, kind=EntryKind.NOOP, time_ns=1)
 

@@ -8,10 +8,10 @@ import pytest
 from tests.simulator.disk import CrashNow, SimDisk
 
 from supercluster.broker.raft.errors import DiskError
-from supercluster.broker.storage.log import FileLog
-from supercluster.broker.storage.options import LogOptions, Standing, Stop
-from supercluster.broker.storage.recovery import Verdict, open_log
-from supercluster.broker.storage.slots import SlotFile
+from supercluster.broker.storage.log.log import FileLog
+from supercluster.broker.storage.log.options import LogOptions, Standing, Stop
+from supercluster.broker.storage.log.slot_file import SlotFile
+from supercluster.broker.storage.recovery.recovery import Verdict, open_log
 
 pytestmark = pytest.mark.covers("SF-4")
 OLD, NEW = (1, "first@x"), (2, "second@x")

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from supercluster.broker.jetstream.api.entry_view import CHOICES, view_of
-from supercluster.broker.storage.one_entry import EntryNotFoundError, read_entry
+from supercluster.broker.storage.volume.one_entry import EntryNotFoundError, read_entry
 
 NAME = "entry"
 _NOT_FOUND = 1

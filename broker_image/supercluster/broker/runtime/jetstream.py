@@ -27,15 +27,15 @@ from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.runtime import descriptors
 from supercluster.broker.runtime.process import BrokerProcess
 from supercluster.broker.settings.settings import Settings
-from supercluster.broker.storage.ballast import Ballast
-from supercluster.broker.storage.checkpoint import CheckpointTicket
-from supercluster.broker.storage.disk import Disk
-from supercluster.broker.storage.options import Fsync, LogOptions
-from supercluster.broker.storage.osdisk import OsDisk, boot_id
-from supercluster.broker.storage.space import Space
-from supercluster.broker.storage.store import DueSync, VolumeStore
-from supercluster.broker.storage.syncing import SyncTicket, VoteTicket
-from supercluster.broker.storage.volume import open_volume
+from supercluster.broker.storage.disk.ballast import Ballast
+from supercluster.broker.storage.disk.disk import Disk
+from supercluster.broker.storage.disk.os_disk import OsDisk, boot_id
+from supercluster.broker.storage.disk.space import Space
+from supercluster.broker.storage.log.checkpoint import CheckpointTicket
+from supercluster.broker.storage.log.options import Fsync, LogOptions
+from supercluster.broker.storage.log.sync_tickets import SyncTicket, VoteTicket
+from supercluster.broker.storage.volume.store import DueSync, VolumeStore
+from supercluster.broker.storage.volume.volume import open_volume
 
 log = logging.getLogger(__name__)
 

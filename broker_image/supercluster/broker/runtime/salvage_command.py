@@ -14,7 +14,7 @@ from pathlib import Path
 
 from supercluster.broker.jetstream.backup.salvage import NothingToSalvageError, salvage
 from supercluster.broker.raft.errors import NewerFormatError
-from supercluster.broker.storage.readable import Readable, read_copies
+from supercluster.broker.storage.recovery.readable import Readable, read_copies
 
 NAME = "salvage"
 _FAILED, _WRONG = 1, 2

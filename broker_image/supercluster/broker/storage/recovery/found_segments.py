@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from supercluster.broker.raft.errors import DiskError
-from supercluster.broker.storage.disk import Disk, File, read_twice
-from supercluster.broker.storage.index import SideCar, read_side_car
-from supercluster.broker.storage.naming import Base
-from supercluster.broker.storage.scan import Damage, scan
-from supercluster.broker.storage.segment import (
+from supercluster.broker.storage.disk.disk import Disk, File, read_twice
+from supercluster.broker.storage.log.group_files import Base
+from supercluster.broker.storage.segments.index import SideCar, read_side_car
+from supercluster.broker.storage.segments.scan import Damage, scan
+from supercluster.broker.storage.segments.segment import (
     INDEX_SUFFIX,
     SEGMENT_HEAD_BYTES,
     SEGMENT_SUFFIX,
@@ -18,8 +18,8 @@ from supercluster.broker.storage.segment import (
     decode_head,
     parse_stem,
 )
-from supercluster.broker.storage.segments import Segments
-from supercluster.broker.storage.terms import TermRuns
+from supercluster.broker.storage.segments.segments import Segments
+from supercluster.broker.storage.segments.term_runs import TermRuns
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,15 +14,15 @@ from isal.isal_zlib import crc32
 
 from supercluster.broker.ports import OpenedGroup, StreamLog
 from supercluster.broker.raft.errors import DiskError
-from supercluster.broker.storage.cache import CacheBudget
-from supercluster.broker.storage.log import FileLog
-from supercluster.broker.storage.memory_log import MemoryLog
-from supercluster.broker.storage.options import Fsync, LogOptions, Stop
-from supercluster.broker.storage.recovery import Recovery, Verdict, open_log
-from supercluster.broker.storage.removal import remove_directory
-from supercluster.broker.storage.space import Space
-from supercluster.broker.storage.syncing import SyncTicket
-from supercluster.broker.storage.volume import Volume, directory_name
+from supercluster.broker.storage.disk.removal import remove_directory
+from supercluster.broker.storage.disk.space import Space
+from supercluster.broker.storage.log.cache import CacheBudget
+from supercluster.broker.storage.log.log import FileLog
+from supercluster.broker.storage.log.memory_log import MemoryLog
+from supercluster.broker.storage.log.options import Fsync, LogOptions, Stop
+from supercluster.broker.storage.log.sync_tickets import SyncTicket
+from supercluster.broker.storage.recovery.recovery import Recovery, Verdict, open_log
+from supercluster.broker.storage.volume.volume import Volume, directory_name
 
 # What the newest entries of all file logs may take in memory together.
 CACHE_BYTES_ALL = 64 * 1024 * 1024

@@ -18,10 +18,15 @@ from supercluster.broker.raft.entry import (
     decode_entry,
 )
 from supercluster.broker.raft.errors import NewerFormatError
-from supercluster.broker.storage.naming import BASE, Base
-from supercluster.broker.storage.registry import REGISTRY, read_homes
-from supercluster.broker.storage.segment import SEGMENT_HEAD_BYTES, SEGMENT_SUFFIX, decode_head, parse_stem
-from supercluster.broker.storage.volume import GROUPS, directory_name
+from supercluster.broker.storage.log.group_files import BASE, Base
+from supercluster.broker.storage.segments.segment import (
+    SEGMENT_HEAD_BYTES,
+    SEGMENT_SUFFIX,
+    decode_head,
+    parse_stem,
+)
+from supercluster.broker.storage.volume.registry import REGISTRY, read_homes
+from supercluster.broker.storage.volume.volume import GROUPS, directory_name
 
 
 class EntryNotFoundError(Exception):

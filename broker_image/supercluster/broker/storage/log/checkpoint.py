@@ -16,8 +16,8 @@ from threading import Lock
 from isal.isal_zlib import crc32
 
 from supercluster.broker.raft.errors import DiskError, NewerFormatError
-from supercluster.broker.storage.disk import Disk, File, read_twice
-from supercluster.broker.storage.segment import parse_stem, segment_stem
+from supercluster.broker.storage.disk.disk import Disk, File, read_twice
+from supercluster.broker.storage.segments.segment import parse_stem, segment_stem
 
 _HEAD = struct.Struct("<8sIIQQQ")
 _MAGIC = b"SCcheck\0"

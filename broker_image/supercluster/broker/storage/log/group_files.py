@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from isal.isal_zlib import crc32
 
-from supercluster.broker.storage.options import Standing
+from supercluster.broker.storage.log.options import Standing
 
 HARD_STATE = "hard"
 """Term, vote and standing: two slots, always fsynced."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from threading import Lock
 
 from supercluster.broker.raft.errors import DiskError
-from supercluster.broker.storage.disk import Disk, SyncHandle
-from supercluster.broker.storage.naming import EACH_SYNCED, NO_LONGER, HardState
-from supercluster.broker.storage.segment import Segment
+from supercluster.broker.storage.disk.disk import Disk, SyncHandle
+from supercluster.broker.storage.log.group_files import EACH_SYNCED, NO_LONGER, HardState
+from supercluster.broker.storage.segments.segment import Segment
 
 
 @dataclass(frozen=True, slots=True)

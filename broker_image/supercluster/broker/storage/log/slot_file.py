@@ -12,7 +12,7 @@ import struct
 from isal.isal_zlib import crc32
 
 from supercluster.broker.raft.errors import DiskError
-from supercluster.broker.storage.disk import Disk, File, SyncHandle
+from supercluster.broker.storage.disk.disk import Disk, File, SyncHandle
 
 _HEAD = struct.Struct("<4sIQI")
 _MAGIC = b"SCsl"

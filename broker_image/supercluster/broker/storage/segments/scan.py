@@ -20,8 +20,8 @@ from supercluster.broker.raft.entry import (
     decode_entry,
 )
 from supercluster.broker.raft.errors import DiskError
-from supercluster.broker.storage.disk import File, read_twice
-from supercluster.broker.storage.index import EntryIndex
+from supercluster.broker.storage.disk.disk import File, read_twice
+from supercluster.broker.storage.segments.index import EntryIndex
 
 _CHUNK_BYTES = 4 * 1024 * 1024
 _INDEX = struct.Struct("<Q")

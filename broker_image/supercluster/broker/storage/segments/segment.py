@@ -14,8 +14,8 @@ from isal.isal_zlib import crc32
 
 from supercluster.broker.raft.entry import Entry
 from supercluster.broker.raft.errors import NewerFormatError
-from supercluster.broker.storage.disk import File
-from supercluster.broker.storage.index import EntryIndex
+from supercluster.broker.storage.disk.disk import File
+from supercluster.broker.storage.segments.index import EntryIndex
 
 _HEAD = struct.Struct("<8sIIQQQQ16x")
 _MAGIC = b"SCsegmt\0"

@@ -16,17 +16,17 @@ from dataclasses import replace
 
 from supercluster.broker.raft.entry import Entry, EntryKind
 from supercluster.broker.raft.errors import DiskError, NoDescriptorError
-from supercluster.broker.storage.cache import EntryCache
-from supercluster.broker.storage.checkpoint import Checkpoints, CheckpointTicket
-from supercluster.broker.storage.disk import Disk
-from supercluster.broker.storage.naming import Base, HardState, Notes
-from supercluster.broker.storage.options import Fsync, LogOptions, Standing
-from supercluster.broker.storage.segment import Segment, SegmentHead
-from supercluster.broker.storage.segments import DamagedError, Segments
-from supercluster.broker.storage.slots import SlotFile
-from supercluster.broker.storage.sync_pace import SyncPace
-from supercluster.broker.storage.syncing import SyncPart, SyncTicket, VoteTicket
-from supercluster.broker.storage.terms import TermRuns
+from supercluster.broker.storage.disk.disk import Disk
+from supercluster.broker.storage.log.cache import EntryCache
+from supercluster.broker.storage.log.checkpoint import Checkpoints, CheckpointTicket
+from supercluster.broker.storage.log.group_files import Base, HardState, Notes
+from supercluster.broker.storage.log.options import Fsync, LogOptions, Standing
+from supercluster.broker.storage.log.slot_file import SlotFile
+from supercluster.broker.storage.log.sync_pace import SyncPace
+from supercluster.broker.storage.log.sync_tickets import SyncPart, SyncTicket, VoteTicket
+from supercluster.broker.storage.segments.segment import Segment, SegmentHead
+from supercluster.broker.storage.segments.segments import DamagedError, Segments
+from supercluster.broker.storage.segments.term_runs import TermRuns
 
 _CONFIG = int(EntryKind.CONFIG)
 _ALL = 1 << 63

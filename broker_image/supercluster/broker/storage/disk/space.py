@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from supercluster.broker.raft.errors import DiskError
-from supercluster.broker.storage.ballast import Ballast
+from supercluster.broker.storage.disk.ballast import Ballast
 
 RESERVE_BYTES = 16 * 1024 * 1024
 _RECHECK_BYTES = 8 * 1024 * 1024

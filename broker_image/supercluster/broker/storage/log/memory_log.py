@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from supercluster.broker.ports import Ticket
 from supercluster.broker.raft.entry import Entry, EntryKind
 from supercluster.broker.raft.errors import DiskError
-from supercluster.broker.storage.options import LogOptions
-from supercluster.broker.storage.segment import SEGMENT_HEAD_BYTES
+from supercluster.broker.storage.log.options import LogOptions
+from supercluster.broker.storage.segments.segment import SEGMENT_HEAD_BYTES
 
 
 class MemoryLog:

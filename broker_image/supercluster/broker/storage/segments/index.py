@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from isal.isal_zlib import crc32
 
-from supercluster.broker.storage.disk import File
+from supercluster.broker.storage.disk.disk import File
 
 _HEAD = struct.Struct("<8sIIQQQQQQQQII")
 _RUN = struct.Struct("<QQ")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 
-from supercluster.broker.storage.cache import CacheBudget
-from supercluster.broker.storage.space import Space
+from supercluster.broker.storage.disk.space import Space
+from supercluster.broker.storage.log.cache import CacheBudget
 
 
 class Fsync(Enum):
@@ -49,7 +49,7 @@ class LogOptions:
     sync_interval_ms: int = 1000
     """For `INTERVAL`; also how often the noted commit index is written."""
     mark_text: bytes = b""
-    """What a mark has to hold to be believed (`naming.EACH_SYNCED`)."""
+    """What a mark has to hold to be believed (`group_files.EACH_SYNCED`)."""
     segment_bytes: int = 64 * 1024 * 1024
     """A segment that reached this is full; one append may exceed it."""
     cache_bytes: int = 8 * 1024 * 1024

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from supercluster.broker.raft.errors import DiskError, NoDescriptorError
-from supercluster.broker.storage.disk import Buffer, File, Lock, SyncHandle
+from supercluster.broker.storage.disk.disk import Buffer, File, Lock, SyncHandle
 
 # Linux takes at most 1,024 buffers in one call; past half of that one joined copy is as cheap.
 _BUFFERS_MAX = 512

@@ -6,7 +6,7 @@ from contextlib import suppress
 from itertools import count
 
 from supercluster.broker.raft.errors import DiskError
-from supercluster.broker.storage.disk import Disk
+from supercluster.broker.storage.disk.disk import Disk
 
 # No group's directory has a dot in its name.
 _GONE = ".gone"

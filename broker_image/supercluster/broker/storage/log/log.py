@@ -15,15 +15,15 @@ from dataclasses import replace
 
 from supercluster.broker.ports import Ticket
 from supercluster.broker.raft.errors import DiskError
-from supercluster.broker.storage.checkpoint import Checkpoints, CheckpointTicket
-from supercluster.broker.storage.entry_log import EntryLog
-from supercluster.broker.storage.naming import BASE, Base, Notes
-from supercluster.broker.storage.options import Standing
-from supercluster.broker.storage.removal import remove_directory
-from supercluster.broker.storage.segment import Segment
-from supercluster.broker.storage.segments import DamagedError, Segments
-from supercluster.broker.storage.syncing import VoteTicket
-from supercluster.broker.storage.terms import TermRuns
+from supercluster.broker.storage.disk.removal import remove_directory
+from supercluster.broker.storage.log.checkpoint import Checkpoints, CheckpointTicket
+from supercluster.broker.storage.log.entry_log import EntryLog
+from supercluster.broker.storage.log.group_files import BASE, Base, Notes
+from supercluster.broker.storage.log.options import Standing
+from supercluster.broker.storage.log.sync_tickets import VoteTicket
+from supercluster.broker.storage.segments.segment import Segment
+from supercluster.broker.storage.segments.segments import DamagedError, Segments
+from supercluster.broker.storage.segments.term_runs import TermRuns
 
 
 class FileLog(EntryLog):

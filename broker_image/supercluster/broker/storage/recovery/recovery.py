@@ -4,7 +4,7 @@ What damage means depends on how the last process ended (`Stop`) and on what was
 
 - a write cut short at the very end is a *torn tail* after a kill: nobody was told of it, it is cut off;
 - after a power failure, damage above the index that was noted as durable makes the log *doubtful*: it may have lost a
-  tail that it had confirmed (where each was synced, by the mark `naming.EACH_SYNCED`, a write cut short is no more than
+  tail that it had confirmed (where each was synced, by the mark `group_files.EACH_SYNCED`, a write cut short is no more than
   that: it was never confirmed);
 - anything else (a wrong checksum, a gap, an end below the noted commit index, no file for term and vote) is a *lost
   record*: the member must not vote with its old identity.
@@ -19,11 +19,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from supercluster.broker.storage.checkpoint import CHECKPOINT_SUFFIX, QUARANTINE, Checkpoints
-from supercluster.broker.storage.disk import Disk
-from supercluster.broker.storage.found import FoundDamage, FoundSegments, find_segments
-from supercluster.broker.storage.log import FileLog
-from supercluster.broker.storage.naming import (
+from supercluster.broker.storage.disk.disk import Disk
+from supercluster.broker.storage.log.checkpoint import CHECKPOINT_SUFFIX, QUARANTINE, Checkpoints
+from supercluster.broker.storage.log.group_files import (
     BASE,
     EACH_SYNCED,
     HARD_STATE,
@@ -33,9 +31,11 @@ from supercluster.broker.storage.naming import (
     HardState,
     Notes,
 )
-from supercluster.broker.storage.options import Fsync, LogOptions, Standing, Stop
-from supercluster.broker.storage.segment import INDEX_SUFFIX, SEGMENT_SUFFIX, parse_stem
-from supercluster.broker.storage.slots import SlotFile
+from supercluster.broker.storage.log.log import FileLog
+from supercluster.broker.storage.log.options import Fsync, LogOptions, Standing, Stop
+from supercluster.broker.storage.log.slot_file import SlotFile
+from supercluster.broker.storage.recovery.found_segments import FoundDamage, FoundSegments, find_segments
+from supercluster.broker.storage.segments.segment import INDEX_SUFFIX, SEGMENT_SUFFIX, parse_stem
 
 _ALL = 1 << 63
 

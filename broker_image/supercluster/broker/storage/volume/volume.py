@@ -19,11 +19,11 @@ from isal.isal_zlib import crc32
 
 from supercluster.broker.process_count import next_count
 from supercluster.broker.raft.errors import DiskError, NewerFormatError
-from supercluster.broker.storage.ballast import Ballast
-from supercluster.broker.storage.disk import Disk, Lock
-from supercluster.broker.storage.options import Stop
-from supercluster.broker.storage.registry import REGISTRY, Registry, is_whole
-from supercluster.broker.storage.removal import finish_removals
+from supercluster.broker.storage.disk.ballast import Ballast
+from supercluster.broker.storage.disk.disk import Disk, Lock
+from supercluster.broker.storage.disk.removal import finish_removals
+from supercluster.broker.storage.log.options import Stop
+from supercluster.broker.storage.volume.registry import REGISTRY, Registry, is_whole
 
 VOLUME = "volume.json"
 LAYOUT = 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from supercluster.broker.storage.options import Fsync, LogOptions
+from supercluster.broker.storage.log.options import Fsync, LogOptions
 
 # A sync that found no file descriptor is tried again after this time.
 _NO_DESCRIPTOR_RETRY_MS = 100

@@ -16,10 +16,10 @@ from supercluster.broker.raft.entry import (
     decode_entry,
 )
 from supercluster.broker.raft.errors import DiskError
-from supercluster.broker.storage.disk import Disk, File, read_twice
-from supercluster.broker.storage.index import EntryIndex, encode_side_car, read_index, read_side_car
-from supercluster.broker.storage.scan import scan
-from supercluster.broker.storage.segment import (
+from supercluster.broker.storage.disk.disk import Disk, File, read_twice
+from supercluster.broker.storage.segments.index import EntryIndex, encode_side_car, read_index, read_side_car
+from supercluster.broker.storage.segments.scan import scan
+from supercluster.broker.storage.segments.segment import (
     INDEX_SUFFIX,
     SEGMENT_HEAD_BYTES,
     SEGMENT_SUFFIX,

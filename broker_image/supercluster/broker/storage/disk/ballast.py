@@ -8,7 +8,7 @@ segment may go. It grows again when there is plenty.
 from __future__ import annotations
 
 from supercluster.broker.raft.errors import DiskError
-from supercluster.broker.storage.disk import Disk
+from supercluster.broker.storage.disk.disk import Disk
 
 BALLAST = "ballast"
 # Some entries, a checkpoint of a large stream, and the block or two that each file takes besides.

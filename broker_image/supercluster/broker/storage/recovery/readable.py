@@ -18,8 +18,13 @@ from isal.isal_zlib import crc32
 
 from supercluster.broker.bounds import RECORD_BYTES_MAX
 from supercluster.broker.raft.entry import HEADER, HEADER_BYTES, CorruptRecordError, Entry, decode_entry
-from supercluster.broker.storage.checkpoint import CHECKPOINT_SUFFIX, decode_checkpoint
-from supercluster.broker.storage.segment import SEGMENT_HEAD_BYTES, SEGMENT_SUFFIX, decode_head, parse_stem
+from supercluster.broker.storage.log.checkpoint import CHECKPOINT_SUFFIX, decode_checkpoint
+from supercluster.broker.storage.segments.segment import (
+    SEGMENT_HEAD_BYTES,
+    SEGMENT_SUFFIX,
+    decode_head,
+    parse_stem,
+)
 
 _INDEX = struct.Struct("<Q")
 _INDEX_AT = 8

@@ -13,7 +13,7 @@ import json
 from isal.isal_zlib import crc32
 
 from supercluster.broker.raft.errors import DiskError
-from supercluster.broker.storage.disk import Disk, File
+from supercluster.broker.storage.disk.disk import Disk, File
 
 REGISTRY = "groups.journal"
 _REWRITE_LINES_MIN = 64

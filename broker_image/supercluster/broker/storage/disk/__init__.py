@@ -1,0 +1,1 @@
+"""What storage needs of a file system, and the room on it."""

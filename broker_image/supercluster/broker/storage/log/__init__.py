@@ -1,0 +1,1 @@
+"""A group's log in segments, with what is kept beside it."""

@@ -1,0 +1,1 @@
+"""Opening what a directory has, and what can be read of damaged files."""

@@ -1,0 +1,1 @@
+"""Files of records: segments, where their entries are, and how damage is found."""

@@ -1,0 +1,1 @@
+"""The data directory: its identity, the groups it has joined, and their logs."""

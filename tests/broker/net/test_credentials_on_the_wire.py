@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from tests.broker.net.conftest import until
 
-from supercluster.broker.net.links.self_description import Door
 from supercluster.broker.ports import Channel
 from supercluster.broker.protocol import frames
 from supercluster.broker.protocol.frames import FrameType, Hello
@@ -222,7 +221,7 @@ async def test_who_cannot_read_the_map_of_streams_is_refused(brokers: Any) -> No
     broker.mesh.handshakes.set_facts(replace(broker.mesh.facts, map_level=lambda: frames.VERSION))
     said = await answer(broker, hello(broker, version=frames.VERSION - 1))
     assert b"the map of streams has what came with version %d: no older image" % frames.VERSION in said
-    dialled: Any = SimpleNamespace(door=Door.CLUSTER, pair="x", introduces=False)
+    dialled: Any = SimpleNamespace(door=broker.mesh.cluster_door, pair="x", introduces=False)
     told = frames.decode_hello(memoryview(broker.mesh.handshakes.hello_body(dialled, Channel.CONTROL)))
     assert told.version_least == frames.VERSION, "nor is it worked with by those who can say so themselves"
     assert broker.mesh.links == {}
@@ -235,7 +234,7 @@ async def test_the_handshake_has_a_time_limit_and_takes_no_garbage(brokers: Any)
     assert await answer(broker, b"") == b""
     assert await answer(broker, b"GET / HTTP/1.1\r\n\r\n") == b""
     assert await answer(broker, b"\x00\x00\x00\x02\x05x") == b"", "messages before HELLO"
-    assert broker.mesh.refused_total == 3
+    assert broker.mesh.handshakes.refused_total == 3
     await client.flush()
 
 

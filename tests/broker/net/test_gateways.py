@@ -257,7 +257,7 @@ async def test_the_gateway_port_has_a_time_limit_and_takes_no_garbage(brokers: A
     (east,) = await brokers.start(gateways={}, credentials=CREDENTIALS, limits={"authTimeoutMs": 100})
     for garbage in (b"", b"GET / HTTP/1.1\r\n\r\n", b"\x00\x00\x00\x02\x05x"):
         assert await answer(east, east.gateway_port, garbage) == b""
-    assert east.mesh.refused_total == 3
+    assert east.mesh.handshakes.refused_total == 3
     told = await answer(east, east.gateway_port, hello(east, introduces=True, gateway_url="nonsense"))
     reader = frames.FrameReader()
     assert [kind for kind, _ in reader.feed(told)] == [FrameType.HELLO, FrameType.GATEWAYS]

@@ -8,47 +8,39 @@ from typing import Any, cast
 
 import pytest
 
-from supercluster.broker.net.links import routes
 from supercluster.broker.net.links.routes import Routes
 from supercluster.broker.protocol import frames
-from supercluster.broker.protocol.frames import FrameType, GatewayAddress
+from supercluster.broker.protocol.frames import GatewayAddress
 
 
 class Finder:
     """`Routes` of broker b, and what it was told."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        async def nobody_answers(*_: object, **__: object) -> None:
-            await asyncio.get_running_loop().create_future()
-
-        monkeypatch.setattr(routes, "introduce", nobody_answers)
-        facts = SimpleNamespace(node="b", cluster="C", process="pb")
-        mesh = SimpleNamespace(facts=facts, links={}, loop=asyncio.get_running_loop(), route_tls=None)
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        nobody_answers: Any = SimpleNamespace(introduce=lambda *_: loop.create_future())
+        facts: Any = SimpleNamespace(node="b", cluster="C", process="pb")
+        door: Any = None
         self.complete: list[tuple[str, ...]] = []
         self.routes = Routes(
-            cast("Any", mesh), cast("Any", None), (), lambda peers: None, self.complete.append
+            loop, nobody_answers, door, facts, {}, (), lambda peers: None, self.complete.append
         )
 
     def comes(self, node: str, *, meta_state: int = 0) -> None:
         """A broker introduces itself."""
         hello = SimpleNamespace(node=node, process=f"p{node}", gateway_url=f"{node}:1", meta_state=meta_state)
-        connection = SimpleNamespace(address="x", write_frame=lambda *_: None, flush=lambda: None)
-        self.routes.met(cast("Any", connection), cast("Any", hello))
+        self.routes.met(cast("Any", hello), "x")
 
     def answers(self, node: str, *known: str, meta_state: int = 0) -> None:
         """A broker that was asked says whom it knows."""
         body = frames.encode_gateways([GatewayAddress(name, "C", f"{name}:1") for name in known])
-        told = asyncio.get_running_loop().create_future()
         hello = SimpleNamespace(node=node, meta_state=meta_state)
-        connection = SimpleNamespace(dialled=True, hello=hello, told=told)
-        self.routes.introduced(cast("Any", connection), FrameType.GATEWAYS, memoryview(body))
+        self.routes.introduced(cast("Any", hello), memoryview(body))
         self.routes._judge()
 
 
-async def test_who_was_complete_is_so_no_more_when_another_comes_until_that_one_has_answered(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    found = Finder(monkeypatch)
+async def test_who_was_complete_is_so_no_more_when_another_comes_until_that_one_has_answered() -> None:
+    found = Finder()
     found.routes.start()
     assert found.complete == [("b",)]
     found.comes("a")
@@ -61,8 +53,8 @@ async def test_who_was_complete_is_so_no_more_when_another_comes_until_that_one_
 
 
 @pytest.mark.parametrize("how", ["comes", "answers"])
-async def test_where_somebody_has_a_map_nobody_begins_one(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    found = Finder(monkeypatch)
+async def test_where_somebody_has_a_map_nobody_begins_one(how: str) -> None:
+    found = Finder()
     found.routes.start()
     found.comes("a", meta_state=7 if how == "comes" else 0)
     found.answers("a", "b", meta_state=7)
@@ -70,8 +62,8 @@ async def test_where_somebody_has_a_map_nobody_begins_one(monkeypatch: pytest.Mo
     await found.routes.stop()
 
 
-async def test_a_server_that_only_another_cluster_knows_is_lacking(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = Finder(monkeypatch)
+async def test_a_server_that_only_another_cluster_knows_is_lacking() -> None:
+    found = Finder()
     found.routes.start()
     found.routes.heard("far", ["b", "a"])
     assert found.routes.strangers == {"a"}

@@ -91,7 +91,9 @@ async def test_silent_strangers_keep_no_broker_out(brokers: Any, monkeypatch: py
     half = strangers[-1][1]
     half.write(hello(later)[:20])
     handshakes = later.mesh.handshakes
-    await brokers.until(lambda: later.mesh.refused_total >= 60, "the oldest strangers to be sent away")
+    await brokers.until(
+        lambda: later.mesh.handshakes.refused_total >= 60, "the oldest strangers to be sent away"
+    )
     assert len(handshakes._strangers) <= 40
     await brokers.start_one("east-0", hosts, **options)
     await brokers.until(lambda: brokers.links(later) == 1, "the link beside them")

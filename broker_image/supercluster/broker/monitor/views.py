@@ -77,7 +77,7 @@ def varz(broker: Broker, query: dict[str, str]) -> dict[str, Any]:
         "routes": len(routes),
         "gateways": len(gateways),
         "remotes": len(routes) + len(gateways),
-        "links_refused": broker.mesh.refused_total if broker.mesh is not None else 0,
+        "links_refused": broker.mesh.handshakes.refused_total if broker.mesh is not None else 0,
         "in_msgs": counts.in_messages + sum(client.in_messages for client in clients),
         "out_msgs": counts.out_messages + sum(client.out_messages for client in clients),
         "in_bytes": counts.in_bytes + sum(client.in_bytes for client in clients),

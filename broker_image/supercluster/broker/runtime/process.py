@@ -31,10 +31,9 @@ from supercluster.broker.net.clients.info import ServerFacts
 from supercluster.broker.net.clients.listener import ClientServer
 from supercluster.broker.net.clients.rebalance import Rebalance
 from supercluster.broker.net.hooks import Core
+from supercluster.broker.net.links.broker_facts import BrokerFacts
 from supercluster.broker.net.links.mesh import Mesh
 from supercluster.broker.net.links.resolver import Resolver
-from supercluster.broker.net.links.routes import Routes
-from supercluster.broker.net.links.self_description import BrokerFacts, Door
 from supercluster.broker.net.listening import opened, shown
 from supercluster.broker.net.routing.router import Router
 from supercluster.broker.net.routing.turn import Turn
@@ -254,18 +253,18 @@ class BrokerProcess:
         if self.place.is_alone:
             return
         if self.place.routes is not None:
-            mesh.routes = Routes(mesh, self.resolver, self.place.routes, self._peers_found, self._all_found)
+            mesh.find_by_routes(self.place.routes, self._peers_found, self._all_found)
         route_tls = None
         if settings.cluster_tls is not None:
-            mesh.route_tls = self._link_certificates("clusterTls", settings.cluster_tls)
-            route_tls = renewed(mesh.route_tls)
+            mesh.cluster_door.tls = self._link_certificates("clusterTls", settings.cluster_tls)
+            route_tls = renewed(mesh.cluster_door.tls)
         if self.place.has_cluster_port:
             if not self.credentials.links.accept and not self.credentials.links.is_open:
                 log.warning("there is no cluster.json, so no other broker is let in")
             elif not self.credentials.links.accept and self.credentials.users:
                 log.warning("the cluster port lets any broker in: its routes have no authorization")
             at = self.place.cluster_host or host, settings.ports.cluster
-            listening = mesh.handshakes.listen(Door.CLUSTER, *at, route_tls)
+            listening = mesh.handshakes.listen(mesh.cluster_door, *at, route_tls)
             self.cluster_port = await opened("brokers", *at, listening)
         if settings.gateways is None:
             return
@@ -274,9 +273,9 @@ class BrokerProcess:
         tls = None
         if (certificates := self._gateway_certificates) is not None:
             tls = renewed(certificates)
-            mesh.gateways.tls = certificates
+            mesh.gateway_door.tls = certificates
         at = self.place.gateway_host or host, settings.ports.gateway
-        listening = mesh.handshakes.listen(Door.GATEWAY, *at, tls)
+        listening = mesh.handshakes.listen(mesh.gateway_door, *at, tls)
         self.gateway_port = await opened("brokers of other clusters", *at, listening)
 
     def _gateway_url(self) -> str:

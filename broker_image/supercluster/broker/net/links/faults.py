@@ -8,10 +8,8 @@ the other side must find out by silence, as it would in a partition.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from supercluster.broker.net.links.mesh import Mesh
+from collections.abc import Callable
+from typing import Any
 
 PARKED_MAX = 1024
 
@@ -19,8 +17,9 @@ PARKED_MAX = 1024
 class LinkFaults:
     """Which brokers can't be reached now, though they could."""
 
-    def __init__(self, mesh: Mesh) -> None:
-        self._mesh = mesh
+    def __init__(self, changed: Callable[[], None]) -> None:
+        """`changed`: other brokers can't be reached now."""
+        self._changed = changed
         self.nodes: frozenset[str] = frozenset()
         self.clusters: frozenset[str] = frozenset()
         self._parked: list[asyncio.Transport] = []
@@ -32,12 +31,7 @@ class LinkFaults:
     def set(self, nodes: frozenset[str], clusters: frozenset[str]) -> None:
         """From now on these can't be reached, and all others can."""
         self.nodes, self.clusters = nodes, clusters
-        for link in self._mesh.links.values():
-            for connection in (link.control, link.bulk):
-                if self.cuts(link.peer.node, link.peer.cluster):
-                    connection.cut_off()
-                elif connection.is_cut:
-                    connection.heal()
+        self._changed()
         if not nodes and not clusters:
             self.release()
 

@@ -17,20 +17,17 @@ import logging
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from supercluster.broker.net.links.address_book import AddressBook
-from supercluster.broker.net.links.dialler import dial, introduce
-from supercluster.broker.net.links.link import Link, LinkConnection
-from supercluster.broker.net.links.resolver import Resolver
-from supercluster.broker.net.links.self_description import BrokerFacts, Door
+from supercluster.broker.net.links.broker_facts import BrokerFacts
+from supercluster.broker.net.links.dialler import Dialler
+from supercluster.broker.net.links.door import Door
+from supercluster.broker.net.links.environment import LinkEnvironment
+from supercluster.broker.net.links.link import Link
+from supercluster.broker.net.links.routes import Routes
 from supercluster.broker.ports import Channel
 from supercluster.broker.protocol import frames
 from supercluster.broker.protocol.frames import FrameError, FrameType, GatewayAddress, Hello
-
-if TYPE_CHECKING:
-    from supercluster.broker.net.clients.certificates import GatewayCertificates
-    from supercluster.broker.net.links.mesh import Mesh
 
 log = logging.getLogger(__name__)
 
@@ -57,14 +54,24 @@ class Seed:
 class Gateways:
     """See the module."""
 
-    def __init__(self, mesh: Mesh, resolver: Resolver, facts: BrokerFacts) -> None:
+    def __init__(
+        self,
+        environment: LinkEnvironment,
+        dialler: Dialler,
+        door: Door,
+        facts: BrokerFacts,
+        links: Mapping[str, Link],
+    ) -> None:
+        """`links`: those that there are, by broker."""
         self.book = AddressBook(facts.node, facts.cluster)
         self.seeds: dict[tuple[str, str], Seed] = {}
-        self.tls: GatewayCertificates | None = None
-        """None: links to other clusters are not encrypted."""
-        self._mesh = mesh
-        self._resolver = resolver
+        self.routes: Routes | None = None
+        """Where the brokers of the own cluster are not declared by name."""
+        self._environment = environment
+        self._dialler = dialler
+        self._door = door
         self._facts = facts
+        self._links = links
         self._asking: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._keeping: dict[str, asyncio.Task[None]] = {}
         self._gossip_due = False
@@ -74,7 +81,7 @@ class Gateways:
     def links(self) -> list[Link]:
         """Links with brokers of other clusters."""
         own = self._facts.cluster
-        return [link for link in self._mesh.links.values() if link.peer.cluster != own]
+        return [link for link in self._links.values() if link.peer.cluster != own]
 
     @property
     def troubles(self) -> list[str]:
@@ -100,7 +107,7 @@ class Gateways:
             del self.seeds[key]
         for key in wanted - set(self._asking):
             seed = self.seeds[key] = Seed(*key)
-            self._asking[key] = self._mesh.loop.create_task(self._ask(seed))
+            self._asking[key] = self._environment.loop.create_task(self._ask(seed))
 
     async def stop(self) -> None:
         """Dial no one any more."""
@@ -125,38 +132,30 @@ class Gateways:
     def link_down(self, link: Link) -> None:
         """Others are told that this broker vouches for that one no more."""
         self.book.teller_lost(link.peer.node)
-        if self._mesh.routes is not None:
-            self._mesh.routes.teller_lost(link.peer.node)
+        if self.routes is not None:
+            self.routes.teller_lost(link.peer.node)
         self._gossip_due = True
 
-    def met(self, connection: LinkConnection, hello: Hello) -> None:
-        """A broker introduced itself: remember it, and tell it whom this one knows."""
-        connection.introduces = True
+    def met(self, hello: Hello, address: str) -> bytes:
+        """See `Finder`."""
         self.book.said_itself(hello.node, hello.cluster, hello.gateway_url)
-        known = frames.encode_gateways(self._known_for(hello.cluster))
-        connection.write_frame(FrameType.GATEWAYS, [known])
-        connection.flush()
         self._keep_all()
+        return frames.encode_gateways(self._known_for(hello.cluster))
 
-    def introduced(self, connection: LinkConnection, frame_type: int, body: memoryview) -> None:
-        """A frame on a connection of introduction."""
-        hello = connection.hello
-        if frame_type != FrameType.GATEWAYS or hello is None or not connection.dialled:
-            raise FrameError(f"type {frame_type} has no place in an introduction")
-        if hello.node not in self._mesh.links:
+    def introduced(self, hello: Hello, body: memoryview) -> None:
+        """See `Finder`."""
+        if hello.node not in self._links:
             self.book.on_addresses(hello.node, frames.decode_gateways(body))
             self.book.teller_lost(hello.node)  # Without a link nobody hears when it is no longer true.
             self._keep_all()
-        if not connection.told.done():
-            connection.told.set_result(None)
 
     def on_addresses(self, link: Link, body: memoryview) -> None:
         """GATEWAYS of a linked broker."""
         entries = frames.decode_gateways(body)
         self.book.on_addresses(link.peer.node, entries)
-        if self._mesh.routes is not None and link.peer.cluster != self._facts.cluster:
+        if self.routes is not None and link.peer.cluster != self._facts.cluster:
             own = (entry.node for entry in entries if entry.cluster == self._facts.cluster)
-            self._mesh.routes.heard(link.peer.node, own)
+            self.routes.heard(link.peer.node, own)
         self._keep_all()
 
     def gossip(self) -> None:
@@ -165,7 +164,7 @@ class Gateways:
             return
         self._gossip_due = False
         bodies: dict[str, bytes] = {}
-        for link in self._mesh.links.values():
+        for link in self._links.values():
             cluster = link.peer.cluster
             if link.peer.version < 2:
                 continue
@@ -177,8 +176,8 @@ class Gateways:
     def _known_for(self, cluster: str) -> list[GatewayAddress]:
         """Linked brokers that are of another cluster than the one that is told. Where brokers of a cluster find one another by
         routes also those of that one: it may not know them."""
-        peers = [link.peer for link in self._mesh.links.values()]
-        by_routes = self._mesh.routes is not None and cluster != self._facts.cluster
+        peers = [link.peer for link in self._links.values()]
+        by_routes = self.routes is not None and cluster != self._facts.cluster
         return [
             GatewayAddress(peer.node, peer.cluster, peer.gateway_url)
             for peer in peers
@@ -192,7 +191,7 @@ class Gateways:
             return
         for node in self.book.nodes:
             if node not in self._keeping:
-                self._keeping[node] = self._mesh.loop.create_task(self._keep_linked(node))
+                self._keeping[node] = self._environment.loop.create_task(self._keep_linked(node))
 
     async def _keep_linked(self, node: str) -> None:
         """Until every address of the broker is forgotten: be linked with it, or see to it that it dials."""
@@ -203,7 +202,7 @@ class Gateways:
         while True:
             await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))
             wait_s = min(max(2 * wait_s, first_s), most_s)
-            link = self._mesh.links.get(node)
+            link = self._links.get(node)
             if link is not None:
                 await asyncio.shield(link.down)
                 wait_s, said = first_s, ""
@@ -220,19 +219,18 @@ class Gateways:
 
     async def _reach(self, node: str, address: str, dials: bool) -> str:
         """One attempt; returns what went wrong."""
-        mesh = self._mesh
         cluster = self.book.cluster_of(node) or ""
         try:
-            if mesh.faults.cuts(node, cluster):
+            if self._environment.faults.cuts(node, cluster):
                 raise TimeoutError("a fault that is switched on cuts it off")
             if dials:
-                await dial(mesh, self._resolver, Door.GATEWAY, node, address, self.tls)
+                await self._dialler.dial(self._door, node, address)
             else:
-                await introduce(mesh, self._resolver, address, self.tls, node)
+                await self._dialler.introduce(self._door, address, node)
             self.book.worked(node, address)
         except (OSError, TimeoutError, FrameError) as error:
             text = str(error) or type(error).__name__
-            self.book.failed(node, address, text, mesh.clock.monotonic_ms())
+            self.book.failed(node, address, text, self._environment.clock.monotonic_ms())
             return text
         except Exception:
             log.exception("linking with %s failed in an unexpected way; it is tried again", node)
@@ -244,7 +242,7 @@ class Gateways:
         wait_s = 0.0
         while True:
             await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))
-            if seed.node and any(link.peer.cluster == seed.cluster for link in self._mesh.links.values()):
+            if seed.node and any(link.peer.cluster == seed.cluster for link in self._links.values()):
                 wait_s = SEED_CHECK_S
                 continue
             wait_s = min(max(2 * wait_s, BACKOFF_FIRST_S), SEED_BACKOFF_MAX_S)
@@ -257,9 +255,9 @@ class Gateways:
 
     async def _ask_once(self, seed: Seed) -> str:
         try:
-            if self._mesh.faults.cuts("", seed.cluster):
+            if self._environment.faults.cuts("", seed.cluster):
                 raise TimeoutError("a fault that is switched on cuts it off")
-            hello = await introduce(self._mesh, self._resolver, seed.address, self.tls)
+            hello = await self._dialler.introduce(self._door, seed.address)
         except (OSError, TimeoutError, FrameError) as error:
             return str(error) or type(error).__name__
         except Exception:

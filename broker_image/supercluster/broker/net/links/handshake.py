@@ -1,29 +1,27 @@
 """Who is let in: both listeners for brokers, HELLO, the reasons for a refusal, and which two connections are a link.
 
-Each port has its own credentials and takes its own kind of broker: the cluster port those of this cluster, the gateway
-port those of other clusters (CL-3, CL-6). Credentials are judged first, so that a stranger learns nothing; every other
+Each port has its own credentials and takes its own kind of broker (`door.py`, CL-3, CL-6). Credentials are judged first, so that a stranger learns nothing; every other
 refusal says what would be right. A name belongs to one broker of the super-cluster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable, Mapping
 
-from supercluster.broker.auth.credentials import Credentials, LinkCredentials
-from supercluster.broker.net.clients.strangers import Unfinished
-from supercluster.broker.net.links.link import LinkConnection
-from supercluster.broker.net.links.self_description import BrokerFacts, Door
+from supercluster.broker.net.clients.strangers import Rationed, Unfinished
+from supercluster.broker.net.links.broker_facts import BrokerFacts
+from supercluster.broker.net.links.door import Door
+from supercluster.broker.net.links.environment import LinkEnvironment
+from supercluster.broker.net.links.link import Link, LinkConnection
 from supercluster.broker.net.listening import where
 from supercluster.broker.ports import Channel
 from supercluster.broker.protocol import frames
-from supercluster.broker.protocol.frames import Hello
+from supercluster.broker.protocol.frames import FrameType, Hello
 
-if TYPE_CHECKING:
-    import asyncio
-    import ssl
-
-    from supercluster.broker.net.links.mesh import Mesh
+log = logging.getLogger(__name__)
 
 HANDSHAKES_MAX = 256
 """Connections that have not said HELLO yet. A new one always gets in; the oldest of the address with the most goes for it."""
@@ -36,11 +34,24 @@ LINKS_MAX = 1024
 class Handshakes:
     """Connections that are not yet, or never will be, part of a link."""
 
-    def __init__(self, mesh: Mesh, facts: BrokerFacts, credentials: Credentials) -> None:
+    def __init__(
+        self,
+        environment: LinkEnvironment,
+        facts: BrokerFacts,
+        links: Mapping[str, Link],
+        cluster_of: Callable[[str], str | None],
+        up: Callable[[LinkConnection, LinkConnection], Link],
+    ) -> None:
+        """`up`: both connections of a pair have shaken hands."""
         self.is_closed = False
-        self._mesh = mesh
+        self.up = up
+        self.refused_total = 0
+        self._environment = environment
         self._facts = facts
-        self._credentials = credentials
+        self._links = links
+        self._cluster_of = cluster_of
+        self._log_ended = Rationed(log.info, environment.clock.monotonic_ms)
+        self._log_refusal = Rationed(log.warning, environment.clock.monotonic_ms)
         self._listeners: list[asyncio.Server] = []
         self._strangers: Unfinished[LinkConnection] = Unfinished(HANDSHAKES_MAX, HANDSHAKES_PER_ADDRESS_MAX)
         """Accepted, and no HELLO yet."""
@@ -59,12 +70,11 @@ class Handshakes:
         Raises:
             OSError: the address is in use or not ours.
         """
-        mesh = self._mesh
-        listener = await mesh.loop.create_server(
-            lambda: LinkConnection(mesh, door, None, ""),
+        listener = await self._environment.loop.create_server(
+            lambda: self.connection(door, None, ""),
             **where(host, port),
             ssl=tls,
-            ssl_handshake_timeout=mesh.handshake_s if tls is not None else None,
+            ssl_handshake_timeout=self._environment.handshake_s if tls is not None else None,
             start_serving=False,
         )
         self._listeners.append(listener)
@@ -87,11 +97,37 @@ class Handshakes:
         for connection in (*self._strangers, *self._open):
             connection.close(reason)
 
-    def accepted(self, connection: LinkConnection) -> bool:
-        """Someone connected; False when nobody is let in any more. The oldest of too many is closed."""
+    # Connections
+
+    def connection(
+        self, door: Door, channel: Channel | None, pair: str, expected: str = "", *, introduces: bool = False
+    ) -> LinkConnection:
+        """A new one, by that door."""
+        return LinkConnection(self._environment, self, door, channel, pair, expected, introduces=introduces)
+
+    def connected(self, connection: LinkConnection) -> None:
+        """The side that dialled speaks first. The oldest of too many that were accepted is closed."""
+        if connection.channel is not None:
+            self._greet(connection, connection.channel)
+            return
         if (evicted := self._strangers.add(connection, connection.address)) is not None:
             evicted.close("it said nothing while others came")
-        return not self.is_closed
+        if self.is_closed:
+            connection.close("nobody is let in any more")
+
+    def closed(self, connection: LinkConnection, reason: str) -> None:
+        """A connection is gone, and its link with it."""
+        self.done(connection)
+        if connection.link is not None:
+            connection.link.on_down(connection.link, reason)
+        elif not connection.dialled and not connection.introduces:
+            self.refused_total += 1
+            self._log_ended(
+                "connection from %s to the %s port ended before it was a link: %s",
+                connection.address,
+                connection.door.name,
+                reason,
+            )
 
     def done(self, *connections: LinkConnection) -> None:
         """They are part of a link, or gone."""
@@ -103,9 +139,8 @@ class Handshakes:
 
     def hello_body(self, connection: LinkConnection, channel: Channel) -> bytes:
         """This broker's HELLO."""
-        facts = self._facts
-        login = self._credentials_of(connection.door).send
-        by_route = connection.introduces and connection.door is Door.CLUSTER
+        facts, door = self._facts, connection.door
+        login = door.credentials().send
         return frames.encode_hello(
             Hello(
                 version=frames.VERSION,
@@ -123,7 +158,7 @@ class Handshakes:
                 user=login.user,
                 password=login.password,
                 tags=facts.tags,
-                gateway_url=facts.route_url() if by_route else facts.gateway_url(),
+                gateway_url=door.introduced_url(facts) if connection.introduces else facts.gateway_url(),
                 introduces=connection.introduces,
                 lineage=facts.lineage(),
                 founding=facts.founding(),
@@ -132,35 +167,46 @@ class Handshakes:
 
     def judge(self, connection: LinkConnection, hello: Hello) -> str:
         """Why a broker can't be linked to, or an empty text. Says nothing about secrets."""
-        if not self._credentials_of(connection.door).accepts(hello.user, hello.password):
+        facts, door = self._facts, connection.door
+        if not door.credentials().accepts(hello.user, hello.password):
             return "its credentials are not among the accepted ones"
-        tls = self._mesh.route_tls if connection.door is Door.CLUSTER else self._mesh.gateways.tls
         # Of one that was dialled TLS has compared the name already.
-        if tls is not None and not connection.dialled and not tls.accepts(connection.certificate):
-            return f"its certificate is not for {tls.server_name}"
-        by_route = hello.introduces and connection.door is Door.CLUSTER and self._mesh.routes is not None
-        if by_route and hello.process == self._facts.process:
-            return ""  # One of the routes leads to this very broker.
-        reason = identity_refusal(self._facts, hello, connection.door, self._mesh.cluster_of)
+        if door.tls is not None and not connection.dialled and not door.tls.accepts(connection.certificate):
+            return f"its certificate is not for {door.tls.server_name}"
+        if (
+            door.leads_home
+            and hello.introduces
+            and door.finder is not None
+            and hello.process == facts.process
+        ):
+            return ""
+        reason = identity_refusal(facts, hello, door, self._cluster_of)
         if reason:
             return reason
         if connection.expected and hello.node != connection.expected:
             return f"its name is {hello.node}; {connection.expected} was dialled"
         wants_link = not connection.dialled and not hello.introduces
-        if wants_link and hello.node > self._facts.node:
-            return f"{self._facts.node} dials {hello.node}, not the other way round"
-        if hello.introduces and connection.door is Door.CLUSTER and not by_route:
+        if wants_link and hello.node > facts.node:
+            return f"{facts.node} dials {hello.node}, not the other way round"
+        if hello.introduces and door.finder is None:
             return "brokers introduce themselves to those of other clusters, at the gateway port"
         if hello.channel not in (Channel.CONTROL, Channel.BULK):
             return f"channel {hello.channel} is not known"
-        if hello.node not in self._mesh.links and len(self._mesh.links) >= LINKS_MAX:
-            return f"{self._facts.node} is linked with {LINKS_MAX} brokers, and that is the most it takes"
+        if hello.node not in self._links and len(self._links) >= LINKS_MAX:
+            return f"{facts.node} is linked with {LINKS_MAX} brokers, and that is the most it takes"
         return ""
 
     def greeted(self, connection: LinkConnection, hello: Hello) -> None:
-        """HELLO was accepted."""
-        if not connection.greeted.done():
-            connection.greeted.set_result(hello)
+        """A broker said HELLO."""
+        if self._environment.faults.cuts(hello.node, hello.cluster):
+            connection.cut_off()
+            return
+        refusal = self.judge(connection, hello)
+        if refusal:
+            self._log_refusal("link with %s (%s) refused: %s", hello.node, connection.address, refusal)
+            connection.refuse(refusal)
+            return
+        connection.welcome(hello)
         if connection.dialled:
             return
         self._strangers.discard(connection)
@@ -168,26 +214,26 @@ class Handshakes:
             evicted.close("others shook hands while it went no further")
         if hello.introduces:
             connection.introduces = True
-            connection.greet(Channel.CONTROL)
-            finder = self._mesh.routes if connection.door is Door.CLUSTER else self._mesh.gateways
+            self._greet(connection, Channel.CONTROL)
+            finder = connection.door.finder
             assert finder is not None
-            finder.met(connection, hello)
+            connection.say(FrameType.GATEWAYS, finder.met(hello, connection.address))
             return
         connection.channel = Channel(hello.channel)
         connection.pair = hello.pair
         if connection.channel is Channel.CONTROL:
-            connection.greet(Channel.CONTROL)
+            self._greet(connection, Channel.CONTROL)
             return
         for other in self._open:
             same = other.pair == hello.pair and other.channel is Channel.CONTROL and not other.closed
             if same and other.hello is not None and other.hello.process == hello.process:
-                connection.greet(Channel.BULK)
-                self._mesh.up(other, connection)
+                self._greet(connection, Channel.BULK)
+                self.up(other, connection)
                 return
         connection.refuse("its control connection is not there")
 
-    def _credentials_of(self, door: Door) -> LinkCredentials:
-        return self._credentials.links if door is Door.CLUSTER else self._credentials.gateways
+    def _greet(self, connection: LinkConnection, channel: Channel) -> None:
+        connection.say(FrameType.HELLO, self.hello_body(connection, channel))
 
 
 def identity_refusal(
@@ -216,13 +262,8 @@ def identity_refusal(
         )
     if hello.node == facts.node:
         return f"its name is {hello.node}, which is this broker's own; every broker of a super-cluster needs its own"
-    if door is Door.CLUSTER and hello.cluster != facts.cluster:
-        return (
-            f"it is of cluster {hello.cluster}, this one of {facts.cluster}: "
-            "they link over the gateway port, not the cluster port"
-        )
-    if door is Door.GATEWAY and hello.cluster == facts.cluster:
-        return f"both are of cluster {facts.cluster}: they link over the cluster port, not the gateway port"
+    if reason := door.refusal(facts, hello):
+        return reason
     known = cluster_of(hello.node)
     if known is not None and known != hello.cluster:
         return (

@@ -7,11 +7,12 @@ on the control connection keeps its order: interest, messages and the core's fra
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from supercluster.broker.bounds import FRAME_BYTES_MAX
-from supercluster.broker.net.links.self_description import Door
+from supercluster.broker.net.links.door import Door
+from supercluster.broker.net.links.environment import LinkEnvironment
 from supercluster.broker.ports import Channel, PeerInfo
 from supercluster.broker.protocol.frames import (
     QUEUES_PER_MESSAGE_MAX,
@@ -28,7 +29,6 @@ from supercluster.broker.protocol.frames import (
 
 if TYPE_CHECKING:
     from supercluster.broker.net.clients.connection import ClientConnection
-    from supercluster.broker.net.links.mesh import Mesh
 
 HELLO_BYTES_MAX = 16384
 """Whoever has not authenticated can't make us keep more than this."""
@@ -47,12 +47,29 @@ BATCH_BYTES_MAX = 1 << 20
 """Messages are put in one frame until it has this size."""
 
 
+class Doorkeeper(Protocol):
+    """Decides what becomes of a connection (`handshake.py`)."""
+
+    def connected(self, connection: LinkConnection) -> None:
+        """Its socket is open."""
+        ...
+
+    def greeted(self, connection: LinkConnection, hello: Hello) -> None:
+        """The other side said HELLO."""
+        ...
+
+    def closed(self, connection: LinkConnection, reason: str) -> None:
+        """It was given up."""
+        ...
+
+
 class LinkConnection(asyncio.Protocol):
     """One socket of a pair of brokers."""
 
     def __init__(
         self,
-        mesh: Mesh,
+        environment: LinkEnvironment,
+        doorkeeper: Doorkeeper,
         door: Door,
         channel: Channel | None,
         pair: str,
@@ -60,11 +77,11 @@ class LinkConnection(asyncio.Protocol):
         *,
         introduces: bool = False,
     ) -> None:
-        self.mesh = mesh
+        self.environment = environment
         self.door = door
         self.dialled = channel is not None
         self.introduces = introduces
-        """It never becomes a link: two brokers get to know each other (`Gateways`)."""
+        """It never becomes a link: two brokers get to know each other (`Finder`)."""
         self.channel = channel
         """None for one that was accepted and has not said HELLO yet."""
         self.pair = pair
@@ -72,20 +89,21 @@ class LinkConnection(asyncio.Protocol):
         """The broker that was dialled; empty where whoever answers is right."""
         self.hello: Hello | None = None
         self.link: Link | None = None
-        self.greeted: asyncio.Future[Hello] = mesh.loop.create_future()
-        self.told: asyncio.Future[None] = mesh.loop.create_future()
+        self.greeted: asyncio.Future[Hello] = environment.loop.create_future()
+        self.told: asyncio.Future[None] = environment.loop.create_future()
         """Done when an introduction is; fails with the connection."""
         self.is_cut = False
         """A fault that is switched on (`faults.py`) lets nothing through."""
         self.out: list[Buffer] = []
         self.out_bytes = 0
         self.closed = False
-        self.heard_ms = mesh.clock.monotonic_ms()
+        self.heard_ms = environment.clock.monotonic_ms()
         self.sent_ms = self.opened_ms = self.heard_ms
         self.in_bytes = 0
         self.sent_bytes = 0
         self.address = ""
         self.port = 0
+        self._doorkeeper = doorkeeper
         self._reader = FrameReader(HELLO_BYTES_MAX)
         self._early: list[tuple[int, memoryview]] = []
         self._transport: asyncio.Transport | None = None
@@ -96,30 +114,27 @@ class LinkConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the handshake's time limit; the one that dialled speaks first."""
         self._transport = cast("asyncio.Transport", transport)
-        self.mesh.sockets.made(self)
+        self.environment.sockets.made(self)
         if self.closed:
             self.abort()  # It was given up before it was there.
             return
         self._transport.set_write_buffer_limits(high=CONGESTED_BYTES, low=RELIEVED_BYTES)
         peer = transport.get_extra_info("peername") or ("", 0)
         self.address, self.port = str(peer[0]), int(peer[1])
-        self._timer = self.mesh.loop.call_later(self.mesh.handshake_s, self._too_slow)
-        if self.channel is not None:
-            self.greet(self.channel)
-        elif not self.mesh.handshakes.accepted(self):
-            self.close("nobody is let in any more")
+        self._timer = self.environment.loop.call_later(self.environment.handshake_s, self._too_slow)
+        self._doorkeeper.connected(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone."""
         self.close(f"connection lost{f' ({exc})' if exc else ''}")
         self._transport = None
-        self.mesh.sockets.lost(self)
+        self.environment.sockets.lost(self)
 
     def pause_writing(self) -> None:
         """More is queued than the other side takes."""
         if self.link is not None and self.channel is Channel.CONTROL:
             self.link.congested = True
-            self.link.congested_ms = self.mesh.clock.monotonic_ms()
+            self.link.congested_ms = self.environment.clock.monotonic_ms()
 
     def resume_writing(self) -> None:
         """The queue is short again."""
@@ -130,7 +145,7 @@ class LinkConnection(asyncio.Protocol):
         """Cut the bytes into frames and hand them on."""
         if self.closed:
             return
-        self.heard_ms = self.mesh.clock.monotonic_ms()
+        self.heard_ms = self.environment.clock.monotonic_ms()
         self.in_bytes += len(data)
         stranger = self.hello is None
         try:
@@ -139,7 +154,7 @@ class LinkConnection(asyncio.Protocol):
                 self._take(b"")  # What came in the same read as HELLO may be larger than HELLO may be.
         except FrameError as error:
             self.close(f"broken frame: {error}")
-        self.mesh.turn.want()
+        self.environment.turn.want()
 
     def _take(self, data: bytes) -> None:
         for frame_type, body in self._reader.feed(data):
@@ -148,34 +163,35 @@ class LinkConnection(asyncio.Protocol):
             if self.hello is None:
                 self._greeting(frame_type, body)
             elif self.introduces:
-                finder = self.mesh.routes if self.door is Door.CLUSTER else self.mesh.gateways
-                if finder is None:
-                    raise FrameError("there are no routes")
-                finder.introduced(self, frame_type, body)
+                self._introduced(self.hello, frame_type, body)
             elif self.link is None:
                 self._early.append((frame_type, body))
                 if self._transport is not None:
                     self._transport.pause_reading()
             else:
-                self.mesh.frame(self.link, frame_type, body)
+                self.link.on_frame(self.link, frame_type, body)
+
+    def _introduced(self, hello: Hello, frame_type: int, body: memoryview) -> None:
+        """The answer to an introduction."""
+        if frame_type != FrameType.GATEWAYS or not self.dialled or self.door.finder is None:
+            raise FrameError(f"type {frame_type} has no place in an introduction")
+        self.door.finder.introduced(hello, body)
+        if not self.told.done():
+            self.told.set_result(None)
 
     def _greeting(self, frame_type: int, body: memoryview) -> None:
         if frame_type == FrameType.REFUSED:
             raise FrameError(f"refused: {bytes(body)[:500].decode(errors='replace')}")
         if frame_type != FrameType.HELLO:
             raise FrameError(f"first frame is of type {frame_type}; it has to be HELLO")
-        hello = decode_hello(body)
-        if self.mesh.faults.cuts(hello.node, hello.cluster):
-            self.cut_off()
-            return
-        refusal = self.mesh.handshakes.judge(self, hello)
-        if refusal:
-            self.mesh.log_refusal("link with %s (%s) refused: %s", hello.node, self.address, refusal)
-            self.refuse(refusal)
-            return
+        self._doorkeeper.greeted(self, decode_hello(body))
+
+    def welcome(self, hello: Hello) -> None:
+        """The other side may go on."""
         self.hello = hello
         self._reader.frame_bytes_max = FRAME_BYTES_MAX
-        self.mesh.handshakes.greeted(self, hello)
+        if not self.greeted.done():
+            self.greeted.set_result(hello)
 
     # Link
 
@@ -190,25 +206,24 @@ class LinkConnection(asyncio.Protocol):
             early, self._early = self._early, []
             try:
                 for frame_type, body in early:
-                    self.mesh.frame(link, frame_type, body)
+                    link.on_frame(link, frame_type, body)
             except FrameError as error:
                 self.close(f"broken frame: {error}")
 
-    def greet(self, channel: Channel) -> None:
-        """Send HELLO."""
-        self.write_frame(FrameType.HELLO, [self.mesh.handshakes.hello_body(self, channel)])
+    def say(self, frame_type: int, body: bytes) -> None:
+        """Send a frame at once."""
+        self.write_frame(frame_type, [body])
         self.flush()
 
     def refuse(self, text: str) -> None:
         """Say why, and close."""
-        self.write_frame(FrameType.REFUSED, [text.encode()])
-        self.flush()
+        self.say(FrameType.REFUSED, text.encode())
         self.close(text)
 
     def write_frame(self, frame_type: int, body: list[Buffer] | tuple[Buffer, ...]) -> None:
         """Collect a frame."""
         if not self.out:
-            self.mesh.turn.urgent.append(self)
+            self.environment.turn.urgent.append(self)
         pieces = frame(frame_type, body)
         self.out += pieces
         self.out_bytes += 5 + sum(map(len, body))
@@ -223,7 +238,7 @@ class LinkConnection(asyncio.Protocol):
         size_bytes, self.out_bytes = self.out_bytes, 0
         if self._transport is None or self.closed:
             return
-        self.sent_ms = self.mesh.clock.monotonic_ms()
+        self.sent_ms = self.environment.clock.monotonic_ms()
         self.sent_bytes += size_bytes
         if size_bytes >= len(pieces) * PIECE_BYTES_MIN:
             self._transport.writelines(pieces)
@@ -255,15 +270,15 @@ class LinkConnection(asyncio.Protocol):
             self._timer = None
         if self._transport is not None:
             if self.is_cut:
-                self.mesh.faults.park(self._transport)
+                self.environment.faults.park(self._transport)
             else:
                 self._transport.close()
-                self.mesh.loop.call_later(1.0, self._transport.abort)
+                self.environment.loop.call_later(1.0, self._transport.abort)
         for future in (self.greeted, self.told):
             if not future.done():
                 future.set_exception(ConnectionError(reason))
                 future.exception()
-        self.mesh.connection_closed(self, reason)
+        self._doorkeeper.closed(self, reason)
 
     def abort(self) -> None:
         """Close the socket with all that is unsent."""
@@ -291,11 +306,20 @@ class LinkConnection(asyncio.Protocol):
 class Link:
     """Both connections to a broker."""
 
-    def __init__(self, peer: PeerInfo, control: LinkConnection, bulk: LinkConnection) -> None:
+    def __init__(
+        self,
+        peer: PeerInfo,
+        control: LinkConnection,
+        bulk: LinkConnection,
+        on_frame: Callable[[Link, int, memoryview], None],
+        on_down: Callable[[Link, str], None],
+    ) -> None:
         self.peer = peer
+        self.on_frame = on_frame
+        self.on_down = on_down
         self.control = control
         self.bulk = bulk
-        self.down: asyncio.Future[str] = control.mesh.loop.create_future()
+        self.down: asyncio.Future[str] = control.environment.loop.create_future()
         self.leaving = False
         """The broker is a lame duck: clients are not sent there."""
         self.clients = 0
@@ -335,7 +359,7 @@ class Link:
         if not self._messages:
             self._messages.append(message_head(account))
             if not control.out:
-                control.mesh.turn.urgent.append(control)
+                control.environment.turn.urgent.append(control)
         subject, reply, header, payload = message
         while (
             len(queues) > QUEUES_PER_MESSAGE_MAX

@@ -12,31 +12,31 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, ParamSpec
+from typing import ParamSpec
 
 from supercluster.broker.auth.credentials import Credentials
 from supercluster.broker.net.clients.connection import CONGESTED_BYTES, ClientConnection
 from supercluster.broker.net.clients.listener import ClientServer
 from supercluster.broker.net.clients.strangers import Rationed
 from supercluster.broker.net.hooks import CoreHooks
+from supercluster.broker.net.links.broker_facts import BrokerFacts
 from supercluster.broker.net.links.dialler import Dialler
+from supercluster.broker.net.links.door import Door, cluster_refusal, gateway_refusal
+from supercluster.broker.net.links.environment import LinkEnvironment
 from supercluster.broker.net.links.faults import LinkFaults
 from supercluster.broker.net.links.gateways import Gateways
 from supercluster.broker.net.links.handshake import Handshakes
 from supercluster.broker.net.links.link import Link, LinkConnection
 from supercluster.broker.net.links.open_sockets import OpenSockets
+from supercluster.broker.net.links.peers import ClusterPeers
 from supercluster.broker.net.links.resolver import Resolver
 from supercluster.broker.net.links.routes import Routes
-from supercluster.broker.net.links.self_description import BrokerFacts
 from supercluster.broker.net.routing.router import Router
 from supercluster.broker.net.routing.turn import Turn
 from supercluster.broker.own_time import OwnTime, patience_ms
 from supercluster.broker.ports import Channel, PeerInfo
 from supercluster.broker.protocol import frames
 from supercluster.broker.protocol.frames import CORE_TYPES_FROM, FrameError, FrameType
-
-if TYPE_CHECKING:
-    from supercluster.broker.net.clients.certificates import GatewayCertificates
 
 log = logging.getLogger(__name__)
 
@@ -87,22 +87,27 @@ class Mesh:
         self.server = server
         self.turn = turn
         self.facts = facts
-        self.handshake_s = handshake_ms / 1000
         self.links: dict[str, Link] = {}
         self.sockets = OpenSockets()
-        self.refused_total = 0
-        self._log_ended = Rationed(log.info, clock.monotonic_ms)
+        self.faults = LinkFaults(self._cut)
+        self.cluster_door = Door(
+            "cluster",
+            lambda: credentials.links,
+            cluster_refusal,
+            lambda own: own.route_url(),
+            leads_home=True,
+        )
+        self.gateway_door = Door(
+            "gateway", lambda: credentials.gateways, gateway_refusal, lambda own: own.gateway_url()
+        )
+        environment = LinkEnvironment(loop, clock, turn, handshake_ms / 1000, self.faults, self.sockets)
+        self.handshakes = Handshakes(environment, facts, self.links, self.cluster_of, self._up)
+        self._dialler = Dialler(environment, self.handshakes, resolver)
+        self._peers = ClusterPeers(environment, self._dialler, self.cluster_door, facts.node, facts.cluster)
+        self.gateways = Gateways(environment, self._dialler, self.gateway_door, facts, self.links)
+        self.gateway_door.finder = self.gateways
         self._log_stall = Rationed(log.warning, clock.monotonic_ms)
-        self.log_refusal = Rationed(log.warning, clock.monotonic_ms)
-        self.handshakes = Handshakes(self, facts, credentials)
-        self.gateways = Gateways(self, resolver, facts)
-        self.routes: Routes | None = None
-        """Where the brokers of the own cluster are not declared by name."""
-        self.route_tls: GatewayCertificates | None = None
-        """Of links with brokers of the own cluster; None: in plain."""
-        self.faults = LinkFaults(self)
         self._core: CoreHooks | None = None
-        self._dialler = Dialler(self, resolver)
         self._own_cluster: frozenset[str] = frozenset()
         self._changed: dict[str, dict[tuple[bytes, bytes], int]] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -115,6 +120,22 @@ class Mesh:
         self._load_at_ms = 0
         router.mesh = self
 
+    @property
+    def routes(self) -> Routes | None:
+        """Where the brokers of the own cluster are not declared by name."""
+        return self.gateways.routes
+
+    def find_by_routes(
+        self,
+        addresses: Sequence[str],
+        changed: Callable[[Mapping[str, str]], None],
+        complete: Callable[[tuple[str, ...]], None],
+    ) -> None:
+        """See `Routes`."""
+        self.gateways.routes = self.cluster_door.finder = Routes(
+            self.loop, self._dialler, self.cluster_door, self.facts, self.links, addresses, changed, complete
+        )
+
     async def start(self, core: CoreHooks | None, peers: Mapping[str, str]) -> None:
         """Accept links and dial the others."""
         self._core = core
@@ -125,7 +146,7 @@ class Mesh:
         """The other brokers of the cluster and their addresses; may change while running."""
         if not self.handshakes.is_closed:
             self._own_cluster = frozenset(peers)
-            self._dialler.set_peers(peers)
+            self._peers.set_peers(peers)
 
     def set_tags(self, tags: tuple[str, ...]) -> None:
         """What the broker says of its place to those that it is linked with from now on."""
@@ -147,7 +168,7 @@ class Mesh:
         self.handshakes.refuse_all()
         if self.routes is not None:
             await self.routes.stop()
-        await self._dialler.stop()
+        await self._peers.stop()
         await self.gateways.stop()
         for link in list(self.links.values()):
             link.control.flush()
@@ -233,7 +254,7 @@ class Mesh:
 
     # Receiving
 
-    def frame(self, link: Link, frame_type: int, body: memoryview) -> None:
+    def _frame(self, link: Link, frame_type: int, body: memoryview) -> None:
         """A frame of a linked broker."""
         if frame_type >= CORE_TYPES_FROM:
             core = self._core
@@ -279,7 +300,7 @@ class Mesh:
 
     # Links that come and go
 
-    def up(self, control: LinkConnection, bulk: LinkConnection) -> Link:
+    def _up(self, control: LinkConnection, bulk: LinkConnection) -> Link:
         """Both connections of a pair have shaken hands."""
         hello = control.hello
         assert hello is not None
@@ -302,7 +323,7 @@ class Mesh:
         )
         self.router.set_far(peer.node, peer.cluster != self.facts.cluster)
         self._tell_interest()
-        link = self.links[peer.node] = Link(peer, control, bulk)
+        link = self.links[peer.node] = Link(peer, control, bulk, self._frame, self._down)
         log.info("linked with %s (%s)", peer.node, control.address)
         for account in self.router.accounts.values():
             self._send_interest(link, account.name, account.interest)
@@ -323,20 +344,8 @@ class Mesh:
         self.turn.want()
         return link
 
-    def connection_closed(self, connection: LinkConnection, reason: str) -> None:
-        """A connection is gone, and its link with it."""
-        self.handshakes.done(connection)
-        link = connection.link
-        if link is None:
-            if not connection.dialled and not connection.introduces:
-                self.refused_total += 1
-                self._log_ended(
-                    "connection from %s to the %s port ended before it was a link: %s",
-                    connection.address,
-                    connection.door.value,
-                    reason,
-                )
-            return
+    def _down(self, link: Link, reason: str) -> None:
+        """One of its connections is gone."""
         if self.links.get(link.peer.node) is not link:
             return
         del self.links[link.peer.node]
@@ -354,6 +363,15 @@ class Mesh:
             link.down.set_result(reason)
         self._tell_urls()
         self.turn.want()
+
+    def _cut(self) -> None:
+        """Other brokers can't be reached now (`faults.py`)."""
+        for link in self.links.values():
+            for connection in (link.control, link.bulk):
+                if self.faults.cuts(link.peer.node, link.peer.cluster):
+                    connection.cut_off()
+                elif connection.is_cut:
+                    connection.heal()
 
     # Heartbeats
 

@@ -16,18 +16,14 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
-from supercluster.broker.net.links.dialler import introduce
-from supercluster.broker.net.links.link import LinkConnection
-from supercluster.broker.net.links.resolver import Resolver
-from supercluster.broker.net.links.self_description import Door
+from supercluster.broker.net.links.broker_facts import BrokerFacts
+from supercluster.broker.net.links.dialler import Dialler
+from supercluster.broker.net.links.door import Door
+from supercluster.broker.net.links.link import Link
 from supercluster.broker.protocol import frames
-from supercluster.broker.protocol.frames import FrameError, FrameType, GatewayAddress, Hello
+from supercluster.broker.protocol.frames import FrameError, GatewayAddress, Hello
 from supercluster.broker.settings.settings import SettingsError, check_name, split_address
-
-if TYPE_CHECKING:
-    from supercluster.broker.net.links.mesh import Mesh
 
 log = logging.getLogger(__name__)
 
@@ -44,16 +40,22 @@ class Routes:
 
     def __init__(
         self,
-        mesh: Mesh,
-        resolver: Resolver,
+        loop: asyncio.AbstractEventLoop,
+        dialler: Dialler,
+        door: Door,
+        facts: BrokerFacts,
+        links: Mapping[str, Link],
         addresses: Sequence[str],
         changed: Callable[[Mapping[str, str]], None],
         complete: Callable[[tuple[str, ...]], None],
     ) -> None:
-        """`changed` is handed the others' addresses by name."""
+        """`links`: those that there are, by broker. `changed` is handed the others' addresses by name."""
         self.peers: dict[str, str] = {}
-        self._mesh = mesh
-        self._resolver = resolver
+        self._loop = loop
+        self._dialler = dialler
+        self._door = door
+        self._facts = facts
+        self._links = links
         self._seeds = frozenset(addresses)
         self._changed = changed
         self._complete: Callable[[tuple[str, ...]], None] | None = complete
@@ -88,27 +90,22 @@ class Routes:
 
     # What the handshakes tell
 
-    def met(self, connection: LinkConnection, hello: Hello) -> None:
-        """A broker introduced itself: remember it, and tell it whom this one knows."""
-        facts = self._mesh.facts
+    def met(self, hello: Hello, address: str) -> bytes:
+        """See `Finder`."""
+        facts = self._facts
         self._has_begun |= hello.meta_state > 0
         known = [GatewayAddress(node, facts.cluster, url) for node, url in self.peers.items()]
-        if hello.process != facts.process and hello.node not in self._mesh.links:
-            self._learn(hello.node, _reachable(hello.gateway_url, connection.address))
-        connection.write_frame(FrameType.GATEWAYS, [frames.encode_gateways(known)])
-        connection.flush()
+        if hello.process != facts.process and hello.node not in self._links:
+            self._learn(hello.node, _reachable(hello.gateway_url, address))
+        return frames.encode_gateways(known)
 
-    def introduced(self, connection: LinkConnection, frame_type: int, body: memoryview) -> None:
-        """The answer on a connection of introduction."""
-        if frame_type != FrameType.GATEWAYS or connection.hello is None or not connection.dialled:
-            raise FrameError(f"type {frame_type} has no place in an introduction")
+    def introduced(self, hello: Hello, body: memoryview) -> None:
+        """See `Finder`."""
         for entry in frames.decode_gateways(body)[:BROKERS_MAX]:
-            if entry.cluster == self._mesh.facts.cluster and entry.node not in self.peers:
+            if entry.cluster == self._facts.cluster and entry.node not in self.peers:
                 self._learn(entry.node, entry.url)
-        self._answered.add(connection.hello.node)
-        self._has_begun |= connection.hello.meta_state > 0
-        if not connection.told.done():
-            connection.told.set_result(None)
+        self._answered.add(hello.node)
+        self._has_begun |= hello.meta_state > 0
 
     def heard(self, teller: str, nodes: Iterable[str]) -> None:
         """A linked broker of another cluster is linked with these of this one."""
@@ -127,18 +124,18 @@ class Routes:
     @property
     def strangers(self) -> set[str]:
         """Brokers of the own cluster that other clusters know, and no route leads to."""
-        return set().union(*self._heard.values()) - self.peers.keys() - {self._mesh.facts.node}
+        return set().union(*self._heard.values()) - self.peers.keys() - {self._facts.node}
 
     @property
     def is_settled(self) -> bool:
         """Was every address of the settings asked once, and is everybody linked who answered?"""
-        answered = set(self._found.values()) - {self._mesh.facts.node}
-        return self._seeds <= self._tried and answered <= self._mesh.links.keys()
+        answered = set(self._found.values()) - {self._facts.node}
+        return self._seeds <= self._tried and answered <= self._links.keys()
 
     # Asking
 
     def _learn(self, node: str, address: str) -> None:
-        if node == self._mesh.facts.node or self.peers.get(node) == address:
+        if node == self._facts.node or self.peers.get(node) == address:
             return
         if node not in self.peers and len(self.peers) >= BROKERS_MAX:
             log.warning("%s is not linked: %d brokers are known already", node, BROKERS_MAX)
@@ -156,14 +153,14 @@ class Routes:
 
     def _ask(self, address: str) -> None:
         if address not in self._asking:
-            self._asking[address] = self._mesh.loop.create_task(self._keep_asking(address))
+            self._asking[address] = self._loop.create_task(self._keep_asking(address))
 
     async def _keep_asking(self, address: str) -> None:
         wait_s, said = 0.0, ""
         while True:
             await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))
             node = self._found.get(address, "")
-            if node and (node == self._mesh.facts.node or node in self._mesh.links):
+            if node and (node == self._facts.node or node in self._links):
                 wait_s = AGAIN_S
                 continue
             if address not in self._seeds and address not in self.peers.values():
@@ -179,16 +176,15 @@ class Routes:
                 wait_s = AGAIN_S
 
     async def _ask_once(self, address: str) -> str:
-        mesh = self._mesh
         try:
-            hello = await introduce(mesh, self._resolver, address, mesh.route_tls, door=Door.CLUSTER)
+            hello = await self._dialler.introduce(self._door, address)
         except (OSError, TimeoutError, FrameError) as error:
             return str(error) or type(error).__name__
         except Exception:
             log.exception("asking at %s failed in an unexpected way; it is tried again", address)
             return "unexpected error"
         self._found[address] = hello.node
-        if hello.process != mesh.facts.process:
+        if hello.process != self._facts.process:
             # Where it was reached is better than where it believes to be.
             self._learn(hello.node, address)
         self._judge()
@@ -197,7 +193,7 @@ class Routes:
     def _judge(self) -> None:
         """Has everybody answered?"""
         is_lacking = self._seeds - self._found.keys() or self.peers.keys() - self._answered or self.strangers
-        names = () if is_lacking or self._has_begun else tuple(sorted({self._mesh.facts.node, *self.peers}))
+        names = () if is_lacking or self._has_begun else tuple(sorted({self._facts.node, *self.peers}))
         if self._complete is not None and names != self._told:
             self._told = names
             self._complete(names)

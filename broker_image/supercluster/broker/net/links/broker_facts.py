@@ -1,19 +1,9 @@
-"""What a broker says of itself to others, and by which of its ports others come in."""
+"""What a broker says of itself to others."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
-
-
-class Door(Enum):
-    """The two ports for brokers; each has credentials of its own."""
-
-    CLUSTER = "cluster"
-    """For brokers of the own cluster."""
-    GATEWAY = "gateway"
-    """For brokers of other clusters."""
 
 
 @dataclass(frozen=True, slots=True)

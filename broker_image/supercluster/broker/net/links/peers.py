@@ -1,0 +1,80 @@
+"""Links with the brokers of the own cluster whose names are greater than this one's: dials, waits for the loss, dials again.
+
+Those of other clusters are kept by `Gateways`. Attempts are spaced by a bounded, jittered back-off; what is wrong is logged when it
+changes, not at every attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Mapping
+
+from supercluster.broker.net.links.dialler import Dialler
+from supercluster.broker.net.links.door import Door
+from supercluster.broker.net.links.environment import LinkEnvironment
+from supercluster.broker.net.links.link import Link
+from supercluster.broker.protocol.frames import FrameError
+
+log = logging.getLogger(__name__)
+
+BACKOFF_FIRST_S = 0.025
+BACKOFF_MAX_S = 1.0
+
+
+class ClusterPeers:
+    """One task per broker of the own cluster that has to be dialled."""
+
+    def __init__(
+        self, environment: LinkEnvironment, dialler: Dialler, door: Door, node: str, cluster: str
+    ) -> None:
+        self._environment = environment
+        self._dialler = dialler
+        self._door = door
+        self._node = node
+        self._cluster = cluster
+        self._peers: dict[str, str] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def set_peers(self, peers: Mapping[str, str]) -> None:
+        """Broker → host:port; brokers that are gone are dialled no more, new addresses are used at the next attempt."""
+        self._peers = dict(peers)
+        for node in list(self._tasks):
+            if node not in peers:
+                self._tasks.pop(node).cancel()
+        for node in peers:
+            if node > self._node and node not in self._tasks:
+                self._tasks[node] = self._environment.loop.create_task(self._keep_linked(node))
+
+    async def stop(self) -> None:
+        """Dial no one any more."""
+        tasks = list(self._tasks.values())
+        self._tasks.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _dial(self, node: str) -> Link:
+        if self._environment.faults.cuts(node, self._cluster):
+            raise TimeoutError("a fault that is switched on cuts it off")
+        return await self._dialler.dial(self._door, node, self._peers[node])
+
+    async def _keep_linked(self, node: str) -> None:
+        wait_s = BACKOFF_FIRST_S
+        said = ""
+        while True:
+            try:
+                link = await self._dial(node)
+                wait_s = BACKOFF_FIRST_S
+                said = ""
+                await asyncio.shield(link.down)
+            except (OSError, TimeoutError, FrameError) as error:
+                text = str(error) or type(error).__name__
+                if text != said:
+                    log.warning("no link with %s at %s yet: %s", node, self._peers.get(node), text)
+                    said = text
+            except Exception:
+                log.exception("linking with %s failed in an unexpected way; it is tried again", node)
+            await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))
+            wait_s = min(2 * wait_s, BACKOFF_MAX_S)

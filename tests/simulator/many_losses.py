@@ -24,7 +24,7 @@ from tests.simulator.world import World
 
 from supercluster.api.replica_policy import RepairRules
 from supercluster.broker.jetstream.core.broker import BrokerCore
-from supercluster.broker.jetstream.meta.state import Assignment
+from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.raft.confchange import node_of
 from supercluster.reconcilers.planners.replica.repairs import RunningRepair, StreamState, plan_repairs

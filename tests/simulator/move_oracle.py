@@ -14,8 +14,8 @@ from tests.simulator.ledger import History
 from tests.simulator.publishers import ACCOUNT
 from tests.simulator.super_world import SuperWorld
 
+from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.move_record import Move, MoveReport, Outcome
-from supercluster.broker.jetstream.meta.state import Assignment
 from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
 from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.stream.replica import StreamReplica

@@ -18,7 +18,7 @@ from tests.simulator.scenario import SIDE, Scenario, _view
 from tests.simulator.world import Faults, World
 
 from supercluster.broker.jetstream.core.broker import BrokerCore
-from supercluster.broker.jetstream.meta.state import Assignment
+from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.raft.confchange import node_of
 

@@ -9,7 +9,8 @@ import pytest
 from tests.simulator.publishers import ACCOUNT
 from tests.simulator.test_failed_copies import BROKEN, Story
 
-from supercluster.broker.jetstream.meta.state import Assignment, MetaState
+from supercluster.broker.jetstream.meta.assignment import Assignment
+from supercluster.broker.jetstream.meta.state import MetaState
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.raft.confchange import node_of
 

@@ -10,7 +10,7 @@ from supercluster.broker.jetstream.config.limits import NO_SERVER_LIMITS, Server
 from supercluster.broker.jetstream.config.stream import Placement
 from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.meta.state import Assignment
+from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.stream_recovery import CopiesTold, CopyFacts
 from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
 from supercluster.broker.jetstream.meta_leader.requests import Decided, StreamRequest

@@ -23,6 +23,7 @@ from supercluster.broker.jetstream.publish.expiry import Expiry
 from supercluster.broker.jetstream.publish.proposal import Proposal
 from supercluster.broker.jetstream.publish.scheduling import Scheduling
 from supercluster.broker.jetstream.state.log_reader import logical_bytes
+from supercluster.broker.jetstream.state.snapshot import restore, snapshot_of
 from supercluster.broker.jetstream.state.stream import Applied, StreamState
 from supercluster.broker.raft.entry import Entry, EntryKind, make_entry
 from supercluster.broker.storage.log.memory_log import MemoryLog
@@ -152,7 +153,7 @@ class StreamStory:
 
     def restored(self) -> StreamState:
         """The state by its snapshot."""
-        return StreamState.restore(self.state.snapshot(), self.log)
+        return restore(snapshot_of(self.state), self.log)
 
     def open(self, key: SessionKey) -> None:
         self.append((Section.SESSION_OPEN, [encode_session(key)]))

@@ -38,6 +38,7 @@ from supercluster.broker.jetstream.meta.restoring import RESTORING_KEY, bare, is
 from supercluster.broker.jetstream.publish.proposal import Proposal
 from supercluster.broker.jetstream.state.consumer import ConsumerState
 from supercluster.broker.jetstream.state.consumer_ops import Op, OpKind, encode_ops
+from supercluster.broker.jetstream.state.snapshot import restore, snapshot_of
 from supercluster.broker.jetstream.state.stream import StreamState
 from supercluster.broker.jetstream.state.stream_reader import StreamSource
 from supercluster.broker.jetstream.stream.call import state_info
@@ -176,7 +177,7 @@ def test_whatever_happened_to_a_stream_its_backup_restores_it(
     story = played(steps)
     found = restored(backup_of(story.state), size)
     assert content(found) == content(story.state)
-    again = StreamState.restore(found.snapshot(), found.reader._log)
+    again = restore(snapshot_of(found), found.reader._log)
     assert content(again) == content(found), "a checkpoint of a restored stream has it too"
     assert content(restored(backup_of(found))) == content(found), "and so has a backup of it"
 

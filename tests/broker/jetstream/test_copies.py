@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from supercluster.broker.jetstream.config.stream import Placement, StreamConfig
+from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.move_record import EARLIER_MAX, Move, MoveReport, Outcome
-from supercluster.broker.jetstream.meta.state import Assignment
 from supercluster.broker.jetstream.node.copy_rules import Hold, copy_of
 
 GRACE_NS = 1000

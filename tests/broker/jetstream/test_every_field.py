@@ -42,15 +42,17 @@ from supercluster.broker.jetstream.links.frames import Forward, Request
 from supercluster.broker.jetstream.links.source_frames import OriginAsk
 from supercluster.broker.jetstream.meta import accounts
 from supercluster.broker.jetstream.meta.accounts import AccountLimits, Accounts
+from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.cordons import Cordon
 from supercluster.broker.jetstream.meta.map_recovery import MapRecovery
 from supercluster.broker.jetstream.meta.move_record import Audit, EarlierMove, Move, MoveEnd, MoveReport
 from supercluster.broker.jetstream.meta.restoring import Restoring
-from supercluster.broker.jetstream.meta.state import Assignment, BrokerRecord, MetaState
+from supercluster.broker.jetstream.meta.state import BrokerRecord, MetaState
 from supercluster.broker.jetstream.meta.stream_recovery import CopyFacts, Recovery
 from supercluster.broker.jetstream.meta_leader.requests import Decided
 from supercluster.broker.jetstream.state.consumer import ConsumerState
 from supercluster.broker.jetstream.state.digest import digesting
+from supercluster.broker.jetstream.state.snapshot import restore, snapshot_of
 from supercluster.broker.jetstream.state.source_positions import OriginPosition, encode_positions
 from supercluster.broker.jetstream.state.source_readers import (
     OriginReader,
@@ -264,9 +266,9 @@ def test_messages_that_are_taken_are_stored_replayed_and_sent_on(rng: random.Ran
         story.now_ns += rng.choice((0, MS, SECOND, 3600 * SECOND))
         story.expired()
         story.send_on()
-        snapshot = story.state.snapshot()
+        snapshot = snapshot_of(story.state)
         for found in of_replicas(story):
-            assert found.snapshot() == snapshot
+            assert snapshot_of(found) == snapshot
             assert digest(found) == digest(story.state)
 
 
@@ -302,7 +304,7 @@ def test_a_consumer_that_is_accepted_is_stored_replayed_and_delivers(rng: random
     }
     story.command(Section.CONSUMER_PUT, json.dumps(put).encode())
     for found in of_replicas(story):
-        assert found.snapshot() == story.state.snapshot()
+        assert snapshot_of(found) == snapshot_of(story.state)
     check_consumer(rng, story, config.name)
 
 
@@ -477,8 +479,8 @@ def test_whatever_a_streams_leader_is_asked_its_replicas_stay_the_same(rng: rand
         leader = replicas.leader()
     replicas.settle(1000)
     states = [broker.group.state for broker in replicas.brokers.values()]
-    assert len({state.snapshot() for state in states}) == 1
-    assert StreamState.restore(states[0].snapshot(), leader.group.log).snapshot() == states[0].snapshot()
+    assert len({snapshot_of(state) for state in states}) == 1
+    assert snapshot_of(restore(snapshot_of(states[0]), leader.group.log)) == snapshot_of(states[0])
     assert not {"GroupFailed", "BadFrame"} & {
         event for broker in replicas.brokers.values() for event in broker.events
     }

@@ -9,8 +9,8 @@ import pytest
 from tests.simulator.world import World
 
 from supercluster.broker.jetstream.core.broker import BrokerCore
+from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.move_record import Outcome
-from supercluster.broker.jetstream.meta.state import Assignment
 from supercluster.broker.jetstream.recovery.stream_lineages import Lineages
 from supercluster.broker.jetstream.recovery.stream_survey import copies_here
 from supercluster.broker.jetstream.replica.lineage import is_same_stream, lineage_of

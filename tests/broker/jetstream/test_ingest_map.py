@@ -12,7 +12,7 @@ from supercluster.broker.jetstream.encoding.sections import (
     VerdictRun,
     decode_block,
 )
-from supercluster.broker.jetstream.meta.state import Assignment
+from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.publish.window import SessionPhase, Window
 from supercluster.broker.jetstream.publish.windows import HeldCapture, Ingest
 from supercluster.broker.net.routing.held_messages import HeldMessages

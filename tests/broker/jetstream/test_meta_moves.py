@@ -12,6 +12,7 @@ from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.jetstream.encoding.codec import WireError
 from supercluster.broker.jetstream.encoding.sections import Section, section
 from supercluster.broker.jetstream.links.frames import decode_move_end, encode_move_end
+from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.move_record import Audit, MoveEnd, MoveReport, Outcome
 from supercluster.broker.jetstream.meta.operations import (
     cancel_move,
@@ -22,7 +23,7 @@ from supercluster.broker.jetstream.meta.operations import (
     replace_target,
     start_move,
 )
-from supercluster.broker.jetstream.meta.state import Assignment, MetaState
+from supercluster.broker.jetstream.meta.state import MetaState
 from supercluster.broker.raft.entry import EntryKind, make_entry
 
 OLD = ("east-0@a", "east-1@b", "east-2@c")

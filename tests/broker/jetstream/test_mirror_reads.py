@@ -15,7 +15,7 @@ from supercluster.broker.jetstream.frontend.mirror_reads import STALE_MS_MAX, Mi
 from supercluster.broker.jetstream.frontend.pending_requests import ASK_LEADER_MS, continue_payload
 from supercluster.broker.jetstream.links.frames import Request, ResponseStatus
 from supercluster.broker.jetstream.links.source_frames import OriginTold
-from supercluster.broker.jetstream.meta.state import Assignment
+from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.sources.puller import SourcePuller
 from supercluster.broker.jetstream.state.stream_reader import StreamSource
 from supercluster.broker.jetstream.turn.questions import Questions

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from supercluster.broker.jetstream.config.stream import Placement, StreamConfig
+from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.move_record import Move
-from supercluster.broker.jetstream.meta.state import Assignment
 from supercluster.broker.jetstream.moves.leftover import LEFTOVER_MS, Leftovers, left_over
 from supercluster.broker.raft.confchange import Membership
 

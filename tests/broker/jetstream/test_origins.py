@@ -30,6 +30,7 @@ from supercluster.broker.jetstream.publish.proposal import Proposal
 from supercluster.broker.jetstream.publish.source_rewrite import Conversion, origin_token
 from supercluster.broker.jetstream.state.gaps import Gaps
 from supercluster.broker.jetstream.state.lookup import seq_at
+from supercluster.broker.jetstream.state.snapshot import restore, snapshot_of
 from supercluster.broker.jetstream.state.source_positions import (
     OriginPosition,
     decode_positions,
@@ -450,7 +451,7 @@ def test_a_snapshot_of_a_mirror_has_its_gaps_and_position() -> None:
     state = a_mirror(log)
     mirrored(state, 1, 1, b"a", up_to=1)
     mirrored(state, 2, 1000, b"b", up_to=1000)
-    again = StreamState.restore(state.snapshot(), log)
+    again = restore(snapshot_of(state), log)
     assert state_hash(again) == state_hash(state)
     assert again.origins == state.origins
     assert [seq for seq in range(1, 1001) if again.has(seq)] == [1, 1000]

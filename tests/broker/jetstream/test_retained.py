@@ -17,6 +17,7 @@ from supercluster.broker.jetstream.publish.interest_switch import put_interest
 from supercluster.broker.jetstream.publish.proposal import Proposal
 from supercluster.broker.jetstream.state.consumer import ConsumerState
 from supercluster.broker.jetstream.state.consumer_ops import Op, OpKind, encode_ops
+from supercluster.broker.jetstream.state.snapshot import restore, snapshot_of
 from supercluster.broker.jetstream.state.stream import StreamState
 
 
@@ -42,11 +43,11 @@ def test_no_entry_leaves_a_consumer_in_front_of_its_stream() -> None:
     story.commit()
     assert list(late.pending) == [4]
     # Whoever begins with a snapshot of this goes on as everybody else.
-    restored = StreamState.restore(memoryview(story.state.snapshot()), story.log)
+    restored = restore(memoryview(snapshot_of(story.state)), story.log)
     entry = story.append((Section.DELETE_MESSAGE, [u64(99)]))
     story.commit()
     restored.apply(entry)
-    assert restored.snapshot() == story.state.snapshot()
+    assert snapshot_of(restored) == snapshot_of(story.state)
 
 
 def test_interest_keeps_only_what_somebody_waits_for() -> None:
@@ -66,7 +67,7 @@ def test_interest_keeps_only_what_somebody_waits_for() -> None:
 
 
 class EveryMessage(StreamState):
-    """As brokers of the version before: they ask of each message whether anybody waits for it."""
+    """Asks of each message whether anybody waits for it."""
 
     def _remove_all_unwanted(self) -> None:
         self._remove_unwanted(self.first_seq, self.last_seq)
@@ -108,12 +109,13 @@ def test_a_stream_whose_retention_becomes_interest_has_what_somebody_waits_for(
     interest = config(retention="interest")
     proposal.add(Section.CONFIG_PUT, [u64(9) + u64(7) + json.dumps(interest.to_json()).encode()])
     put_interest(story.state.config, interest, proposal)
-    before = EveryMessage.restore(story.state.snapshot(), story.log)
+    before = restore(snapshot_of(story.state), story.log)
+    before.__class__ = EveryMessage
     story.append_proposal(proposal)
     before.apply(story.uncommitted[-1])
     story.commit()
     assert set(story.held()) == wanted
-    assert before.snapshot() == story.state.snapshot()
+    assert snapshot_of(before) == snapshot_of(story.state)
     assert sorted(story.state.consumers) == [f"c{number}" for number in range(len(consumers))]
     check_whole(story.state)
 

@@ -17,6 +17,7 @@ from supercluster.broker.jetstream.encoding.timestamps import format_time, parse
 from supercluster.broker.jetstream.publish.proposal import ENTRY_BYTES_MAX, Proposal
 from supercluster.broker.jetstream.state.digest import digesting
 from supercluster.broker.jetstream.state.schedules import Schedules
+from supercluster.broker.jetstream.state.snapshot import snapshot_of
 from supercluster.broker.jetstream.state.stream import StreamState
 from supercluster.broker.jetstream.turn.slices import at_once
 
@@ -341,7 +342,7 @@ def test_a_replica_without_a_time_zone_has_the_same_state_and_as_the_leader_wait
     other = StreamState(story.config, 0, story.log)
     for entry in story.log.entries(1, story.log.last_index, 1 << 30):
         other.apply(entry)
-    assert other.snapshot() == story.state.snapshot()
+    assert snapshot_of(other) == snapshot_of(story.state)
     assert digest(other) == digest(story.state)
     # It leads: what it can't judge stays, what it can goes on, and it looks again only after a while.
     assert later(story, 6) == [b"s.t"]
@@ -366,7 +367,7 @@ def test_schedules_are_in_snapshots_and_digests_and_alike_on_every_replica() -> 
     other = StreamState(story.config, 0, story.log)
     for entry in story.log.entries(1, story.log.last_index, 1 << 30):
         other.apply(entry)
-    assert other.snapshot() == story.state.snapshot()
+    assert snapshot_of(other) == snapshot_of(story.state)
     restored = story.restored()
     assert digest(restored) == digest(story.state) == digest(other)
     assert restored.schedules.next_ns() == story.state.schedules.next_ns()

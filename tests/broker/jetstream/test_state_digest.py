@@ -11,6 +11,7 @@ from supercluster.broker.jetstream.links.comparison_frames import HashesAsked, H
 from supercluster.broker.jetstream.moves.range_hasher import HASH_PAUSE_MS, RangeHasher, state_hash
 from supercluster.broker.jetstream.state import digest as state_digest
 from supercluster.broker.jetstream.state.digest import digesting
+from supercluster.broker.jetstream.state.snapshot import restore, snapshot_of
 from supercluster.broker.jetstream.state.stream import StreamState
 from supercluster.broker.jetstream.turn.slices import at_once
 from supercluster.broker.moves.audit import Comparison
@@ -54,7 +55,7 @@ def test_the_digest_is_of_the_moment_and_the_same_after_a_restart_and_however_it
 ) -> None:
     found = story(2, 5, 4, ids=("a", "b"))
     expected = digest(found.state)
-    restored = StreamState.restore(found.state.snapshot(), found.log)
+    restored = restore(snapshot_of(found.state), found.log)
     assert digest(restored) == expected
     monkeypatch.setattr(state_digest, "SLICE_PARTS", 1)
     noted = digesting(found.state)

@@ -6,6 +6,7 @@ import pytest
 from tests.broker.jetstream.test_stream_group import ORIGIN, Broker, Replicas, forward
 
 from supercluster.broker.jetstream.encoding.codec import blob
+from supercluster.broker.jetstream.state.snapshot import snapshot_of
 from supercluster.broker.jetstream.turn.slices import Job, JobOwner, at_once
 from supercluster.broker.raft.config import Snapshot
 from supercluster.broker.raft.errors import DiskError
@@ -23,7 +24,7 @@ class Late:
         self.leader.group.intake.open_session(ORIGIN)
         self.replicas.settle(200)
         self.late = next(broker for broker in self.replicas.brokers.values() if broker is not self.leader)
-        self.before = self.late.group.state.snapshot()
+        self.before = snapshot_of(self.late.group.state)
         self.replicas.lost = {self.late.node}
         self.publish(1, 3)
         group = self.leader.group
@@ -31,7 +32,7 @@ class Late:
             group.applied_index,
             group.log.term(group.applied_index) or 0,
             group.raft.membership,
-            blob(group.membership_applied.encode()) + group.state.snapshot(),
+            blob(group.membership_applied.encode()) + snapshot_of(group.state),
         )
         self.jobs: list[Job] = []
         self.late.in_slices = self.hold  # type: ignore[method-assign]
@@ -53,7 +54,7 @@ class Late:
     def is_level(self) -> bool:
         replicas: list[Broker] = [self.late, self.leader]
         one, other = (found.group for found in replicas)
-        return one.applied_index == other.applied_index and one.state.snapshot() == other.state.snapshot()
+        return one.applied_index == other.applied_index and snapshot_of(one.state) == snapshot_of(other.state)
 
 
 def test_log_and_state_are_those_of_before_until_all_is_there() -> None:
@@ -61,7 +62,7 @@ def test_log_and_state_are_those_of_before_until_all_is_there() -> None:
     (job,) = story.jobs
     group = story.late.group
     while story.jobs:
-        assert (group.log.base_index, group.state.snapshot()) == (0, story.before)
+        assert (group.log.base_index, snapshot_of(group.state)) == (0, story.before)
         assert group.transfer.is_arriving
         if next(job, None) is None:
             break
@@ -81,7 +82,7 @@ def test_entries_that_another_way_brought_meanwhile_stay() -> None:
     story.finish()
     assert not group.transfer.is_arriving
     assert (group.log.base_index, group.log.last_index) == (0, story.snapshot.base_index)
-    assert group.state.snapshot() == story.before, "it is applied when it is known to be committed"
+    assert snapshot_of(group.state) == story.before, "it is applied when it is known to be committed"
 
 
 def test_one_that_the_disk_does_not_take_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,4 +95,4 @@ def test_one_that_the_disk_does_not_take_changes_nothing(monkeypatch: pytest.Mon
     with pytest.raises(DiskError):
         story.finish()
     assert story.late.group.log.base_index == 0
-    assert story.late.group.state.snapshot() == story.before
+    assert snapshot_of(story.late.group.state) == story.before

@@ -20,7 +20,7 @@ from supercluster.broker.jetstream.encoding.sections import Section, SessionKey,
 from supercluster.broker.jetstream.links.frames import Forward, Frame, Request, decode_numbered
 from supercluster.broker.jetstream.links.source_frames import OriginAsk, OriginTold
 from supercluster.broker.jetstream.meta.accounts import NO_LIMITS, AccountLimits
-from supercluster.broker.jetstream.meta.state import Assignment
+from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.publish import proposal
 from supercluster.broker.jetstream.publish.atomic_batches import batch_room
 from supercluster.broker.jetstream.replica import replica as group

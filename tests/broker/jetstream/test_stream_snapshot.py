@@ -1,8 +1,7 @@
-"""Snapshots of streams: read in slices, as of one entry; older ones are read, and those of a newer broker refused."""
+"""Snapshots of streams: read in slices, as of one entry; those of another version are refused."""
 
 from __future__ import annotations
 
-import base64
 import json
 from typing import Any
 
@@ -18,33 +17,9 @@ from supercluster.broker.jetstream.state import consumers as consumer_states
 from supercluster.broker.jetstream.state import interior_deletes as deleted
 from supercluster.broker.jetstream.state import message_ttl, subject_index
 from supercluster.broker.jetstream.state.consumer_ops import Op, OpKind, encode_ops
+from supercluster.broker.jetstream.state.snapshot import StreamView, read, restore, snapshot_of
 from supercluster.broker.jetstream.state.stream import StreamState
 from supercluster.broker.jetstream.turn.slices import SLICE_UNITS, at_once
-
-# As brokers before version 3 wrote them: of the messages of `as_of_version_1`, and the second one of two more with message ids.
-VERSION_1 = b"".join(
-    (
-        b"0eD`WQ^9WAFbrjuHrR2WU=TYhLEK^&57;H2u;VZYip6HyWXX`^rdiP+*=ZlL(~dpviw4?q;$%DZA*RF!@{y*QKQn+wRMz^v)Fx1!",
-        b"uqy79jU<XpH*qIZvRD-<bSFA^Yr9r{(IHM!YTvYhVl>`iRiN{ZP!w2u7rTanw5BnM6CR&LftuVwYO<7QqS3Q$7j|c)iM0xvMZMLm",
-        b"sk_#iS|yTu<FwynRg^dDBSe9XdXTDDS!Zv1NW|5bWhTbP&PaaaXufmeF|did%a|xz3Nm)vufy1GIn;#U!@r|+s$n_&$ep{ck%9W|",
-        b"S(8fyO5{?WS{{-pFp{#QCu4}ohvAj*&e(poxdB%CgmLu&KR-dnj12%R*Z{y48vyvthVlI4Js+3nHFFcZ0f1N88MOic%=5#<9AGSW",
-        b"d9o8%Y7#L?f)R1GouA5#txj8st9rb%&;m%sv|L}qy|+un6k}{~G|cnESWNEhGuWTOM$GuggJA9@;JnQ<0RN}zZ?g5))Ca7P9{6jU",
-        b"grev7$|S6AhehR|Kuy-%Q#hq4Yf+%?g4$Y=!~Wm~MZdNz(vs80?XW6)0j9GER?BiAxKJPSuDlUA5jkJMwLsoSbvTtbE+*v?9(U<~",
-        b"_6kz6@ht$no@^K2;nz>%VeozYgnt1{obJ2",
-    )
-)
-VERSION_2 = b"".join(
-    (
-        b"0u2HH0C--VQ_YUkFc6-yKkSi5h(;XUs@)ZrAaN;gz!4$Kjc1F&u_N2rZdvV%aN@vY@C1A0iO?i=o5G$LC1cOmnQ!bb)88|I2UOPj",
-        b"ozx~!ld!ICm5n5-47YJBQ?giBDfCA;cx(Gke%2vQN*dpGfnqe?VO^o~j!;zCco+MYg0!YJi3=VcMTMH&UTU(GXu>g|T_3h5poxtN",
-        b"nn}IY%&Gg%nnop(JL9z9VO_1Rmj@FSw(4H0fn}Ma%{~!#pRY1d4t4_ajidR-g@?p8ZvW1SvZEklzxguCcEhPA1RwsD(y5l|@B^RR",
-        b"^{osvoSr$kMW943W!17sqQXeZlAg#AlMmyS@YdKt+k60K`iODy4nI9Ywi!DBxMBwYm+S!Gefi<(``hQ%l2_a-0C+L%jvPM$;2Z$X",
-        b"a(s47DeNx?55RF;s1lxy2%Hu}vAEbwxVQz|1-oo<(M&kX<;u!<T<8+AV`$Ir5=g}~UtYkSw{yi1O!VPB8{_=4T}}2JvvE9wwV3ge",
-        b"HDv66jO*4<0Q@&>zRJ#9)9kTEy5|8g3B`c#lu20MjI+&;Kuy-%Q8<<;Yf+%?gW6b<<H+F}#W3ki(vj1~ZLwYr1Po^qtmmr{;6_8v",
-        b"o7J_z3CZcyE(P)ktNpRPaWN^E@GySQ`Ey9g#@AWc@^yI+zkU#l!Ta*H{{WrS@FqC`0000000000000620063FOXW!PgLqn@c8V_m",
-        b"ivD<BV`N}p0AY3p2;cw_AaH7yHHd=I6_o%hrvyO",
-    )
-)
 
 
 def stored() -> StreamStory:
@@ -58,31 +33,9 @@ def put_consumer(story: StreamStory, name: str) -> None:
     story.command(Section.CONSUMER_PUT, json.dumps({"name": name, "start_seq": 1, "config": body}).encode())
 
 
-def as_of_version_1() -> StreamStory:
-    story = StreamStory(config(max_msgs_per_subject=3, allow_msg_ttl=True))
-    story.store(
-        *(message(), message(b"s.b"), message(b"s.b")),
-        *(message(b"s.c", Nats_TTL="5"), message(b"s.c", Nats_TTL="never"), message(b"s.c")),
-    )
-    story.command(Section.DELETE_MESSAGE, u64(2))
-    story.command(Section.DELETE_MESSAGE, u64(6))
-    put_consumer(story, "C")
-    return story
-
-
 def test_a_snapshot_gives_an_equal_state() -> None:
     story = stored()
-    assert story.restored().snapshot() == story.state.snapshot()
-
-
-def test_snapshots_of_versions_1_and_2_are_read() -> None:
-    story = as_of_version_1()
-    found = StreamState.restore(base64.b85decode(VERSION_1), story.log)
-    assert found.snapshot() == story.state.snapshot()
-    story.store(message(Nats_Msg_Id="x"), message(b"s.d", Nats_Msg_Id="y"))
-    found = StreamState.restore(base64.b85decode(VERSION_2), story.log)
-    assert found.snapshot() == story.state.snapshot()
-    assert found.known_message_id(b"y", story.now_ns) == 8
+    assert snapshot_of(story.restored()) == snapshot_of(story.state)
 
 
 @pytest.mark.parametrize(
@@ -90,14 +43,14 @@ def test_snapshots_of_versions_1_and_2_are_read() -> None:
 )
 def test_one_of_another_version_is_refused(wrong: bytes) -> None:
     with pytest.raises(ValueError, match="snapshot"):
-        StreamState.restore(wrong + stored().state.snapshot()[1:], stored().log)
+        restore(wrong + snapshot_of(stored().state)[1:], stored().log)
 
 
 def test_one_with_a_part_of_a_newer_broker_is_refused() -> None:
     story = stored()
-    newer = story.state.snapshot() + text("zzz") + blob(isal_zlib.compress(b"", 1))
+    newer = snapshot_of(story.state) + text("zzz") + blob(isal_zlib.compress(b"", 1))
     with pytest.raises(ValueError, match="the part 'zzz'"):
-        StreamState.restore(newer, story.log)
+        restore(newer, story.log)
 
 
 def test_many_deleted_sequences_take_few_bytes() -> None:
@@ -105,10 +58,10 @@ def test_many_deleted_sequences_take_few_bytes() -> None:
     story.state.last_seq = 700_001
     for seq in range(2, 700_000):
         story.state.deleted.add(seq)
-    data = story.state.snapshot()
+    data = snapshot_of(story.state)
     assert len(data) < 2000
     restored = story.restored()
-    assert restored.snapshot() == data
+    assert snapshot_of(restored) == data
     assert list(restored.deleted) == list(range(2, 700_000))
 
 
@@ -193,7 +146,7 @@ def test_a_view_gives_the_state_as_of_its_entry_whatever_is_applied_while_it_is_
         for module in (subject_index, consumer_states, message_ttl):
             patch.setattr(module, "PART_ROWS", rows)
         patch.setattr(deleted, "PIECE_STRETCHES", rows)
-        expected, view = busy.state.snapshot(), busy.state.view()
+        expected, view = snapshot_of(busy.state), StreamView(busy.state)
         found = []
         for piece in view.pieces():
             found.append(piece.data)
@@ -204,12 +157,12 @@ def test_a_view_gives_the_state_as_of_its_entry_whatever_is_applied_while_it_is_
         for step in left:
             busy.step(*step)
         assert b"".join(found) == expected
-        then, now = StreamState.restore(expected, busy.story.log), busy.state.snapshot()
-        assert then.snapshot() == expected
+        then, now = restore(expected, busy.story.log), snapshot_of(busy.state)
+        assert snapshot_of(then) == expected
         # It goes on as the one that was never saved.
         for entry in busy.story.log.entries(then.applied_index + 1, busy.story.log.last_index, 1 << 30):
             then.apply(entry)
-        assert then.snapshot() == now
+        assert snapshot_of(then) == now
 
 
 @pytest.mark.covers("SF-29")
@@ -223,11 +176,11 @@ def test_no_slice_of_a_snapshot_grows_with_the_state() -> None:
             put_consumer(story, f"c{number}")
         waiting = Op(OpKind.DELIVERED, range(1, 4000 * size + 1), story.now_ns)
         story.command(Section.CONSUMER_OPS, text("c7"), encode_ops([waiting]))
-        view = story.state.view()
+        view = StreamView(story.state)
         pieces = list(view.pieces())
         view.close()
         data = b"".join(piece.data for piece in pieces)
-        reading = list(StreamState.restoring(data, story.log))
+        reading = list(read(data, story.log))
         longest[size] = max(len(piece.data) for piece in pieces), max(reading)
         assert max(piece.units for piece in pieces) <= 2 * SLICE_UNITS
     assert longest[8][0] < 2 * longest[1][0]
@@ -240,6 +193,6 @@ def test_a_state_without_messages_is_read_without_the_parts_about_messages() -> 
         busy.step(*step)
     whole = busy.story.restored()
     at_once(whole.empty())
-    emptied = at_once(StreamState.restoring(busy.state.snapshot(), busy.story.log, without_messages=True))
-    assert emptied.snapshot() == whole.snapshot()
+    emptied = at_once(read(snapshot_of(busy.state), busy.story.log, without_messages=True))
+    assert snapshot_of(emptied) == snapshot_of(whole)
     assert (emptied.messages, len(emptied.message_ids), list(emptied.consumers)) == (0, 1, ["A", "B"])

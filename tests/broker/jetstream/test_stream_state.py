@@ -26,6 +26,7 @@ from supercluster.broker.jetstream.encoding.sections import Section, SessionKey,
 from supercluster.broker.jetstream.publish.admission import Admission, Answer
 from supercluster.broker.jetstream.state import messages as stored
 from supercluster.broker.jetstream.state.log_reader import logical_bytes
+from supercluster.broker.jetstream.state.snapshot import restore, snapshot_of
 from supercluster.broker.jetstream.state.stream import StreamState
 from supercluster.broker.protocol.subjects import matches
 
@@ -275,19 +276,19 @@ def test_replicas_are_equal_whatever_happened_in_between(
     restored: StreamState | None = None
     for kind, value in steps:
         if kind == "snapshot":
-            restored = StreamState.restore(story.state.snapshot(), story.log)
+            restored = restore(snapshot_of(story.state), story.log)
         session = take_step(story, kind, value, session)
     story.commit()
     check_whole(story.state)
-    final = story.state.snapshot()
+    final = snapshot_of(story.state)
     replay = StreamState(story.config, 0, story.log)
     for entry in story.log.entries(1, story.log.last_index, 1 << 40):
         replay.apply(entry)
-    assert replay.snapshot() == final
+    assert snapshot_of(replay) == final
     if restored is not None:
         for entry in story.log.entries(restored.applied_index + 1, story.log.last_index, 1 << 40):
             restored.apply(entry)
-        assert restored.snapshot() == final
+        assert snapshot_of(restored) == final
     # A leader made anew continues where the log ends.
     assert Admission(story.state, []).end.next_seq == story.state.last_seq + 1
     assert story.offer(block(message()), story.numbers.get(session, 0) + 1, session).answer is Answer.TAKEN

@@ -9,7 +9,7 @@ import pytest
 
 from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.encoding.codec import u64
-from supercluster.broker.jetstream.meta.state import Assignment
+from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.stream_recovery import CopyFacts
 from supercluster.broker.jetstream.recovery.stream_survey import SURVEY_MS, Survey
 

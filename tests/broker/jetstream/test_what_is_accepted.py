@@ -23,13 +23,15 @@ from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.links.frames import Forward
 from supercluster.broker.jetstream.links.raft_outbox import FRAME_BYTES, RaftMail
 from supercluster.broker.jetstream.links.source_frames import OriginAsk
-from supercluster.broker.jetstream.meta.state import Assignment, MetaState
+from supercluster.broker.jetstream.meta.assignment import Assignment
+from supercluster.broker.jetstream.meta.state import MetaState
 from supercluster.broker.jetstream.publish import counters as counting
 from supercluster.broker.jetstream.publish.admission import Answer
 from supercluster.broker.jetstream.publish.counters import CounterError
 from supercluster.broker.jetstream.publish.inbox import PublishInbox
 from supercluster.broker.jetstream.publish.log_tail import LogTail
 from supercluster.broker.jetstream.publish.proposal import ENTRY_BYTES_MAX, Proposal
+from supercluster.broker.jetstream.state.snapshot import snapshot_of
 from supercluster.broker.jetstream.state.source_positions import OriginPosition, encode_positions
 from supercluster.broker.ports import Channel
 from supercluster.broker.raft.entry import make_entry
@@ -151,7 +153,7 @@ def test_consumers_and_origins_with_any_time_are_stored_and_framed(text: str) ->
 def test_a_schedule_at_any_time_is_kept_in_snapshots(when: str) -> None:
     story = StreamStory(config(allow_msg_schedules=True, allow_rollup_hdrs=True))
     story.store(message(b"s.a", b"x", Nats_Schedule=when, Nats_Schedule_Target="s.b"))
-    assert story.restored().snapshot() == story.state.snapshot()
+    assert snapshot_of(story.restored()) == snapshot_of(story.state)
 
 
 # ---- messages -----------------------------------------------------------------------------------------------------

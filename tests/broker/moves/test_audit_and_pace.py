@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from supercluster.broker.jetstream.config.stream import Placement, StreamConfig
+from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.move_record import Move, MoveReport, Outcome
-from supercluster.broker.jetstream.meta.state import Assignment
 from supercluster.broker.jetstream.node.copy_rules import Hold, copy_of
 from supercluster.broker.moves.audit import (
     ASK_AGAIN_MS,

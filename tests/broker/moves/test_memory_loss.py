@@ -11,8 +11,8 @@ from tests.broker.moves.world import MoveWorld
 from tests.support.tiers import case
 
 from supercluster.broker.jetstream.config.stream import Placement, StreamConfig
+from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.move_record import Move
-from supercluster.broker.jetstream.meta.state import Assignment
 from supercluster.broker.jetstream.meta.stream_recovery import CopyFacts
 from supercluster.broker.jetstream.meta_leader.memory_loss import held_by_targets, nobody_votes
 

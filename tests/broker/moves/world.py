@@ -22,8 +22,8 @@ from supercluster.broker.jetstream.config.stream import Placement
 from supercluster.broker.jetstream.core.broker import BrokerCore
 from supercluster.broker.jetstream.core.settings import CoreSettings
 from supercluster.broker.jetstream.links.frames import Frame
+from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.operations import cancel_move, replace_target, start_move
-from supercluster.broker.jetstream.meta.state import Assignment
 from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.ports import Channel, ClientInfo

@@ -15,6 +15,7 @@ from supercluster.broker import main as broker
 from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.jetstream.encoding.codec import blob, u64
 from supercluster.broker.jetstream.encoding.sections import Section
+from supercluster.broker.jetstream.state.snapshot import snapshot_of
 from supercluster.broker.raft.confchange import Membership
 from supercluster.broker.runtime.salvage_command import main
 from supercluster.broker.storage.disk.os_disk import OsDisk
@@ -27,7 +28,7 @@ COUNT = 40
 
 
 def state_of(story: StreamStory) -> bytes:
-    return blob(Membership().encode()) + story.state.snapshot()
+    return blob(Membership().encode()) + snapshot_of(story.state)
 
 
 def a_copy(root: Path, *, checkpoint: bool = True) -> Path:
@@ -45,7 +46,7 @@ def a_copy(root: Path, *, checkpoint: bool = True) -> Path:
             log.append([entry])
         log.note_commit(log.last_index)
         if checkpoint and first == 1:
-            log.save_checkpoint(log.last_index, blob(Membership().encode()) + story.state.snapshot())
+            log.save_checkpoint(log.last_index, blob(Membership().encode()) + snapshot_of(story.state))
     log.close(clean=True)
     return root / "groups" / "g"
 

@@ -26,8 +26,8 @@ from supercluster.broker.jetstream.admin.call import (
 from supercluster.broker.jetstream.config.stream import REPLICAS_MAX, Placement
 from supercluster.broker.jetstream.config.stream_checks import check_name
 from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.leaderless_moves import taking_part
-from supercluster.broker.jetstream.meta.state import Assignment
 from supercluster.broker.jetstream.meta_leader.map_leader import MapLeader
 from supercluster.broker.jetstream.meta_leader.requests import Decided, StreamRequest
 from supercluster.broker.jetstream.placement.dry_run import MovePlan

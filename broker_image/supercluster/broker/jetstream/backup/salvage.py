@@ -21,8 +21,8 @@ from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.encoding.codec import Reader
 from supercluster.broker.jetstream.encoding.sections import Section, sections
 from supercluster.broker.jetstream.encoding.timestamps import format_time
+from supercluster.broker.jetstream.state import snapshot
 from supercluster.broker.jetstream.state.log_reader import carried_runs, decode_stored
-from supercluster.broker.jetstream.state.snapshot import read as read_snapshot
 from supercluster.broker.jetstream.state.stream import StreamState
 from supercluster.broker.raft.entry import Entry as LogEntry
 from supercluster.broker.raft.entry import EntryKind
@@ -178,7 +178,7 @@ def _take_checkpoint(found: Salvage, checkpoints: dict[int, bytes]) -> int:
         reader = Reader(checkpoints[index])
         try:
             reader.blob()
-            job = read_snapshot(reader.rest(), lambda config: StreamState(config, 0, None))  # type: ignore[arg-type]
+            job = snapshot.read(reader.rest(), None)  # type: ignore[arg-type]
             while True:
                 next(job)
         except StopIteration as end:

@@ -38,7 +38,7 @@ from supercluster.broker.jetstream.links import frames
 from supercluster.broker.jetstream.links.frames import Body, Frame, Leadership
 from supercluster.broker.jetstream.links.source_frames import OriginAsk, OriginTold
 from supercluster.broker.jetstream.meta.accounts import NO_LIMITS, AccountLimits
-from supercluster.broker.jetstream.meta.state import Assignment
+from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.stream_recovery import CopiesTold
 from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
 from supercluster.broker.jetstream.node.bootstrap import MapBootstrap

@@ -14,7 +14,7 @@ from supercluster.broker.jetstream.api import answers as api_answers
 from supercluster.broker.jetstream.api.answers import AccountTotals
 from supercluster.broker.jetstream.frontend.pending_requests import DIRECT_PREFIX, PULL_PREFIX
 from supercluster.broker.jetstream.meta import accounts
-from supercluster.broker.jetstream.meta.state import Assignment
+from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.ports import ClientInfo
 

@@ -21,7 +21,7 @@ from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.frontend.pending_requests import DIRECT_PREFIX, continue_payload
 from supercluster.broker.jetstream.links.frames import Request, ResponseStatus
-from supercluster.broker.jetstream.meta.state import Assignment
+from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.jetstream.turn.slices import Job
 

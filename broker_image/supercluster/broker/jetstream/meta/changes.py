@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from supercluster.broker.jetstream.config.stream import StreamConfig
+from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.map_recovery import Standing
 from supercluster.broker.jetstream.meta.move_record import Move, MoveEnd, MoveReport, Outcome
 from supercluster.broker.jetstream.meta.stream_recovery import Recovery
 from supercluster.broker.raft.entry import Entry
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.meta.state import Assignment
 
 
 def _renewed(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignment:

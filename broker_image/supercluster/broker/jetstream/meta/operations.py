@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from supercluster.broker.jetstream.config.stream import StreamConfig
+from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.move_record import MoveEnd
-from supercluster.broker.jetstream.meta.state import Assignment, BrokerRecord
+from supercluster.broker.jetstream.meta.state import BrokerRecord
 from supercluster.broker.jetstream.meta.stream_recovery import Recovery
 
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from supercluster.broker.jetstream.config.metadata_keys import RESOURCE_KEY
 from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.encoding.sections import Section, sections
 from supercluster.broker.jetstream.meta.accounts import Accounts
+from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.changes import CHANGES
 from supercluster.broker.jetstream.meta.cordons import Cordon
 from supercluster.broker.jetstream.meta.level import FIRST
@@ -23,61 +23,6 @@ from supercluster.broker.jetstream.meta.move_record import Move, MoveReport
 from supercluster.broker.jetstream.meta.restoring import Restoring
 from supercluster.broker.jetstream.meta.stream_recovery import Recovery
 from supercluster.broker.raft.entry import Entry, EntryKind
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """One stream: its configuration, and the members that its group was started with or that its last move ended with.
-    For the membership in force the stream's own group has the last word (SF-5)."""
-
-    account: str
-    name: str
-    group: str
-    config: StreamConfig
-    version: int
-    """Meta index of the last change of the configuration."""
-    members: tuple[str, ...]
-    created_ns: int
-    move: Move | None = None
-    """The move that runs. From its start `config` has the new placement, or the new count of replicas."""
-    last_move: MoveReport | None = None
-    recovery: Recovery | None = None
-    """The forced recovery that began the stream's present lineage (SF-9)."""
-    standing: Standing = Standing.KNOWN
-    restoring: Restoring | None = None
-    """The restore that makes it, while the stream is not whole and nobody sees it."""
-
-    @property
-    def wanted(self) -> StreamConfig:
-        """The configuration that it has, or gets when it is whole: what names, subjects and bytes it takes from others."""
-        return self.restoring.config if self.restoring is not None else self.config
-
-    @property
-    def has_begun_before(self) -> bool:
-        """Is there a group already, which nobody may begin empty? Of a stream that was there when the map was recovered
-        nobody knows who had begun it, and who had dropped it since."""
-        return self.has_moved or self.recovery is not None or self.standing is not Standing.KNOWN
-
-    @property
-    def is_unconfirmed(self) -> bool:
-        """Is it as a recovered map has it, and its own group has not said who its members are (SF-5)?"""
-        return self.standing is Standing.UNCONFIRMED
-
-    @property
-    def is_short(self) -> bool:
-        """Does it lack members that a forced recovery left behind, and nobody brings any?"""
-        lacks = len(self.members) < self.config.num_replicas
-        return self.recovery is not None and self.move is None and lacks
-
-    @property
-    def has_moved(self) -> bool:
-        """Did a move of this very group end? One that began anew in memory has the last move of the group before it."""
-        return self.last_move is not None and self.last_move.ended_ns > self.created_ns
-
-    @property
-    def declared_by(self) -> str:
-        """The resource that declares the stream (`namespace/name`), empty when none does (SF-23)."""
-        return dict(self.config.metadata).get(RESOURCE_KEY, "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,10 @@ from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.config.stream_checks import check_create, check_not_sealed, check_update
 from supercluster.broker.jetstream.errors import ApiError, no_suitable_peers
 from supercluster.broker.jetstream.meta import accounts
+from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.operations import cancel_move, delete_stream, put_stream, start_move
 from supercluster.broker.jetstream.meta.restoring import Restoring, begin_restore, end_restore
-from supercluster.broker.jetstream.meta.state import Assignment, MetaState
+from supercluster.broker.jetstream.meta.state import MetaState
 from supercluster.broker.jetstream.meta_leader import moves as meta_moves
 from supercluster.broker.jetstream.meta_leader import named_replicas as members_by_name
 from supercluster.broker.jetstream.meta_leader.requests import Asked, FactsNeededError, StreamRequest

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from supercluster.broker.jetstream.config.limits import ServerLimits
-from supercluster.broker.jetstream.meta.state import Assignment
+from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.stream_recovery import CopiesTold
 from supercluster.broker.jetstream.placement.room import Room
 from supercluster.broker.jetstream.placement.stream_facts import StreamFacts

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.leaderless_moves import waits_for
 from supercluster.broker.jetstream.meta.operations import cancel_move, replace_target
-from supercluster.broker.jetstream.meta.state import Assignment
 from supercluster.broker.jetstream.meta_leader.absences import Absences
 from supercluster.broker.jetstream.meta_leader.candidates import Candidates
 from supercluster.broker.jetstream.meta_leader.host import MetaHost

@@ -14,7 +14,8 @@ from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.config.metadata_keys import PREFERRED_LEADER_KEY
 from supercluster.broker.jetstream.config.stream import Placement, StreamConfig
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.meta.state import Assignment, MetaState
+from supercluster.broker.jetstream.meta.assignment import Assignment
+from supercluster.broker.jetstream.meta.state import MetaState
 from supercluster.broker.jetstream.placement.choice import (
     Choice,
     NodeFacts,

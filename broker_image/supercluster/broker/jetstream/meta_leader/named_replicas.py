@@ -11,7 +11,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from supercluster.broker.jetstream.config.stream import REPLICAS_MAX, StreamConfig
-from supercluster.broker.jetstream.meta.state import Assignment, MetaState
+from supercluster.broker.jetstream.meta.assignment import Assignment
+from supercluster.broker.jetstream.meta.state import MetaState
 from supercluster.broker.jetstream.meta_leader.moves import home_cluster, wanted_of
 from supercluster.broker.jetstream.placement.choice import Choice, NodeFacts, NodeReason, choose
 from supercluster.broker.jetstream.placement.dry_run import copy_bytes

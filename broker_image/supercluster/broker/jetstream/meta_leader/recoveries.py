@@ -11,8 +11,9 @@ from typing import Any
 
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.operations import recover_stream
-from supercluster.broker.jetstream.meta.state import Assignment, MetaState
+from supercluster.broker.jetstream.meta.state import MetaState
 from supercluster.broker.jetstream.meta.stream_recovery import (
     CopyFacts,
     Recovery,

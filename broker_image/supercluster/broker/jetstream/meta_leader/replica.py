@@ -13,10 +13,11 @@ from itertools import count
 
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.level import COUNTED_SOURCES, EXTERNAL, RESTORES
 from supercluster.broker.jetstream.meta.move_record import MoveEnd
 from supercluster.broker.jetstream.meta.operations import end_move, put_broker
-from supercluster.broker.jetstream.meta.state import Assignment, MetaState
+from supercluster.broker.jetstream.meta.state import MetaState
 from supercluster.broker.jetstream.meta_leader.accounts import AccountRequests
 from supercluster.broker.jetstream.meta_leader.barriers import MapWaits
 from supercluster.broker.jetstream.meta_leader.brokers import BrokerRequests

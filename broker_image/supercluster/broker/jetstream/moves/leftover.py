@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from supercluster.broker.jetstream.config.stream import Placement
+from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.move_record import Move
-from supercluster.broker.jetstream.meta.state import Assignment
 from supercluster.broker.raft.confchange import Membership, node_of
 
 # A map that was read may still lack what happened a moment ago; only what stays so for this long is left over.

@@ -21,7 +21,7 @@ from supercluster.broker.jetstream.config.metadata_keys import (
     unknown_fsync,
 )
 from supercluster.broker.jetstream.encoding.codec import blob
-from supercluster.broker.jetstream.meta.state import Assignment
+from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.node.copy_rules import Copy, Hold, copy_of
 from supercluster.broker.jetstream.replica.lineage import is_meta
 from supercluster.broker.jetstream.replica.opening import attempt, new_member, raft_over, volume_member

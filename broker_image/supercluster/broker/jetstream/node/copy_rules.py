@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.move_record import Outcome
-from supercluster.broker.jetstream.meta.state import Assignment
 from supercluster.broker.raft.confchange import node_of
 
 

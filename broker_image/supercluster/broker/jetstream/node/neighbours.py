@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.leaderless_moves import LeaderlessMoves
-from supercluster.broker.jetstream.meta.state import Assignment
 from supercluster.broker.jetstream.meta_leader.voters import LostCluster, lost_clusters, lost_copies
 from supercluster.broker.jetstream.node.capacity_reports import LoadReports
 from supercluster.broker.jetstream.placement.room import Room

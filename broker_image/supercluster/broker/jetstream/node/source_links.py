@@ -15,7 +15,7 @@ from supercluster.broker.ports import Channel
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.config.sources import Origin
     from supercluster.broker.jetstream.core.broker import BrokerCore
-    from supercluster.broker.jetstream.meta.state import Assignment
+    from supercluster.broker.jetstream.meta.assignment import Assignment
 
 
 def find_origin(core: BrokerCore, account: str, origin: Origin) -> Assignment | ApiError | None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from supercluster.broker.jetstream.config.sources import Origin
     from supercluster.broker.jetstream.errors import ApiError
     from supercluster.broker.jetstream.links.source_frames import OriginAsk, OriginTold
-    from supercluster.broker.jetstream.meta.state import Assignment
+    from supercluster.broker.jetstream.meta.assignment import Assignment
 
 
 class StreamHost(GroupHost, Protocol):

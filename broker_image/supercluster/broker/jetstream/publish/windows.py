@@ -22,7 +22,7 @@ from supercluster.broker.jetstream.links.frames import (
     encode_open,
     encode_texts,
 )
-from supercluster.broker.jetstream.meta.state import Assignment
+from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.publish import atomic_batches as batches
 from supercluster.broker.jetstream.publish import refusals
 from supercluster.broker.jetstream.publish.fast_batches import SUFFIX as FAST_SUFFIX

@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream.config.metadata_keys import fsync_of
-from supercluster.broker.jetstream.meta.state import Assignment
+from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.stream_recovery import Recovery
 from supercluster.broker.jetstream.replica.lineage import has_later, is_same_stream, lineage_of
 from supercluster.broker.jetstream.replica.opening import records_of

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from supercluster.broker.jetstream.config.metadata_keys import fsync_of
 from supercluster.broker.jetstream.encoding.codec import Reader, WireError, text, u64
 from supercluster.broker.jetstream.links.frames import Frame
-from supercluster.broker.jetstream.meta.state import Assignment
+from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.stream_recovery import CopiesTold, CopyFacts
 from supercluster.broker.jetstream.replica.lineage import is_same_stream
 from supercluster.broker.jetstream.replica.replica import Replica
-from supercluster.broker.jetstream.state.stream import StreamState
+from supercluster.broker.jetstream.state.snapshot import restore
 from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.raft.confchange import node_of
@@ -56,7 +56,7 @@ def last_seq_at(log: StreamLog, index: int, known: tuple[int, int] | None = None
         return 0
     reader = Reader(state)
     reader.blob()
-    return StreamState.restore(reader.rest(), log).last_seq
+    return restore(reader.rest(), log).last_seq
 
 
 def facts_of_open(core: BrokerCore, group: Replica) -> CopyFacts:

@@ -3,17 +3,14 @@
 A snapshot is a series of parts, each under its name and compressed by itself; none grows with the state. So it is written
 and read a slice at a time (`turn/slices.py`), and written as of one entry while later ones are applied.
 
-Volumes and members of other versions have to read it (`docs/adr/versions.md`): versions 1 and 2, which were one piece, are
-read still. States that the same entries have led to give equal bytes.
+Volumes and members of other versions have to read it (`docs/adr/versions.md`). States that the same entries have led to give equal
+bytes.
 """
 
 from __future__ import annotations
 
 import json
-from array import array
 from collections.abc import Callable, Generator, Iterator
-from operator import itemgetter
-from typing import TYPE_CHECKING
 
 from isal import isal_zlib
 
@@ -21,19 +18,15 @@ from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.encoding.codec import Reader, blob, text, u8, u32, u64
 from supercluster.broker.jetstream.state.consumer import ConsumerState
 from supercluster.broker.jetstream.state.consumers import take_consumer
-from supercluster.broker.jetstream.state.interior_deletes import DeletedSeqs
 from supercluster.broker.jetstream.state.publish_sessions import SessionTable
 from supercluster.broker.jetstream.state.source_positions import decode_positions, encode_positions
 from supercluster.broker.jetstream.state.source_readers import OriginReaders
-from supercluster.broker.jetstream.state.subject_index import SubjectIndex
-from supercluster.broker.jetstream.turn.slices import SLICE_UNITS
+from supercluster.broker.jetstream.state.stream import StreamState
+from supercluster.broker.jetstream.turn.slices import SLICE_UNITS, at_once
 from supercluster.broker.jetstream.turn.state_view import Piece, StateView
+from supercluster.broker.ports import StreamLog
 
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.state.stream import StreamState
-
-_WITH_IDS_INSIDE, _WITH_IDS_BEHIND, _IN_PARTS = 1, 2, 3
-"""Versions."""
+_VERSION = 3
 _LATE = "late"
 _BYTES_PER_UNIT = 100
 """So many bytes before compression are a microsecond's work."""
@@ -76,7 +69,7 @@ class StreamView(StateView):
         self._ids = state.message_ids.packed()
 
     def pieces(self) -> Iterator[Piece]:
-        yield Piece(u8(_IN_PARTS) + _part("stream", isal_zlib.compress(self._head, 1)), SLICE_UNITS)
+        yield Piece(u8(_VERSION) + _part("stream", isal_zlib.compress(self._head, 1)), SLICE_UNITS)
         for name, raw in self._raw_parts():
             data = _part(name, isal_zlib.compress(raw, 1)) if raw else b""
             yield Piece(data, len(raw) // _BYTES_PER_UNIT + SLICE_UNITS // 8)
@@ -107,23 +100,33 @@ def late_part(index: int, pieces: list[bytes]) -> list[bytes]:
     return [text(_LATE) + u32(8 + sum(map(len, pieces))) + u64(index), *pieces]
 
 
+def snapshot_of(state: StreamState) -> bytes:
+    """The whole state in one go; `restore` gives an equal one."""
+    view = StreamView(state)
+    try:
+        return b"".join(piece.data for piece in view.pieces())
+    finally:
+        view.close()
+
+
+def restore(data: bytes | memoryview, log: StreamLog) -> StreamState:
+    """`read` in one go."""
+    return at_once(read(data, log))
+
+
 def read(
-    data: bytes | memoryview, new: Callable[[StreamConfig], StreamState], *, without_messages: bool = False
+    data: bytes | memoryview, log: StreamLog, *, without_messages: bool = False
 ) -> Generator[int, None, StreamState]:
-    """A job that returns the state, or what is left of it without any message (`StoredMessages.empty`). `new` makes one with
-    that configuration.
+    """A job that returns the state, or what is left of it without any message (`StoredMessages.empty`).
 
     Raises:
         ValueError: a snapshot of another version, or with a part that this broker does not know.
     """
     reader = Reader(data)
     version = reader.u8()
-    if version in (_WITH_IDS_INSIDE, _WITH_IDS_BEHIND):
-        state = _read_whole(reader, version, new)
-    elif version == _IN_PARTS:
-        state = yield from _read_parts(reader, new, _OF_MESSAGES if without_messages else frozenset())
-    else:
-        raise ValueError(f"stream snapshot of version {version}, this broker reads 1 to 3")
+    if version != _VERSION:
+        raise ValueError(f"stream snapshot of version {version}, this broker reads {_VERSION}")
+    state = yield from _read_parts(reader, log, _OF_MESSAGES if without_messages else frozenset())
     if without_messages:
         yield from state.empty()
         return state
@@ -134,11 +137,11 @@ def read(
 
 
 def _read_parts(
-    reader: Reader, new: Callable[[StreamConfig], StreamState], left_out: frozenset[str]
+    reader: Reader, log: StreamLog, left_out: frozenset[str]
 ) -> Generator[int, None, StreamState]:
     if reader.text() != "stream":
         raise ValueError("a stream's snapshot begins with something else")
-    state = _read_head(Reader(isal_zlib.decompress(reader.blob())), new)
+    state = _read_head(Reader(isal_zlib.decompress(reader.blob())), log)
     takers: dict[str, Callable[[Reader], None]] = {
         "subjects": state.subjects.take,
         "consumers": lambda part: _take_consumers(state, part),
@@ -155,7 +158,7 @@ def _read_parts(
             continue
         if name == _LATE:
             late = Reader(data)
-            state.late = late.u64(), (yield from read(late.rest(), new))
+            state.late = late.u64(), (yield from read(late.rest(), log))
             continue
         if name == "ids":
             state.message_ids.take(Reader(data))
@@ -169,9 +172,12 @@ def _read_parts(
     return state
 
 
-def _read_head(reader: Reader, new: Callable[[StreamConfig], StreamState]) -> StreamState:
-    state = new(StreamConfig.from_json(json.loads(bytes(reader.blob()))))
-    _read_numbers(state, reader)
+def _read_head(reader: Reader, log: StreamLog) -> StreamState:
+    state = StreamState(StreamConfig.from_json(json.loads(bytes(reader.blob()))), 0, log)
+    state.created_ns, state.first_seq, state.last_seq = reader.u64(), reader.u64(), reader.u64()
+    state.messages, state.bytes, state.first_time_ns = reader.u64(), reader.u64(), reader.u64()
+    state.last_time_ns, state.leader_time_ns = reader.u64(), reader.u64()
+    state.applied_index, state.config_version = reader.u64(), reader.u64()
     state.last_message_id = bytes(reader.blob())
     state.sessions = SessionTable.decode(reader)
     state.move_note = bytes(reader.blob())
@@ -183,61 +189,6 @@ def _read_head(reader: Reader, new: Callable[[StreamConfig], StreamState]) -> St
     return state
 
 
-def _read_numbers(state: StreamState, reader: Reader) -> None:
-    state.created_ns, state.first_seq, state.last_seq = reader.u64(), reader.u64(), reader.u64()
-    state.messages, state.bytes, state.first_time_ns = reader.u64(), reader.u64(), reader.u64()
-    state.last_time_ns, state.leader_time_ns = reader.u64(), reader.u64()
-    state.applied_index, state.config_version = reader.u64(), reader.u64()
-
-
 def _take_consumers(state: StreamState, reader: Reader) -> None:
     while reader.left:
         take_consumer(state.consumers, ConsumerState.restore(bytes(reader.blob())))
-
-
-# ---- versions 1 and 2 ---------------------------------------------------------------------------------------------
-
-
-def _read_whole(reader: Reader, version: int, new: Callable[[StreamConfig], StreamState]) -> StreamState:
-    """In one go, as it was written. In version 1 message ids are inside of the compressed body, in version 2 behind it."""
-    packed = reader.rest() if version == _WITH_IDS_INSIDE else reader.blob()
-    ids = Reader(reader.rest())
-    reader = Reader(isal_zlib.decompress(packed))
-    state = new(StreamConfig.from_json(json.loads(bytes(reader.blob()))))
-    _read_numbers(state, reader)
-    deleted = array("Q")
-    deleted.frombytes(reader.blob())
-    state.deleted = DeletedSeqs(deleted)
-    state.subjects = SubjectIndex.restore(bytes(reader.blob()))
-    state.message_ids.take(ids)
-    # An id that came again after its window keeps its first place.
-    inside = [(bytes(reader.blob()), reader.u64(), reader.u64()) for _ in range(reader.u32())]
-    for message_id, seq, time_ns in sorted(inside, key=itemgetter(1)):
-        state.message_ids.add(message_id, seq, time_ns)
-    state.last_message_id = bytes(reader.blob())
-    state.sessions = SessionTable.decode(reader)
-    for _ in range(reader.u32()):
-        name = reader.text()
-        state.consumers[name] = ConsumerState.restore(bytes(reader.blob()))
-    if reader.left:  # A volume written before streams could move has no note.
-        state.move_note = bytes(reader.blob())
-    while reader.left:
-        _take_later_part(state, reader.text(), Reader(reader.blob()))
-    return state
-
-
-def _take_later_part(state: StreamState, name: str, reader: Reader) -> None:
-    if name == "origins":
-        state.origins = decode_positions(reader)
-    elif name == "readers":
-        state.readers = OriginReaders.decode(reader)
-    elif name == "gaps":
-        state.gaps.take(reader)
-    elif name == "deleted":
-        state.deleted = DeletedSeqs.decode(reader)
-    elif name == "ttls":
-        state.ttls.take(reader)
-    elif name == "schedules":
-        state.schedules.take(reader)
-    else:
-        raise ValueError(f"stream snapshot has the part {name!r}, which this broker does not know")

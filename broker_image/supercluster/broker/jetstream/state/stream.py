@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Container, Generator, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 
 from supercluster.broker.jetstream.config.stream import StreamConfig
@@ -19,7 +19,6 @@ from supercluster.broker.jetstream.encoding.sections import (
     MessagesSection,
     Section,
     SessionKey,
-    Verdict,
     VerdictRun,
     decode_block,
     decode_messages,
@@ -27,7 +26,6 @@ from supercluster.broker.jetstream.encoding.sections import (
     decode_session,
     sections,
 )
-from supercluster.broker.jetstream.state import snapshot as stream_snapshot
 from supercluster.broker.jetstream.state.carried import decode_range
 from supercluster.broker.jetstream.state.consumer import ConsumerState
 from supercluster.broker.jetstream.state.log_reader import (
@@ -38,14 +36,13 @@ from supercluster.broker.jetstream.state.message_ids import MessageIds
 from supercluster.broker.jetstream.state.message_ttl import ttl_seconds
 from supercluster.broker.jetstream.state.publish_sessions import SessionTable
 from supercluster.broker.jetstream.state.retention import RetainedMessages
-from supercluster.broker.jetstream.state.snapshot import StreamView
 from supercluster.broker.jetstream.state.source_positions import (
     OriginPosition,
     decode_taken,
 )
 from supercluster.broker.jetstream.state.source_positions import keep as keep_position
 from supercluster.broker.jetstream.state.source_readers import decode_reader
-from supercluster.broker.jetstream.turn.slices import Job, at_once, emptying
+from supercluster.broker.jetstream.turn.slices import Job, emptying
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.protocol.headers import get as header_value
 from supercluster.broker.raft.entry import Entry, EntryKind
@@ -306,8 +303,6 @@ class StreamState(RetainedMessages):
         else:
             raise AssertionError(f"{self.config.name}: section of unknown kind {kind} in entry {entry.index}")
 
-    # ---- snapshots ------------------------------------------------------------------------------------------------
-
     def discarding(self) -> Job:
         """A job that frees the state, which nobody uses any more."""
         yield from self.subjects.discarding()
@@ -316,32 +311,3 @@ class StreamState(RetainedMessages):
             state = self.consumers.as_it_is(name)
             if state is not None:
                 yield from emptying(state.pending)
-
-    def view(self) -> StreamView:
-        """The state as it is now; to be closed."""
-        return StreamView(self)
-
-    def snapshot(self) -> bytes:
-        """The whole state as bytes, in one go; `restore` gives an equal one."""
-        view = self.view()
-        try:
-            return b"".join(piece.data for piece in view.pieces())
-        finally:
-            view.close()
-
-    @classmethod
-    def restoring(
-        cls, data: bytes | memoryview, log: StreamLog, *, without_messages: bool = False
-    ) -> Generator[int, None, StreamState]:
-        """A job that returns the state that a snapshot is of."""
-        return stream_snapshot.read(
-            data, lambda config: cls(config, 0, log), without_messages=without_messages
-        )
-
-    @classmethod
-    def restore(cls, data: bytes | memoryview, log: StreamLog) -> StreamState:
-        """The same in one go."""
-        return at_once(cls.restoring(data, log))
-
-
-__all__ = ["MSG_ID", "ROLLUP", "Applied", "StreamState", "Verdict"]

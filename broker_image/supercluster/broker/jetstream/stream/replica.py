@@ -23,8 +23,8 @@ from supercluster.broker.jetstream.consumer.pull import GiveBack
 from supercluster.broker.jetstream.encoding.codec import text, u8, u64
 from supercluster.broker.jetstream.encoding.sections import Section, sections
 from supercluster.broker.jetstream.links.frames import Request
+from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.restoring import is_bare
-from supercluster.broker.jetstream.meta.state import Assignment
 from supercluster.broker.jetstream.moves.current import CurrentMove
 from supercluster.broker.jetstream.moves.range_hasher import RangeHasher
 from supercluster.broker.jetstream.publish.admission import Admission
@@ -40,7 +40,7 @@ from supercluster.broker.jetstream.publish.trimming import Trimming
 from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.sources.puller import SourcePuller
 from supercluster.broker.jetstream.sources.server import OriginReads
-from supercluster.broker.jetstream.state.snapshot import StreamView, late_part
+from supercluster.broker.jetstream.state.snapshot import StreamView, late_part, read, snapshot_of
 from supercluster.broker.jetstream.state.source_readers import account_and_stream
 from supercluster.broker.jetstream.state.stream import Applied, StreamState
 from supercluster.broker.jetstream.state.stream_reader import StreamSource
@@ -128,7 +128,7 @@ class StreamReplica(Replica):
     def blank_state(assignment: Assignment) -> bytes:
         """The state before the first entry: that one brings the configuration, the same for every replica."""
         blank = StreamConfig(name=assignment.name, subjects=(assignment.name,))
-        return StreamState(blank, 0, None).snapshot()  # type: ignore[arg-type]  # A snapshot does not read the log.
+        return snapshot_of(StreamState(blank, 0, None))  # type: ignore[arg-type]  # A snapshot does not read the log.
 
     # ---- state machine --------------------------------------------------------------------------------------------
 
@@ -180,7 +180,7 @@ class StreamReplica(Replica):
         return self.state.late is None
 
     def state_view(self) -> StreamView:
-        return self.state.view()
+        return StreamView(self.state)
 
     def let_go(self, state: object) -> None:
         assert isinstance(state, StreamState)
@@ -191,7 +191,7 @@ class StreamReplica(Replica):
         yield from self.state.discarding()
 
     def restoring(self, data: memoryview) -> Generator[int, None, StreamState]:
-        return StreamState.restoring(data, self.log)
+        return read(data, self.log)
 
     def take_state(self, state: object) -> None:
         assert isinstance(state, StreamState)
@@ -255,12 +255,12 @@ class StreamReplica(Replica):
     def emptied_state(self, data: memoryview, *, for_member: bool) -> Generator[int, None, list[bytes]]:
         """Also the state that counts from what is applied here on, where messages were carried forward: those stand in no
         order in which a replay could follow what removes them."""
-        state = yield from StreamState.restoring(data, self.log, without_messages=True)
+        state = yield from read(data, self.log, without_messages=True)
         if not for_member:
             self._is_bare = state.late is None
         elif self.state.carried:
             state.late = self.applied_index, self.state
-        view, late = state.view(), state.late[1].view() if state.late is not None else None
+        view, late = StreamView(state), StreamView(state.late[1]) if state.late is not None else None
         try:
             pieces = yield from pieces_of(view)
             if late is not None and state.late is not None:

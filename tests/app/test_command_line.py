@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from supercluster.app import applying, cli, explaining, processes, settings, showing
-from supercluster.app.applying import ManifestError
-from supercluster.app.arguments import EXIT_FAILED, EXIT_OK, EXIT_USAGE
+from supercluster.app import cli, settings
+from supercluster.app.commands import explanation, manifests, overview, processes
+from supercluster.app.commands.arguments import EXIT_FAILED, EXIT_OK, EXIT_USAGE
+from supercluster.app.commands.manifests import ManifestError
 
 STREAM = "apiVersion: supercluster.dev/v1alpha1\nkind: Stream\nmetadata: {name: flights}\nspec: {}\n"
 
@@ -122,7 +123,7 @@ def test_an_unreadable_manifest_is_named_with_what_is_wrong(
     file = tmp_path / "bad.yaml"
     file.write_text(text)
     with pytest.raises(ManifestError, match=complaint) as caught:
-        applying.read([str(file)], io.StringIO())
+        manifests.read([str(file)], io.StringIO())
     assert str(file) in str(caught.value)
 
 
@@ -132,7 +133,7 @@ def test_manifests_come_from_files_folders_and_standard_input(tmp_path: Path) ->
         '{"kind": "List", "items": [{"apiVersion": "v1", "kind": "A", "metadata": {"name": "x"}}]}'
     )
     (tmp_path / "notes.txt").write_text("not a manifest")
-    found = applying.read([str(tmp_path), "-"], io.StringIO(f"---\n{STREAM}---\n"))
+    found = manifests.read([str(tmp_path), "-"], io.StringIO(f"---\n{STREAM}---\n"))
     assert [document.label for document in found] == [
         "a/x",
         "stream.supercluster.dev/flights",
@@ -142,7 +143,7 @@ def test_manifests_come_from_files_folders_and_standard_input(tmp_path: Path) ->
 
 def test_an_empty_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ManifestError, match="no file in it"):
-        applying.read([str(tmp_path)], io.StringIO())
+        manifests.read([str(tmp_path)], io.StringIO())
 
 
 @pytest.mark.parametrize(
@@ -216,16 +217,16 @@ def body(ready: str, generation: int = 1, observed: int = 1) -> dict[str, object
 
 
 def test_ready_counts_only_for_the_spec_as_it_is_now() -> None:
-    assert showing.is_ready(body("True"))
-    assert not showing.is_ready(body("True", generation=2))
-    behind = showing.row("Stream", body("True", generation=2))
+    assert overview.is_ready(body("True"))
+    assert not overview.is_ready(body("True", generation=2))
+    behind = overview.row("Stream", body("True", generation=2))
     assert (behind.ready, behind.note) == ("Unknown", "the operator has not seen the newest spec yet")
-    assert not showing.is_ready(body("False"))
-    assert not showing.is_ready({"metadata": {"name": "new", "generation": 1}})
+    assert not overview.is_ready(body("False"))
+    assert not overview.is_ready({"metadata": {"name": "new", "generation": 1}})
 
 
 def test_the_table_shows_what_is_wanting() -> None:
-    text = showing.table({"Stream": [body("True")], "Cluster": [body("False")]}, with_namespace=True)
+    text = overview.table({"Stream": [body("True")], "Cluster": [body("False")]}, with_namespace=True)
     header, stream, cluster = text.splitlines()
     assert header.split() == ["KIND", "NAMESPACE", "NAME", "READY", "STATE", "NOTE"]
     assert "2/3 replicas" in stream
@@ -239,14 +240,14 @@ def test_the_table_shows_what_is_wanting() -> None:
 )
 def test_one_cluster_is_not_counted_in_the_plural(members: int, streams: int, words: str) -> None:
     status = {"members": [{"name": f"c{n}"} for n in range(members)], "streams": streams}
-    assert showing.row("SuperCluster", {"metadata": {"name": "demo"}, "status": status}).what == words
+    assert overview.row("SuperCluster", {"metadata": {"name": "demo"}, "status": status}).what == words
 
 
 def test_a_move_is_shown_with_how_far_it_is() -> None:
     status = {"streamName": "flights", "destination": "west", "phase": "Running", "percent": "40%"}
     body = {"kind": "StreamMove", "metadata": {"name": "flights-g2"}, "status": status}
-    assert showing.row("StreamMove", body).what == "flights to west, Running, 40% copied"
-    assert showing.is_ready(body)
+    assert overview.row("StreamMove", body).what == "flights to west, Running, 40% copied"
+    assert overview.is_ready(body)
 
 
 @pytest.mark.parametrize("type_", ["HeldUp", "MessagesLost", "Unwise", "Deferred"])
@@ -258,7 +259,7 @@ def test_what_waits_for_a_person_is_shown_while_it_does_and_not_when_it_is_over(
 
     def note(status: str) -> str:
         conditions = [ready, {**entry, "status": status}]
-        return showing.row("Cluster", {"metadata": metadata, "status": {"conditions": conditions}}).note
+        return overview.row("Cluster", {"metadata": metadata, "status": {"conditions": conditions}}).note
 
     assert note("True") == f"{type_}: Because: do this"
     assert not note("False")
@@ -267,9 +268,9 @@ def test_what_waits_for_a_person_is_shown_while_it_does_and_not_when_it_is_over(
 def test_a_policy_is_shown_with_the_streams_that_it_selects() -> None:
     """O20."""
     status = {"selected": 3, "inForce": 2, "belowMinimum": 1, "repairing": 1}
-    what = showing.row("ReplicaPolicy", {"metadata": {"name": "all"}, "status": status}).what
+    what = overview.row("ReplicaPolicy", {"metadata": {"name": "all"}, "status": status}).what
     assert what == "selects 3 streams, in force for 2, 1 below minimum, 1 repairing"
-    assert showing.row("ReplicaPolicy", {"metadata": {"name": "all"}}).what.startswith("selects 0 streams")
+    assert overview.row("ReplicaPolicy", {"metadata": {"name": "all"}}).what.startswith("selects 0 streams")
 
 
 def test_a_stream_is_explained_with_what_is_wrong_and_each_broker() -> None:
@@ -287,11 +288,11 @@ def test_a_stream_is_explained_with_what_is_wrong_and_each_broker() -> None:
         "rejected": [{"name": "west-0", "reason": "is not ready"}],
     }
     whole = {"metadata": {"name": "flights"}, "spec": spec, "status": status}
-    assert explaining.text_of(whole).splitlines() == [
+    assert explanation.text_of(whole).splitlines() == [
         "stream/flights: 2 replicas (3 wanted; cluster west; tags ssd) on east-0 (leader), east-1 (offline, 7 entries behind)",
         "Synced is False: Moving: the move … is Refused",
         "move: flights-g2, Refused (supercluster moves)",
         "  west-0  is not ready",
     ]
     well = {**whole, "status": {"replicas": replicas[:1], "conditions": [fine], "move": status["move"]}}
-    assert explaining.text_of(well).splitlines()[1:] == ["everything is as it is declared"]
+    assert explanation.text_of(well).splitlines()[1:] == ["everything is as it is declared"]

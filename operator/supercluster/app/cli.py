@@ -11,20 +11,19 @@ import time
 from collections.abc import Awaitable, Callable
 
 from supercluster.api import API_VERSION
-from supercluster.app import (
-    VERSION,
-    applying,
-    dev,
-    explaining,
-    kubeconfig,
-    moving,
-    rebalancing,
-    recovering,
-    recovering_map,
-    showing,
-)
+from supercluster.app import VERSION, kubeconfig
 from supercluster.app.admin import BrokerAdmin
-from supercluster.app.arguments import EXIT_FAILED, EXIT_NOT_READY, EXIT_OK, EXIT_USAGE, parser
+from supercluster.app.commands import (
+    dev,
+    explanation,
+    manifests,
+    moves,
+    overview,
+    rebalance,
+    recover_map,
+    recover_stream,
+)
+from supercluster.app.commands.arguments import EXIT_FAILED, EXIT_NOT_READY, EXIT_OK, EXIT_USAGE, parser
 from supercluster.app.kube import KubeClient
 from supercluster.reconcilers.ports import BrokersRefusedError, BrokersUnreachableError, KubeError
 
@@ -69,17 +68,17 @@ def _complain(text: str, code: int) -> int:
 
 
 async def _apply(kube: KubeClient, given: argparse.Namespace, namespace: str) -> int:
-    documents = applying.read(given.filename, sys.stdin)
+    documents = manifests.read(given.filename, sys.stdin)
     if not documents:
         return _complain(f"no manifest in {', '.join(given.filename)}", EXIT_USAGE)
-    applier = applying.Applier(kube, namespace, given.force)
+    applier = manifests.Applier(kube, namespace, given.force)
     failed = False
     for document in documents:
         try:
             print(f"{document.label} {await applier.apply(document)}", flush=True)
         except KubeError as error:
             failed = True
-            applying.warn(applying.fail(document, error))
+            manifests.warn(manifests.fail(document, error))
     if failed:
         return EXIT_FAILED
     if not given.wait:
@@ -91,11 +90,11 @@ async def _apply(kube: KubeClient, given: argparse.Namespace, namespace: str) ->
     async def unready() -> list[str]:
         left = []
         for each in namespaces:
-            for kind, bodies in (await showing.fetch(kube, each)).items():
+            for kind, bodies in (await overview.fetch(kube, each)).items():
                 left += [
                     f"{kind} {body['metadata']['name']}"
                     for body in bodies
-                    if (kind, body["metadata"]["name"]) in waiting and not showing.is_ready(body)
+                    if (kind, body["metadata"]["name"]) in waiting and not overview.is_ready(body)
                 ]
         return left
 
@@ -106,22 +105,22 @@ async def _status(kube: KubeClient, given: argparse.Namespace, namespace: str) -
     scope = None if given.all_namespaces else namespace
 
     async def unready() -> list[str]:
-        found = await showing.fetch(kube, scope)
+        found = await overview.fetch(kube, scope)
         return [
             f"{kind} {body['metadata']['name']}"
             for kind, bodies in found.items()
             for body in bodies
-            if not showing.is_ready(body)
+            if not overview.is_ready(body)
         ]
 
     code = await _wait(unready, given.timeout) if given.wait else EXIT_OK
-    found = await showing.fetch(kube, scope)
+    found = await overview.fetch(kube, scope)
     if given.output == "json":
         print(json.dumps(found, indent=2))
     elif not any(found.values()):
         _progress(f"no resources in {'any namespace' if scope is None else f'namespace {scope}'}")
     else:
-        print(showing.table(found, with_namespace=scope is None))
+        print(overview.table(found, with_namespace=scope is None))
     return code
 
 
@@ -135,16 +134,16 @@ async def _wait(unready: Callable[[], Awaitable[list[str]]], timeout_s: float) -
 
 
 async def _move(kube: KubeClient, given: argparse.Namespace, namespace: str) -> int:
-    wish = moving.Wish(given.stream, given.to, given.super_cluster, given.bytes_per_s, given.dry_run)
-    return await _follow(kube, given, namespace, await moving.ask(kube, namespace, wish))
+    wish = moves.Wish(given.stream, given.to, given.super_cluster, given.bytes_per_s, given.dry_run)
+    return await _follow(kube, given, namespace, await moves.ask(kube, namespace, wish))
 
 
 async def _replica(kube: KubeClient, given: argparse.Namespace, namespace: str) -> int:
     is_added = given.action == "add"
-    wish = moving.ReplicaWish(
+    wish = moves.ReplicaWish(
         given.stream, given.broker, is_added, given.super_cluster, given.bytes_per_s, given.dry_run
     )
-    return await _follow(kube, given, namespace, await moving.ask_for_replica(kube, namespace, wish))
+    return await _follow(kube, given, namespace, await moves.ask_for_replica(kube, namespace, wish))
 
 
 async def _follow(kube: KubeClient, given: argparse.Namespace, namespace: str, asked: tuple[str, str]) -> int:
@@ -154,12 +153,12 @@ async def _follow(kube: KubeClient, given: argparse.Namespace, namespace: str, a
         print(said, flush=True)
     if not name or not (given.wait or given.dry_run):
         return EXIT_OK
-    move = await moving.watch(kube, namespace, name, given.timeout, _progress)
+    move = await moves.watch(kube, namespace, name, given.timeout, _progress)
     if move is None:
         return _complain(f"StreamMove {name} did not come to an end in {given.timeout:g} s", EXIT_NOT_READY)
     if given.dry_run:
-        print(moving.described(move))
-        await moving.forget(kube, namespace, move)
+        print(moves.described(move))
+        await moves.forget(kube, namespace, move)
         return EXIT_OK if move.status.phase == "Planned" else EXIT_FAILED
     if move.status.phase in ("AwaitingApproval", "AwaitingWindow"):
         return EXIT_NOT_READY
@@ -167,7 +166,7 @@ async def _follow(kube: KubeClient, given: argparse.Namespace, namespace: str, a
 
 
 async def _moves(kube: KubeClient, given: argparse.Namespace, namespace: str) -> int:
-    text = await moving.listed(kube, namespace)
+    text = await moves.listed(kube, namespace)
     if text:
         print(text)
     else:
@@ -176,12 +175,12 @@ async def _moves(kube: KubeClient, given: argparse.Namespace, namespace: str) ->
 
 
 async def _cancel_move(kube: KubeClient, given: argparse.Namespace, namespace: str) -> int:
-    print(await moving.cancel(kube, namespace, given.name))
+    print(await moves.cancel(kube, namespace, given.name))
     return EXIT_OK
 
 
 async def _explain(kube: KubeClient, given: argparse.Namespace, namespace: str) -> int:
-    text = await explaining.explained(kube, namespace, given.stream)
+    text = await explanation.explained(kube, namespace, given.stream)
     if text is None:
         return _complain(
             f"there is no Stream {given.stream} in namespace {namespace}; `supercluster status` lists them",
@@ -192,11 +191,11 @@ async def _explain(kube: KubeClient, given: argparse.Namespace, namespace: str) 
 
 
 async def _rebalance(kube: KubeClient, given: argparse.Namespace, namespace: str) -> int:
-    wish = rebalancing.Wish(given.cluster, given.per_s, given.dry_run, given.timeout)
-    brokers = await rebalancing.find(kube, namespace, wish.cluster)
+    wish = rebalance.Wish(given.cluster, given.per_s, given.dry_run, given.timeout)
+    brokers = await rebalance.find(kube, namespace, wish.cluster)
     admin = BrokerAdmin()
     try:
-        done = await rebalancing.rebalance(admin, brokers, wish, lambda text: print(text, flush=True))
+        done = await rebalance.rebalance(admin, brokers, wish, lambda text: print(text, flush=True))
     finally:
         await admin.close()
     if not done:
@@ -215,13 +214,13 @@ async def _recover(kube: KubeClient, given: argparse.Namespace, namespace: str) 
         return _complain(
             "--node needs --accept-last-seq: the last sequence that its copy must have", EXIT_USAGE
         )
-    wish = recovering.Wish(
+    wish = recover_stream.Wish(
         given.stream, given.node, given.accept_last_seq or 0, given.dry_run, given.super_cluster
     )
-    target = await recovering.find(kube, namespace, wish.super_cluster)
+    target = await recover_stream.find(kube, namespace, wish.super_cluster)
     admin = BrokerAdmin()
     try:
-        possible, text = await recovering.recover(admin, target, wish)
+        possible, text = await recover_stream.recover(admin, target, wish)
     finally:
         await admin.close()
     print(text)
@@ -236,13 +235,13 @@ async def _recover_map(kube: KubeClient, given: argparse.Namespace, namespace: s
             "--node needs --accept-last-index, the last entry that its copy must have, or --follow",
             EXIT_USAGE,
         )
-    wish = recovering_map.MapWish(
+    wish = recover_map.MapWish(
         given.node, given.accept_last_index or 0, given.dry_run, given.accept_doubtful, given.follow
     )
-    target, monitors = await recovering.find_all(kube, namespace, given.super_cluster)
+    target, monitors = await recover_stream.find_all(kube, namespace, given.super_cluster)
     admin = BrokerAdmin()
     try:
-        possible, text = await recovering_map.recover_map(admin, target, monitors, wish)
+        possible, text = await recover_map.recover_map(admin, target, monitors, wish)
     finally:
         await admin.close()
     print(text)
@@ -307,9 +306,9 @@ def _run(argv: list[str] | None) -> int:
         if given.command == "dev":
             return DEV[given.action](given)
         return asyncio.run(_with_kube(given))
-    except (kubeconfig.KubeconfigError, applying.ManifestError) as error:
+    except (kubeconfig.KubeconfigError, manifests.ManifestError) as error:
         return _complain(str(error), EXIT_USAGE)
-    except (KubeError, moving.MoveError, rebalancing.RebalanceError, recovering.RecoverError) as error:
+    except (KubeError, moves.MoveError, rebalance.RebalanceError, recover_stream.RecoverError) as error:
         return _complain(str(error), EXIT_FAILED)
     except (BrokersRefusedError, BrokersUnreachableError) as error:
         return _complain(f"the brokers: {error}", EXIT_FAILED)

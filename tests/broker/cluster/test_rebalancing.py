@@ -17,7 +17,7 @@ from tests.broker.cluster.test_super_cluster import contents
 from tests.support.local_clusters import Broker, Fleet, until
 
 from supercluster.app.admin import BrokerAdmin
-from supercluster.app.rebalancing import Wish, rebalance
+from supercluster.app.commands.rebalance import Wish, rebalance
 from supercluster.reconcilers.planners.rebalance import TOLERANCE_MIN
 from supercluster.reconcilers.ports import BrokerTarget
 

@@ -8,7 +8,7 @@ import pytest
 from tests.app.test_adapters import Server, kube, server
 
 from supercluster.api import StreamMove
-from supercluster.app import moving
+from supercluster.app.commands import moves
 from supercluster.app.kube import KubeClient
 
 __all__ = ["kube", "server"]
@@ -30,7 +30,7 @@ def move(name: str = "a", **status: Any) -> dict[str, Any]:
 async def test_a_declared_stream_is_moved_by_its_own_placement(server: Server, kube: KubeClient) -> None:
     patched = {**STREAM, "metadata": {**STREAM["metadata"], "generation": 5}}
     server.answers = [(200, STREAM), (200, patched)]
-    name, said = await moving.ask(kube, "ns", moving.Wish("flights", "west", bytes_per_s="1Mi"))
+    name, said = await moves.ask(kube, "ns", moves.Wish("flights", "west", bytes_per_s="1Mi"))
     assert name == "flights-g5"
     assert "streammove/flights-g5" in said
     method, path, _, _, body = server.asked[1]
@@ -40,7 +40,7 @@ async def test_a_declared_stream_is_moved_by_its_own_placement(server: Server, k
 
 async def test_a_stream_that_is_there_already_is_not_waited_for(server: Server, kube: KubeClient) -> None:
     server.answers = [(200, STREAM), (200, STREAM)]
-    name, said = await moving.ask(kube, "ns", moving.Wish("flights", "east"))
+    name, said = await moves.ask(kube, "ns", moves.Wish("flights", "east"))
     assert name == ""
     assert "lives in east already" in said
 
@@ -50,7 +50,7 @@ async def test_a_stream_that_nobody_declares_gets_a_move_of_the_only_super_clust
     server: Server, kube: KubeClient
 ) -> None:
     server.answers = [NOT_FOUND, (200, {"items": [{"metadata": {"name": "demo"}}]}), (201, {})]
-    name, _ = await moving.ask(kube, "ns", moving.Wish("KV_prices", "west"))
+    name, _ = await moves.ask(kube, "ns", moves.Wish("KV_prices", "west"))
     assert name.startswith("kv-prices-")
     body = server.asked[2][4]
     assert body["spec"] == {
@@ -64,13 +64,13 @@ async def test_a_stream_that_nobody_declares_gets_a_move_of_the_only_super_clust
 
 async def test_which_super_cluster_must_be_clear(server: Server, kube: KubeClient) -> None:
     server.answers = [NOT_FOUND, (200, {"items": []})]
-    with pytest.raises(moving.MoveError, match="--super-cluster"):
-        await moving.ask(kube, "ns", moving.Wish("mine", "west"))
+    with pytest.raises(moves.MoveError, match="--super-cluster"):
+        await moves.ask(kube, "ns", moves.Wish("mine", "west"))
 
 
 async def test_a_dry_run_of_a_declared_stream_changes_no_placement(server: Server, kube: KubeClient) -> None:
     server.answers = [(200, STREAM), (201, {})]
-    await moving.ask(kube, "ns", moving.Wish("flights", "west", dry_run=True))
+    await moves.ask(kube, "ns", moves.Wish("flights", "west", dry_run=True))
     method, _, _, _, body = server.asked[1]
     assert method == "POST"
     assert (body["spec"]["dryRun"], body["spec"]["streamRef"]) == (True, "flights")
@@ -80,20 +80,20 @@ async def test_a_move_is_followed_to_its_end(server: Server, kube: KubeClient) -
     told: list[str] = []
     running, done = move(phase="Running", message="learning"), move(phase="Succeeded", message="equal")
     server.answers = [NOT_FOUND, (200, running), (200, running), (200, done)]
-    found = await moving.watch(kube, "ns", "a", 30, told.append)
+    found = await moves.watch(kube, "ns", "a", 30, told.append)
     assert found is not None
     assert told == ["Running: learning", "Succeeded: equal"]
 
 
 async def test_a_move_that_has_ended_can_not_be_called_off(server: Server, kube: KubeClient) -> None:
     server.answers = [(200, move(phase="Succeeded"))]
-    with pytest.raises(moving.MoveError, match="has ended: Succeeded"):
-        await moving.cancel(kube, "ns", "a")
+    with pytest.raises(moves.MoveError, match="has ended: Succeeded"):
+        await moves.cancel(kube, "ns", "a")
     server.answers = [NOT_FOUND]
-    with pytest.raises(moving.MoveError, match="no StreamMove a"):
-        await moving.cancel(kube, "ns", "a")
+    with pytest.raises(moves.MoveError, match="no StreamMove a"):
+        await moves.cancel(kube, "ns", "a")
     server.answers = [(200, move(phase="Running")), (200, {})]
-    assert "called off" in await moving.cancel(kube, "ns", "a")
+    assert "called off" in await moves.cancel(kube, "ns", "a")
     assert server.asked[-1][4] == {"spec": {"cancel": True}}
 
 
@@ -102,7 +102,7 @@ async def test_moves_are_listed_with_how_far_they_are(server: Server, kube: Kube
     server.answers = [
         (200, {"items": [move(phase="Running", percent="40%", progress=progress), move("new")]})
     ]
-    header, running, new = (await moving.listed(kube, "ns")).splitlines()
+    header, running, new = (await moves.listed(kube, "ns")).splitlines()
     assert header.split()[:5] == ["NAME", "STREAM", "FROM", "TO", "PHASE"]
     assert running.split() == ["a", "-", "-", "-", "Running", "40%", "tail", "4", "s"]
     assert new.split()[4] == "Pending"
@@ -114,7 +114,7 @@ async def test_a_move_without_an_end_in_sight_says_so_instead_of_a_time(
     trouble = "the new copies come no nearer: raise the bandwidth of the move well above 9000 bytes/s"
     found = move(phase="Running", message=trouble, progress={"stage": "learning", "trouble": trouble})
     server.answers = [(200, {"items": [found]})]
-    _, row = (await moving.listed(kube, "ns")).splitlines()
+    _, row = (await moves.listed(kube, "ns")).splitlines()
     assert " unknown " in row
     assert "raise the bandwidth of the move well above 9000" in row
 
@@ -125,8 +125,8 @@ async def test_a_replica_is_added_or_removed_by_name_with_a_move_of_its_own(
     server: Server, kube: KubeClient, is_added: bool, verb: str
 ) -> None:
     server.answers = [(200, STREAM), (201, {})]
-    name, said = await moving.ask_for_replica(
-        kube, "ns", moving.ReplicaWish("flights", "east-4", is_added, bytes_per_s="1Mi")
+    name, said = await moves.ask_for_replica(
+        kube, "ns", moves.ReplicaWish("flights", "east-4", is_added, bytes_per_s="1Mi")
     )
     assert said == f"streammove/{name} created"
     assert server.asked[1][4]["spec"] == {

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from supercluster.api import API_VERSION, Cluster
+from supercluster.app.commands.overview import columns
 from supercluster.app.kube import KubeClient
-from supercluster.app.showing import columns
 from supercluster.reconcilers.observe.views import credentials_view, pod_view
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.plan import LABEL_CLUSTER

@@ -8,9 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from supercluster.app import rebalancing
+from supercluster.app.commands.rebalance import ROUNDS_MAX, RebalanceError, Wish, find, rebalance
 from supercluster.app.kube import KubeClient
-from supercluster.app.rebalancing import RebalanceError, Wish, find, rebalance
 from supercluster.reconcilers.ports import BrokerTarget, Json
 
 pytestmark = pytest.mark.covers("CL-7")
@@ -51,7 +50,7 @@ class Admin:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rebalancing, "POLL_S", 0.0)
+    monkeypatch.setattr("supercluster.app.commands.rebalance.POLL_S", 0.0)
 
 
 async def test_it_is_planned_again_until_brokers_have_as_many_each() -> None:
@@ -74,7 +73,7 @@ async def test_clients_that_come_back_every_time_end_it_after_a_few_rounds() -> 
     admin, said = Admin(a=30, b=0), list[str]()
     admin.why = "30 were asked, and as many came back"
     assert await rebalance(admin, admin.targets(), Wish("east", 7), said.append)
-    assert len(admin.asked) == rebalancing.ROUNDS_MAX
+    assert len(admin.asked) == ROUNDS_MAX
     assert "a: 1 of 15 were asked: 30 were asked, and as many came back" in said
 
 

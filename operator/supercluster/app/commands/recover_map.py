@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from supercluster.app.recovering import RecoverError
-from supercluster.app.showing import columns
+from supercluster.app.commands.overview import columns
+from supercluster.app.commands.recover_stream import RecoverError
 from supercluster.reconcilers.ports import (
     BrokersRefusedError,
     BrokersUnreachableError,

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from supercluster.api import API_VERSION, Stream, StreamMove
+from supercluster.app.commands.overview import columns
 from supercluster.app.kube import KubeClient
-from supercluster.app.showing import columns
 from supercluster.reconcilers.planners.move.views import ENDED
 from supercluster.reconcilers.planners.stream.moves import move_name
 from supercluster.reconcilers.ports import Json, mapping

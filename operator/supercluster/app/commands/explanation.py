@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from supercluster.api import API_VERSION
+from supercluster.app.commands.overview import columns, is_as_it_should_be
 from supercluster.app.kube import KubeClient
-from supercluster.app.showing import columns, is_as_it_should_be
 from supercluster.reconcilers.ports import mapping
 
 

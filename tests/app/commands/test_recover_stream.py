@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.app.test_operator_on_the_plane import cli
 
-from supercluster.app.recovering import Wish, described, recover
+from supercluster.app.commands.recover_stream import Wish, described, recover
 from supercluster.reconcilers.ports import BrokerTarget, Json
 
 TARGET = BrokerTarget("ns", "demo", (), "operator", "secret", ("http://127.0.0.1:1",))

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from supercluster.api.crd import definitions
-from supercluster.app import kubeconfig, lease, processes
+from supercluster.app import kubeconfig, lease
+from supercluster.app.commands import processes
+from supercluster.app.commands.processes import Process
 from supercluster.app.kube import KubeClient
-from supercluster.app.processes import Process
 from supercluster.reconcilers.ports import KubeError, mapping
 
 POLL_S = 0.05

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from supercluster.app import arguments
+from supercluster.app.commands import arguments
 
 
 @pytest.mark.parametrize("text", ["fast", "0", "-1", "1.5Mi"])

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.app.test_operator_on_the_plane import cli
 
-from supercluster.app.recovering import RecoverError
-from supercluster.app.recovering_map import MapWish, recover_map
+from supercluster.app.commands.recover_map import MapWish, recover_map
+from supercluster.app.commands.recover_stream import RecoverError
 from supercluster.reconcilers.ports import BrokersUnreachableError, BrokerTarget, Json
 
 TARGET = BrokerTarget("ns", "demo", (), "operator", "secret", ("http://10.0.0.1:8222",))

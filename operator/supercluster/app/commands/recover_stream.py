@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 from supercluster.api import API_VERSION, Cluster
 from supercluster.api.recovery import FORCE_RECOVER
+from supercluster.app.commands.overview import columns
 from supercluster.app.kube import KubeClient
-from supercluster.app.showing import columns
 from supercluster.reconcilers.observe.views import credentials_view, pod_view
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.plan import LABEL_CLUSTER

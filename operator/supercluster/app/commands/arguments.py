@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from supercluster.api.units import SIZE_PATTERN, size_bytes
-from supercluster.app import dev
+from supercluster.app.commands import dev
 from supercluster.app.settings import count, seconds
 
 NODES_MAX = 100

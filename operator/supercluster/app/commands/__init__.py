@@ -1,0 +1,1 @@
+"""The commands of `supercluster`, one module each."""

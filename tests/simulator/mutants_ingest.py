@@ -13,14 +13,14 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
             "jetstream/stream/appender.py",
             (
                 "        for key, run in proposal.early:\n"
-                "            group.host.verdicts(group.id, key, [run], appended=True)\n"
+                "            self._host.verdicts(self._replica.id, key, [run], appended=True)\n"
             ),
             (
                 "        for kind, body in sections(entry.payload):\n"
                 "            if kind == Section.MESSAGES:\n"
                 "                found = decode_messages(body)\n"
                 "                key = found.session\n"
-                "                group.host.verdicts(group.id, key, [found.run], appended=False)\n"
+                "                self._host.verdicts(self._replica.id, key, [found.run], appended=False)\n"
             ),
         ),
         (
@@ -35,8 +35,8 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "A new leader begins with an empty table of sessions.",
         (
             "jetstream/stream/replica.py",
-            "        self.appending.begin()\n",
-            "        self.state.sessions = type(self.state.sessions)()\n        self.appending.begin()\n",
+            "        self.appender.begin()\n",
+            "        self.state.sessions = type(self.state.sessions)()\n        self.appender.begin()\n",
         ),
     ),
     mutant(
@@ -120,8 +120,8 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "A new leader does not know the message ids of the duplicate window.",
         (
             "jetstream/stream/replica.py",
-            "        self.appending.begin()\n",
-            "        self.state.message_ids.forget_until(1 << 63)\n        self.appending.begin()\n",
+            "        self.appender.begin()\n",
+            "        self.state.message_ids.forget_until(1 << 63)\n        self.appender.begin()\n",
         ),
     ),
     mutant(
@@ -175,7 +175,7 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         ),
         (
             "jetstream/stream/appender.py",
-            "            if self.judge is not None:\n                self._rejudge()\n",
+            "            if self.admission is not None:\n                self._judge_anew()\n",
             "",
         ),
     ),

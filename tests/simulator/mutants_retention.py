@@ -68,7 +68,7 @@ RETENTION_MUTANTS: tuple[Mutant, ...] = (
         "SF-17",
         "The log goes as if messages that were carried forward stood nowhere.",
         (
-            "jetstream/stream/replica.py",
+            "jetstream/stream/log_head.py",
             "if state.past(max(first, state.first_seq)) <= last",
             "if state.past(max(first, state.first_seq)) < 0",
         ),

@@ -141,7 +141,7 @@ class Bucket:
                 seq = state.past(seq + 1)
             assert found == self.held, node
             assert state.messages == len(found)
-            batch = group.source.read(1, 10_000, 1 << 30)
+            batch = group.stream.source.read(1, 10_000, 1 << 30)
             assert list(batch.seqs) == sorted(seq for seq, _ in found.values())
             assert list(batch.times) == sorted(batch.times)
             views[node] = {**_view(state), "carried": list(state.carried)}

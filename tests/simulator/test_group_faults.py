@@ -14,7 +14,8 @@ from tests.simulator.test_failed_copies import Story
 from supercluster.broker.jetstream.node.copy_manager import OPEN_RETRY_MS
 from supercluster.broker.jetstream.state.stream import StreamState
 from supercluster.broker.jetstream.stream import api as stream_api
-from supercluster.broker.jetstream.stream.appender import Appending
+from supercluster.broker.jetstream.stream.appender import Appender
+from supercluster.broker.jetstream.stream.copy import StreamCopy
 from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.ports import ClientInfo
 
@@ -139,11 +140,11 @@ def test_a_request_on_which_the_leader_fails_is_answered_with_500_and_not_sent_t
     asked: list[str] = []
     handle = stream_api.handle
 
-    def broken(group: StreamReplica, request: Any, *rest: Any) -> None:
+    def broken(copy: StreamCopy, request: Any, *rest: Any) -> None:
         if b"STREAM.PURGE" in request.subject:
-            asked.append(group.host.node)
+            asked.append(copy.host.node)
             raise RecursionError("maximum recursion depth exceeded")
-        handle(group, request, *rest)
+        handle(copy, request, *rest)
 
     monkeypatch.setattr(stream_api, "handle", broken)
     leader = story.leader.node
@@ -171,7 +172,7 @@ def test_an_error_anywhere_in_a_copy_takes_out_that_copy_alone(
 
     if where == "propose":
         monkeypatch.setattr(
-            Appending, "put_acks", lambda self, proposal: raises() if self is leader.appending else None
+            Appender, "put_acks", lambda self, proposal: raises() if self is leader.appender else None
         )
     elif where == "checkpoint":
         monkeypatch.setattr(leader, "state_view", raises)

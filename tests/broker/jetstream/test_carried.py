@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -19,7 +19,6 @@ from supercluster.broker.jetstream.state import lookup
 from supercluster.broker.jetstream.state.carried import Carried, encode_carried
 from supercluster.broker.jetstream.state.stream import StreamState
 from supercluster.broker.jetstream.state.stream_reader import StreamSource
-from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.jetstream.turn.slices import at_once
 
 
@@ -44,27 +43,21 @@ def test_the_newest_stretch_counts(puts: list[tuple[int, int]], below: int) -> N
     assert not [last for _, last, _ in found if last < below]
 
 
-def group_of(story: StreamStory, **fields: Any) -> StreamReplica:
+def carrying_of(story: StreamStory, **fields: Any) -> Carrying:
     log = SimpleNamespace(
         bytes_behind=lambda index: 1 << 40, segment_bytes=1 << 20, has_room=lambda size: True, is_scarce=False
     )
     host = SimpleNamespace(peer_version=lambda node: None)
     raft = SimpleNamespace(membership=SimpleNamespace(members=("a@1", "b@1")))
-    assignment = SimpleNamespace(move=None)
-    found = {
-        "state": story.state,
-        "log": log,
-        "host": host,
-        "raft": raft,
-        "assignment": assignment,
-        "least_index": lambda: 1,
-    }
-    return cast("StreamReplica", SimpleNamespace(**{**found, **fields}))
+    found: Any = {"log": log, "host": host, "move": None, "least_index": lambda: 1, **fields}
+    stream: Any = SimpleNamespace(state=story.state, assignment=SimpleNamespace(move=found["move"]))
+    replica: Any = SimpleNamespace(log=found["log"], raft=raft)
+    return Carrying(replica, stream, found["host"], found["least_index"])
 
 
 def carry(story: StreamStory) -> list[tuple[int, int]]:
     """A whole round; sequences and bytes of its parts."""
-    round_, now_ms = Carrying(group_of(story)), 0
+    round_, now_ms = carrying_of(story), 0
     parts: list[tuple[int, int]] = []
     for _ in range(1000):
         proposal = Proposal()
@@ -154,7 +147,7 @@ def test_a_part_is_bounded_by_messages_bytes_and_entries(monkeypatch: pytest.Mon
     "fields",
     [
         {"least_index": lambda: None},
-        {"assignment": SimpleNamespace(move="running")},
+        {"move": "running"},
         {"host": SimpleNamespace(peer_version=lambda node: 12)},
         {"log": SimpleNamespace(bytes_behind=lambda index: 100, segment_bytes=200, is_scarce=False)},
         {"log": SimpleNamespace(is_scarce=True)},
@@ -165,7 +158,7 @@ def test_no_round_begins(fields: dict[str, Any]) -> None:
     story = StreamStory()
     story.store(message())
     proposal = Proposal()
-    Carrying(group_of(story, **fields)).put(proposal, 0)
+    carrying_of(story, **fields).put(proposal, 0)
     assert not proposal.payload
 
 

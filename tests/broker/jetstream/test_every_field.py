@@ -469,7 +469,7 @@ def test_whatever_a_streams_leader_is_asked_its_replicas_stay_the_same(rng: rand
             number += 3
         elif step < 0.45:
             acks = [acknowledgement(rng) for _ in range(5)]
-            leader.group.appending.acknowledge("d", acks)
+            leader.group.appender.acknowledge("d", acks)
         else:
             ask(rng, leader)
         replicas.settle(rng.choice((0, 0, 0, 100, 2000)))

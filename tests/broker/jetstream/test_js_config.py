@@ -402,10 +402,11 @@ def test_what_older_brokers_take_for_wrong_is_known(fields: dict[str, Any]) -> N
 def test_no_replica_of_an_older_version_gets_what_it_takes_for_wrong(
     version: int | None, refused: bool
 ) -> None:
-    calls: Any = object.__new__(consumer_api._Calls)
+    calls: Any = object.__new__(consumer_api._ConsumerRequests)
     membership = SimpleNamespace(members=("a@1", "b@1"))
     host = SimpleNamespace(peer_version={"b": version}.get)
-    calls.group = SimpleNamespace(raft=SimpleNamespace(membership=membership), host=host)
+    replica = SimpleNamespace(raft=SimpleNamespace(membership=membership))
+    calls.copy = SimpleNamespace(replica=replica, host=host)
     calls._check_readers(consumer())
     wider = consumer(filter_subjects=["*.a", "b.*"])
     if not refused:

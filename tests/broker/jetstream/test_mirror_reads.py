@@ -167,7 +167,7 @@ def ask(core: Core, seq: int, since_ms: int, config: StreamConfig | None = None)
     story.state.config = config or mirror()
     group: Any = SimpleNamespace(
         state=story.state,
-        source=StreamSource(story.state),
+        stream=SimpleNamespace(source=StreamSource(story.state)),
         assignment=placed(story.state.config),
         sourcing=SimpleNamespace(whole_since_ms=lambda state: since_ms),
     )

@@ -528,12 +528,12 @@ def test_nothing_is_judged_while_leadership_is_on_its_way_to_another(replicas: R
     to = next(member for member in ASSIGNMENT.members if node_of(member) != old.node)
     assert old.group.raft.transfer_leadership(to, replicas.now_ms)
     done: list[int | None] = []
-    judge = old.group.appending.judge
+    admission = old.group.appender.admission
     old.group.intake.offer(forward(1, b"x", b"y"), early=False)
     old.group.command(Section.DELETE_MESSAGE, [u64(1)], done.append)
     replicas.settle()
     assert (old.stored, done) == ([], [])
-    assert old.group.appending.judge is judge, "there was nothing to judge anew"
+    assert old.group.appender.admission is admission, "there was nothing to admission anew"
     deadline_ms = old.group.deadline_ms()
     assert deadline_ms is not None
     assert deadline_ms > replicas.now_ms, "a leader that waits does not spin"
@@ -667,7 +667,7 @@ def test_consumers_that_are_asked_for_at_once_do_not_exceed_what_the_account_all
     assert create_consumer(leader, "d") == []
     replicas.settle()
     assert sorted(leader.group.state.consumers) == ["a", "b", "d"]
-    assert leader.group.coming == {}
+    assert leader.group.copy.coming == {}
 
 
 def test_the_leaders_own_limits_hold_for_what_is_asked_for_and_not_for_what_is_there(
@@ -717,7 +717,7 @@ def test_of_two_different_creates_of_one_name_at_once_the_second_is_refused(repl
     replicas.settle()
     assert sorted(answers) == [0, 0, 10148]
     assert leader.group.state.consumers["c"].config.max_deliver == 3
-    assert leader.group.coming == {}
+    assert leader.group.copy.coming == {}
 
 
 def work_queue() -> Replicas:
@@ -759,7 +759,7 @@ def test_of_two_updates_at_once_that_would_meet_in_a_work_queue_the_second_is_re
     for broker in replicas.brokers.values():
         assert filters_of(broker) == {"a": ("s.c",), "b": ("s.a",)}
     assert put_consumer(leader, "b", "") == [10099]
-    assert leader.group.coming == {}
+    assert leader.group.copy.coming == {}
 
 
 @pytest.mark.covers("SF-12")
@@ -841,9 +841,9 @@ def test_acknowledgements_that_come_during_a_hand_over_are_for_the_next_leader(r
     old.ask(NEXT, {"batch": 2}, b"in")
     replicas.settle(100)
     to = next(member for member in ASSIGNMENT.members if node_of(member) != old.node)
-    old.group.appending.acknowledge("d", ACKS)  # In the same turn, before the hand-over begins.
+    old.group.appender.acknowledge("d", ACKS)  # In the same turn, before the hand-over begins.
     assert old.group.raft.transfer_leadership(to, replicas.now_ms)
-    old.group.appending.acknowledge("e", ACKS[:1])
+    old.group.appender.acknowledge("e", ACKS[:1])
     replicas.settle(1000)
     assert replicas.leader() is not old
     assert old.acks_given_back == [("d", ACKS), ("e", ACKS[:1])]
@@ -858,7 +858,7 @@ def test_acknowledgements_wait_for_the_end_of_a_hand_over_that_fails(replicas: R
     replicas.hand_overs_are_lost = True
     to = next(member for member in ASSIGNMENT.members if node_of(member) != old.node)
     assert old.group.raft.transfer_leadership(to, replicas.now_ms)
-    old.group.appending.acknowledge("d", ACKS[:1])
+    old.group.appender.acknowledge("d", ACKS[:1])
     replicas.settle()
     assert b"_R.1" not in old.replies
     replicas.settle(1000)
@@ -874,7 +874,7 @@ def test_a_leader_that_was_cut_off_gives_back_what_says_the_same_a_second_time(r
     old.ask(NEXT, {"batch": 2}, b"in")
     replicas.settle(100)
     replicas.lost = {old.node}
-    old.group.appending.acknowledge("d", ACKS)
+    old.group.appender.acknowledge("d", ACKS)
     replicas.turn(old.node)
     replicas.settle(2000)
     new = replicas.leader()
@@ -925,7 +925,7 @@ def test_acknowledgements_beyond_those_that_may_wait_go_back(
     leader = with_consumer(replicas)
     acks: list[list[Ack]] = [[(b"$JS.ACK.S.c.1.%d.%d.0.0" % (seq, seq), b"", b"")] for seq in (1, 2, 3)]
     for number, each in enumerate(acks):
-        leader.group.appending.acknowledge(f"node-{number}", each)
+        leader.group.appender.acknowledge(f"node-{number}", each)
     assert leader.acks_given_back == [("node-2", acks[2])]
 
 
@@ -952,7 +952,7 @@ def test_what_consumers_did_in_one_turn_becomes_entries_of_a_bounded_size(
         (b"$JS.ACK.S.c.1.%d.%d.0.0" % (seq, seq), b"_R.%d" % seq, b"-NAK 3600s" if seq % 2 else b"+ACK")
         for seq in range(1, 43)
     ]
-    leader.group.appending.acknowledge("d", acks)
+    leader.group.appender.acknowledge("d", acks)
     replicas.turn(leader.node)
     sizes = entry_bytes(leader, before)
     assert len(sizes) > 1
@@ -999,7 +999,7 @@ def test_of_entries_that_do_not_all_fit_on_the_disk_whoever_waits_hears_and_the_
         for number in range(8):
             name = f"{number}".ljust(400, "x")
             leader.group.command(Section.CONSUMER_DELETE, [text(name)], done.append)
-        leader.group.appending.acknowledge("d", [(b"$JS.ACK.S.c.1.1.1.0.0", b"_R.1", b"+ACK")])
+        leader.group.appender.acknowledge("d", [(b"$JS.ACK.S.c.1.1.1.0.0", b"_R.1", b"+ACK")])
         replicas.settle()
     replicas.settle(200)
     assert sorted(done, key=str) == [0] * 4 + [None] * 4

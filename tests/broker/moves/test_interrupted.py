@@ -62,7 +62,7 @@ def test_a_move_that_was_taken_back_stays_so_for_a_leader_that_did_not_hear_of_t
     world.run_ms(500)
     for node in EAST:
         # The next leader, and the copies that ask to be taken in, act by the map as it was before the cancel.
-        world.groups()[node].assignment = uncancelled
+        world.groups()[node].stream.assignment = uncancelled
     told = len(world.events)
     assert world.stage() == "cancelling"
     leader = world.leader()

@@ -171,7 +171,7 @@ class ProcessCore(BrokerCore):
         found += [
             errors.no_voter_left(group.assignment.name, self.node).description
             for group in self.groups.values()
-            if isinstance(group, StreamReplica) and group.has_no_voter
+            if isinstance(group, StreamReplica) and group.copy.has_no_voter
         ]
         if descriptors.are_short():
             found.append(

@@ -58,7 +58,7 @@ def _stream(core: BrokerCore, group: StreamReplica) -> dict[str, Any]:
         "failed": str(group.failed) if group.failed is not None else "",
         "config": group.state.config.to_json(),
         "state": stream_call.state_info(group.state).to_json(),
-        "cluster": stream_call.cluster_info(group).to_json(),
+        "cluster": stream_call.cluster_info(group.copy).to_json(),
         "bytes_on_disk": group.log.bytes_on_disk(),
         "window_unconfirmed": core.ingest.unconfirmed(group.id),
     }

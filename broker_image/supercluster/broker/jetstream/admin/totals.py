@@ -105,7 +105,7 @@ def stream_details(
             "name": group.assignment.name,
             "created": format_time(group.state.created_ns),
             "cluster": {
-                **stream_call.cluster_info(group).to_json(),
+                **stream_call.cluster_info(group.copy).to_json(),
                 "leader": leader,
             },
             "state": stream_call.state_info(group.state).to_json(),
@@ -121,14 +121,14 @@ def stream_details(
 
 
 def _consumers(group: StreamReplica, leader: str) -> Iterator[dict[str, Any]]:
-    cluster = replace(stream_call.cluster_info(group), leader=leader)
+    cluster = replace(stream_call.cluster_info(group.copy), leader=leader)
     for name, state in sorted(group.state.consumers.items()):
         led = group.consumers.get(name) if group.serves else None
         yield api_answers.consumer_info(
             group.state.config.name,
             led.state if led is not None else state,
             num_waiting=led.num_waiting if led is not None else 0,
-            num_pending=led.num_pending(group.source) if led is not None else 0,
+            num_pending=led.num_pending(group.stream.source) if led is not None else 0,
             is_bound=led is not None and led.is_bound,
             cluster=cluster,
             pins=led.pins() if led is not None else (),

@@ -11,15 +11,16 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from supercluster.broker.archive.s2 import ArchiveError
 from supercluster.broker.jetstream import errors
-from supercluster.broker.jetstream.api import answers as api_answers
+from supercluster.broker.jetstream.api import answers
 from supercluster.broker.jetstream.backup import format as backups
 from supercluster.broker.jetstream.backup.reader import RestoreReader
 from supercluster.broker.jetstream.backup.sender import client_of
 from supercluster.broker.jetstream.config.sources import MIRROR_KEY
+from supercluster.broker.jetstream.consumer.advisories import Advisories
 from supercluster.broker.jetstream.encoding.codec import u64
 from supercluster.broker.jetstream.encoding.sections import Section
 from supercluster.broker.jetstream.encoding.timestamps import format_time
@@ -27,12 +28,12 @@ from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.links.frames import Request
 from supercluster.broker.jetstream.meta.restoring import Restoring
 from supercluster.broker.jetstream.publish.admission import Admission
+from supercluster.broker.jetstream.publish.held_stream import HeldStream
+from supercluster.broker.jetstream.publish.host import StreamHost
 from supercluster.broker.jetstream.publish.proposal import Proposal
 from supercluster.broker.jetstream.replica.lineage import base_of
+from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.state.source_positions import OriginPosition, encode_taken
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.stream.replica import StreamReplica
 
 # A sender that says nothing for so long has gone.
 IDLE_MS = 5000
@@ -101,11 +102,25 @@ class _Restore:
     is_asked: bool = False
 
 
-class Restores:
+class RestoreReceiver:
     """See the module. One per replica; does something while it leads a stream that is not whole."""
 
-    def __init__(self, group: StreamReplica) -> None:
-        self._group = group
+    def __init__(
+        self,
+        replica: Replica,
+        stream: HeldStream,
+        host: StreamHost,
+        advisories: Advisories,
+        when_configured: Callable[[int, Callable[[], None]], None],
+        created_answer: Callable[[], bytes],
+    ) -> None:
+        """`when_configured` calls what it is given when that version of the configuration is in force."""
+        self._replica = replica
+        self._stream = stream
+        self._host = host
+        self._advisories = advisories
+        self._when_configured = when_configured
+        self._created_answer = created_answer
         self._now: _Restore | None = None
         self._began_ms = 0
 
@@ -119,49 +134,52 @@ class Restores:
 
     @property
     def _restoring(self) -> Restoring | None:
-        return self._group.assignment.restoring
+        return self._stream.assignment.restoring
 
     # ---- what comes in ----------------------------------------------------------------------------------------------
 
-    def begin(self, request: Request, respond: Respond, answer: Callable[[str], bytes]) -> None:
+    def begin(
+        self,
+        request: Request,
+        respond: Respond,
+        answer: Callable[[str], bytes],
+        admission: Admission | None,
+    ) -> None:
         """The restore's first request has come; `answer` says where chunks go."""
-        group, restoring, now = self._group, self._restoring, self._now
+        restoring, now = self._restoring, self._now
         if restoring is None:
             raise errors.error(errors.RESTORE_NAME_IN_USE)
         if now is None:
-            judge = group.appending.judge
-            if judge is None or judge.end.next_seq > 1:
+            if admission is None or admission.end.next_seq > 1:
                 raise self._deposed()
-            clock = group.host.clock
+            clock = self._host.clock
             now = self._now = _Restore(
                 restoring,
-                group.host.new_token(),
+                self._host.new_token(),
                 client_of(request),
                 clock.now_ns(),
                 clock.monotonic_ms(),
                 self._reader(restoring),
             )
-            group.consumers.advisories.of_backup("restore_create", {"client": now.client})
-        respond(answer(f"{backups.RESTORE_PREFIX.decode()}{group.assignment.name}.{now.token}"))
+            self._advisories.of_backup("restore_create", {"client": now.client})
+        respond(answer(f"{backups.RESTORE_PREFIX.decode()}{self._stream.assignment.name}.{now.token}"))
 
     def _reader(self, restoring: Restoring) -> RestoreReader:
-        limits = self._group.host.account_limits(self._group.assignment.account)
+        limits = self._host.account_limits(self._stream.assignment.account)
         return RestoreReader(restoring.config, limits)
 
     def _deposed(self) -> ApiError:
         return errors.error(
             errors.RESTORE_FAILED,
-            f"another broker took stream {self._group.assignment.name} in, and leads it no more: begin again",
+            f"another broker took stream {self._stream.assignment.name} in, and leads it no more: begin again",
         )
 
     def chunk(self, request: Request, respond: Respond) -> None:
         """A chunk; an empty one says that there are no more."""
-        now, now_ms = self._now, self._group.host.clock.monotonic_ms()
+        now, now_ms = self._now, self._host.clock.monotonic_ms()
         if self._restoring is None and not request.payload:
             # The stream is whole, and somebody asks again, since its leader fell before it said so.
-            self._group.when_configured(
-                self._group.assignment.version, lambda: respond(self._group.created_answer())
-            )
+            self._when_configured(self._stream.assignment.version, lambda: respond(self._created_answer()))
             return
         if self._restoring is None or now is None or backups.token_of(request.subject) != now.token:
             respond(_refusal(self._deposed()))
@@ -194,7 +212,7 @@ class Restores:
 
     # ---- what is written --------------------------------------------------------------------------------------------
 
-    def put(self, judge: Admission, append: Callable[[Proposal], bool], now_ms: int) -> None:
+    def put(self, admission: Admission, append: Callable[[Proposal], bool], now_ms: int) -> None:
         """The turn of the stream's leader."""
         now = self._now
         if now is None:
@@ -202,26 +220,28 @@ class Restores:
                 self._take_over(now_ms)
             return
         if now.phase is _Phase.TAKING:
-            self._read(now, judge, append, now_ms)
-        if now.phase is _Phase.STORING and not judge.end.unapplied_bytes:
-            self._close(now, judge, append)
+            self._read(now, admission, append, now_ms)
+        if now.phase is _Phase.STORING and not admission.end.unapplied_bytes:
+            self._close(now, admission, append)
         if now.phase in (_Phase.SHOWING, _Phase.FAILED) and not now.is_asked and now_ms >= now.ask_ms:
             self._ask(now)
 
     def _take_over(self, now_ms: int) -> None:
         """Nobody sends to this leader: the restore ends."""
-        restoring, clock = self._restoring, self._group.host.clock
+        restoring, clock = self._restoring, self._host.clock
         assert restoring is not None
         self._now = _Restore(restoring, "", {}, clock.now_ns(), now_ms, self._reader(restoring))
         self._fail(self._now, self._deposed())
         self._now.ask_ms = 0
 
-    def _read(self, now: _Restore, judge: Admission, append: Callable[[Proposal], bool], now_ms: int) -> None:
+    def _read(
+        self, now: _Restore, admission: Admission, append: Callable[[Proposal], bool], now_ms: int
+    ) -> None:
         left = TURN_BYTES_MAX
         try:
-            while now.chunks and left > 0 and not _is_behind(judge):
+            while now.chunks and left > 0 and not _is_behind(admission):
                 before = now.reader.taken_bytes
-                self._read_chunk(now, now.chunks[0], judge, append, left)
+                self._read_chunk(now, now.chunks[0], admission, append, left)
                 left -= max(1, now.reader.taken_bytes - before)
                 if now.phase is not _Phase.TAKING:
                     return
@@ -231,15 +251,20 @@ class Restores:
             self._fail(now, errors.error(errors.RESTORE_FAILED, refused.description))
         if now.chunks:
             # When it is behind, `applied` says that it goes on: turns in between would find nothing to do.
-            if not _is_behind(judge):
-                self._group.host.touch_next(self._group.id)
+            if not _is_behind(admission):
+                self._host.touch_next(self._replica.id)
         elif now.phase is _Phase.TAKING and now_ms - now.heard_ms >= IDLE_MS:
-            stream = self._group.assignment.name
+            stream = self._stream.assignment.name
             self._fail(now, errors.error(errors.RESTORE_FAILED, f"restore of stream {stream} is stalled"))
             now.ask_ms = 0
 
     def _read_chunk(
-        self, now: _Restore, chunk: _Chunk, judge: Admission, append: Callable[[Proposal], bool], left: int
+        self,
+        now: _Restore,
+        chunk: _Chunk,
+        admission: Admission,
+        append: Callable[[Proposal], bool],
+        left: int,
     ) -> None:
         """Read the chunk, or about so much of what it unpacks to."""
         if not chunk.has_reply:
@@ -248,9 +273,9 @@ class Restores:
             if now.reader.is_read:
                 now.total_bytes += len(chunk.data)
                 now.reader.feed(chunk.data)
-            is_taken = now.reader.read(judge, append, left)
+            is_taken = now.reader.read(admission, append, left)
         else:
-            is_taken = now.reader.end(judge, append)
+            is_taken = now.reader.end(admission, append)
         if not is_taken:
             raise errors.error(self._full)
         if not now.reader.is_read:
@@ -258,7 +283,7 @@ class Restores:
         now.chunks.popleft()
         now.waiting_bytes -= len(chunk.data)
         # A sender that waits has time from the answer on.
-        now.heard_ms = self._group.host.clock.monotonic_ms()
+        now.heard_ms = self._host.clock.monotonic_ms()
         if chunk.data:
             chunk.respond(b"")
         else:
@@ -266,19 +291,19 @@ class Restores:
 
     @property
     def _full(self) -> int:
-        is_file = self._group.assignment.config.storage == "file"
+        is_file = self._stream.assignment.config.storage == "file"
         return errors.STORAGE_RESOURCES if is_file else errors.MEMORY_RESOURCES
 
-    def _close(self, now: _Restore, judge: Admission, append: Callable[[Proposal], bool]) -> None:
+    def _close(self, now: _Restore, admission: Admission, append: Callable[[Proposal], bool]) -> None:
         """All messages are there: what they belong to follows, the last entry ends it."""
-        told, state = now.reader.told, self._group.state
+        told, state = now.reader.told, self._stream.state
         assert told is not None
         proposal = Proposal()
         left = CONSUMERS_OF_A_TURN
         while now.reader.consumers and left > 0:
             consumer = now.reader.consumers.popleft()
             left -= 1 + len(consumer.pending) // PENDING_PER_CONSUMER
-            found = consumer.state(told.last_seq, self._group.leader_time_ns())
+            found = consumer.state(told.last_seq, self._replica.leader_time_ns())
             found.drop_gone([seq for seq in found.pending if not state.has(seq)])
             proposal.add(Section.CONSUMER_RESTORED, [found.snapshot()])
             if proposal.is_full:
@@ -294,10 +319,10 @@ class Restores:
         now.phase = _Phase.CLOSING
         for key, position in self._positions(now).items():
             proposal.add(Section.ORIGIN_TAKEN, [encode_taken(key, position)])
-            judge.end.taken(key, position)
+            admission.end.taken(key, position)
         last_seq = max(told.last_seq, told.first_seq - 1)
         proposal.add(Section.RESTORED, [u64(last_seq)])
-        judge.end.next_seq = max(judge.end.next_seq, last_seq + 1)
+        admission.end.next_seq = max(admission.end.next_seq, last_seq + 1)
         proposal.noted.append(lambda result: self._closed(now, result))
         if not append(proposal):
             self._fail(now, errors.error(self._full))
@@ -309,7 +334,7 @@ class Restores:
         assert told is not None
         for key, origin in now.restoring.config.origins.items():
             up_to = told.last_seq if key == MIRROR_KEY else now.reader.sourced.get(key, 0)
-            there = self._group.host.origin_of(self._group.assignment.account, origin)
+            there = self._host.origin_of(self._stream.assignment.account, origin)
             is_there = there is not None and not isinstance(there, ApiError)
             if up_to and (is_there or key == MIRROR_KEY):
                 group = "" if there is None or isinstance(there, ApiError) else base_of(there.group)
@@ -319,12 +344,12 @@ class Restores:
     def _closed(self, now: _Restore, result: int | None) -> None:
         if result is not None and now.phase is _Phase.CLOSING:
             now.phase, now.ask_ms = _Phase.SHOWING, 0
-            self._group.host.touch_next(self._group.id)
+            self._host.touch_next(self._replica.id)
 
     def applied(self) -> None:
         """Something was applied: perhaps what is waited for."""
         if self._now is not None and (self._now.phase is _Phase.STORING or self._now.chunks):
-            self._group.host.touch_next(self._group.id)
+            self._host.touch_next(self._replica.id)
 
     # ---- how it ends ------------------------------------------------------------------------------------------------
 
@@ -334,7 +359,7 @@ class Restores:
         if why.err_code != errors.RESTORE_FAILED:
             why = errors.error(errors.RESTORE_FAILED, why.description)
         now.error, now.phase = why, _Phase.FAILED
-        now.ask_ms = self._group.host.clock.monotonic_ms() + TELL_MS
+        now.ask_ms = self._host.clock.monotonic_ms() + TELL_MS
         self._tell_end(now)
         chunks = list(now.chunks)
         if now.end is not None:
@@ -343,36 +368,34 @@ class Restores:
         now.waiting_bytes = 0
         for chunk in chunks:
             self._notify(now, chunk)
-        self._group.host.touch(self._group.id)
+        self._host.touch(self._replica.id)
 
     def _tell_end(self, now: _Restore) -> None:
-        host = self._group.host
+        host = self._host
         fields = {
             "start": format_time(now.begun_ns),
             "end": format_time(host.clock.now_ns()),
             "bytes": now.total_bytes,
             "client": now.client,
         }
-        self._group.consumers.advisories.of_backup("restore_complete", fields)
+        self._advisories.of_backup("restore_complete", fields)
         if now.error is not None:
-            stream = self._group.assignment.name
-            host.event(self._group.id, "RestoreFailed", f"stream {stream}: {now.error.description}")
+            stream = self._stream.assignment.name
+            host.event(self._replica.id, "RestoreFailed", f"stream {stream}: {now.error.description}")
 
     def _ask(self, now: _Restore) -> None:
         """Have the meta group show the stream, or remove it; again until it says that it did."""
-        found = self._group.assignment
+        found = self._stream.assignment
         verb = "restored" if now.phase is _Phase.SHOWING else "abandon"
         told = {"verb": verb, "account": found.account, "name": found.name, "group": found.group}
         now.is_asked = True
-        self._group.host.end_restore(
-            {**told, "id": now.restoring.id}, lambda answer: self._asked(now, answer)
-        )
+        self._host.end_restore({**told, "id": now.restoring.id}, lambda answer: self._asked(now, answer))
 
     def _asked(self, now: _Restore, answer: bytes | None) -> None:
-        group, now.is_asked = self._group, False
-        now.ask_ms = group.host.clock.monotonic_ms() + ASK_AGAIN_MS
+        now.is_asked = False
+        now.ask_ms = self._host.clock.monotonic_ms() + ASK_AGAIN_MS
         told = json.loads(answer) if answer is not None else {}
-        group.host.touch_next(group.id)
+        self._host.touch_next(self._replica.id)
         if "version" not in told and told.get("err_code") != errors.STREAM_NOT_FOUND:
             return  # Nobody could say: later.
         is_shown, now.phase = now.phase is _Phase.SHOWING, _Phase.OVER
@@ -386,7 +409,7 @@ class Restores:
         if now.error is not None:
             end(_refusal(now.error))
         else:
-            group.when_configured(int(told["version"]), lambda: end(group.created_answer()))
+            self._when_configured(int(told["version"]), lambda: end(self._created_answer()))
 
     def deadline_ms(self) -> int | None:
         """When a sender has had enough time, or the meta group is to be asked."""
@@ -401,10 +424,10 @@ class Restores:
         return None
 
 
-def _is_behind(judge: Admission) -> bool:
+def _is_behind(admission: Admission) -> bool:
     """Is so much appended and not applied that no more is read?"""
-    return judge.end.unapplied_bytes > UNCOMMITTED_BYTES_MAX
+    return admission.end.unapplied_bytes > UNCOMMITTED_BYTES_MAX
 
 
 def _refusal(error: ApiError) -> bytes:
-    return api_answers.error_answer(ANSWER_KIND, error)
+    return answers.error_answer(ANSWER_KIND, error)

@@ -7,19 +7,19 @@ meantime is not either, and consumers are as they were at its beginning (`docs/a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from supercluster.broker.archive.entries import END, Entry, packed
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.api.requests import StreamSnapshotRequest
 from supercluster.broker.jetstream.backup import format as backups
+from supercluster.broker.jetstream.consumer.advisories import Advisories
 from supercluster.broker.jetstream.encoding.timestamps import format_time
 from supercluster.broker.jetstream.links.frames import Request
+from supercluster.broker.jetstream.publish.held_stream import HeldStream
+from supercluster.broker.jetstream.publish.host import StreamHost
 from supercluster.broker.jetstream.state.reading import MessageSource
 from supercluster.broker.raft.errors import DiskError
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.stream.replica import StreamReplica
 
 CHUNK_BYTES_DEFAULT, CHUNK_BYTES_MIN, CHUNK_BYTES_MAX = 128 * 1024, 1024, 1024 * 1024
 WINDOW_BYTES_DEFAULT, WINDOW_BYTES_MIN, WINDOW_BYTES_MAX = 8 * 1024 * 1024, 1024, 32 * 1024 * 1024
@@ -43,18 +43,18 @@ class _Sending:
     """One backup on its way."""
 
     def __init__(
-        self, group: StreamReplica, request: Request, call: StreamSnapshotRequest, pieces: Iterator[bytes]
+        self, host: StreamHost, request: Request, call: StreamSnapshotRequest, pieces: Iterator[bytes]
     ) -> None:
         self.account = request.info.account
         self.subject = call.deliver_subject.encode()
         self.client = client_of(request)
-        self.token = group.host.new_token()
+        self.token = host.new_token()
         self.chunk_bytes = min(max(call.chunk_size or CHUNK_BYTES_DEFAULT, CHUNK_BYTES_MIN), CHUNK_BYTES_MAX)
         window = min(max(call.window_size or WINDOW_BYTES_DEFAULT, WINDOW_BYTES_MIN), WINDOW_BYTES_MAX)
         self.slots = max(window, self.chunk_bytes) // self.chunk_bytes
         """How many chunks may be sent now."""
-        self.begun_ns = group.host.clock.now_ns()
-        self.begun_ms = self.sent_ms = self.looked_ms = group.host.clock.monotonic_ms()
+        self.begun_ns = host.clock.now_ns()
+        self.begun_ms = self.sent_ms = self.looked_ms = host.clock.monotonic_ms()
         self.was_heard = False
         """Did anybody listen yet?"""
         self.sent = 0
@@ -96,11 +96,14 @@ def entries_of(source: MessageSource, head: list[bytes], last_seq: int) -> Itera
     yield END.encode()
 
 
-class Snapshots:
+class SnapshotSender:
     """See the module. One per replica; does something while it leads."""
 
-    def __init__(self, group: StreamReplica) -> None:
+    def __init__(self, group: str, stream: HeldStream, host: StreamHost, advisories: Advisories) -> None:
         self._group = group
+        self._stream = stream
+        self._host = host
+        self._advisories = advisories
         self._sending: dict[str, _Sending] = {}
 
     def begin(
@@ -121,16 +124,16 @@ class Snapshots:
                 errors.INSUFFICIENT_RESOURCES,
                 f"{len(self._sending)} snapshots of the stream are under way, at most {SNAPSHOTS_MAX} are sent at a time",
             )
-        group, now_ns = self._group, self._group.host.clock.now_ns()
-        consumers = [] if call.no_consumers else list(group.state.consumers.values())
-        last_seq = group.state.last_seq
+        now_ns = self._host.clock.now_ns()
+        consumers = [] if call.no_consumers else list(self._stream.state.consumers.values())
+        last_seq = self._stream.state.last_seq
         head = [backups.state_entry({**state, "consumer_count": len(consumers)}, now_ns)]
         head += [backups.consumer_entry(found, last_seq, now_ns) for found in consumers]
-        sending = _Sending(group, request, call, packed(entries_of(group.source, head, last_seq)))
+        sending = _Sending(self._host, request, call, packed(entries_of(self._stream.source, head, last_seq)))
         self._sending[sending.token] = sending
         respond(answer)
-        group.consumers.advisories.of_backup("snapshot_create", {"state": state, "client": sending.client})
-        group.host.touch_next(group.id)
+        self._advisories.of_backup("snapshot_create", {"state": state, "client": sending.client})
+        self._host.touch_next(self._group)
 
     def take_acks(self, acks: list[tuple[bytes, bytes, bytes]]) -> list[tuple[bytes, bytes, bytes]]:
         """Acknowledgements of chunks let others go; the rest is given back."""
@@ -159,14 +162,14 @@ class Snapshots:
             except DiskError as error:
                 self._end(sending, f"500 {error}", str(error))
             if left_bytes <= 0:
-                self._group.host.touch_next(self._group.id)
+                self._host.touch_next(self._group)
                 return
 
     def _is_heard(self, sending: _Sending, now_ms: int) -> bool:
         if now_ms - sending.looked_ms < LOOK_MS and sending.was_heard:
             return True
         sending.looked_ms = now_ms
-        is_heard = self._group.host.network.has_interest(sending.account, sending.subject)
+        is_heard = self._host.network.has_interest(sending.account, sending.subject)
         if is_heard:
             sending.was_heard = True
         elif sending.was_heard or now_ms - sending.begun_ms >= INTEREST_WAIT_MS:
@@ -175,7 +178,7 @@ class Snapshots:
 
     def _send(self, sending: _Sending, left_bytes: int, now_ms: int) -> int:
         """Returns how much may still be sent in this turn."""
-        publish, stream = self._group.host.network.publish, self._group.assignment.name
+        publish, stream = self._host.network.publish, self._stream.assignment.name
         while sending.slots and left_bytes > 0:
             sending.fill()
             if len(sending.left) < sending.chunk_bytes:
@@ -198,7 +201,7 @@ class Snapshots:
     def _end(self, sending: _Sending, status: str, error: str) -> None:
         """An empty message says that nothing follows, and its status why."""
         del self._sending[sending.token]
-        host = self._group.host
+        host = self._host
         header = f"NATS/1.0 {status}\r\n\r\n".encode() if status else b""
         host.network.publish(sending.account, sending.subject, b"", header, b"")
         told: dict[str, Any] = {
@@ -206,7 +209,7 @@ class Snapshots:
             "end": format_time(host.clock.now_ns()),
         }
         told |= {"client": sending.client} | ({"error": error} if error else {})
-        self._group.consumers.advisories.of_backup("snapshot_complete", told)
+        self._advisories.of_backup("snapshot_complete", told)
 
     def stop(self, why: str) -> None:
         """This replica does not lead any more: who receives a backup begins anew."""

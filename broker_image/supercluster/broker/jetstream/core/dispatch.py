@@ -168,7 +168,7 @@ def _leads_no_more(core: BrokerCore, group_id: str, node: str, now_ms: int) -> N
 
 
 def _acknowledge(group: StreamReplica, node: str, acks: list[Ack]) -> None:
-    group.appending.acknowledge(node, group.snapshots.take_acks(acks))
+    group.appender.acknowledge(node, group.snapshots.take_acks(acks))
 
 
 def _tell_hashes(core: BrokerCore, node: str, told: move_frames.HashesTold) -> None:

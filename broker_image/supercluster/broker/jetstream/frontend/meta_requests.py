@@ -23,7 +23,7 @@ from supercluster.broker.jetstream.links.frames import ResponseStatus
 from supercluster.broker.jetstream.meta_leader.map_leader import MapLeader
 from supercluster.broker.jetstream.meta_leader.requests import Decided, StreamRequest
 from supercluster.broker.jetstream.placement.dry_run import MovePlan
-from supercluster.broker.jetstream.stream import step_down as stepping_down
+from supercluster.broker.jetstream.stream.step_down import step_down
 
 
 class _Internal(Protocol):
@@ -115,4 +115,4 @@ def _change(meta: MapLeader, call: MetaCall, move_bytes_per_s: int) -> None:
 def _step_down(meta: MapLeader, call: api.MetaStepDownRequest) -> None:
     if len(meta.host.brokers_in_contact()) == 1:
         raise errors.error(errors.CLUSTER_REQUIRED)
-    stepping_down.step_down(meta, meta.host.tags_of, call.successor)
+    step_down(meta, meta.host.tags_of, call.successor)

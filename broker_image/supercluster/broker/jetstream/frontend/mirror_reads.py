@@ -153,7 +153,7 @@ class MirrorReads:
             origin = self._core.stream_of(group.assignment.account, call.stream)
             found = None
             if self._may_say(group, origin, call):
-                found = yield from direct_get.answers(state, group.source, call)
+                found = yield from direct_get.answers(state, group.stream.source, call)
                 if not self._may_say(group, origin, call):
                     found = None
             if found is None or (found in _NOTHING and self._is_asked(origin)):

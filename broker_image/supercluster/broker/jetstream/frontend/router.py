@@ -353,7 +353,7 @@ def answer(core: BrokerCore, node: str, request: Request, now_ms: int) -> None:
         core.post(node, Frame.PULL_BACK, encode_request(replace(request, payload=left)))
 
     group = core.groups.get(request.group)
-    if isinstance(group, StreamReplica) and group.has_no_voter:
+    if isinstance(group, StreamReplica) and group.copy.has_no_voter:
         refusal = errors.no_voter_left(group.assignment.name, core.node)
         send(ResponseStatus.ANSWER, api_answers.error_answer(api.answer_kind(request.subject), refusal))
         return

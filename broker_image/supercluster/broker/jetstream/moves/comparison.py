@@ -7,7 +7,6 @@ dropped or a mark forgotten.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream.links.comparison_frames import (
     DIGEST_VERSION,
@@ -17,29 +16,28 @@ from supercluster.broker.jetstream.links.comparison_frames import (
     encode_ask,
 )
 from supercluster.broker.jetstream.links.frames import Frame
+from supercluster.broker.jetstream.moves.moving_stream import MovingStream
 from supercluster.broker.moves.audit import ASK_AGAIN_MS, Comparison, Digest, chained
 from supercluster.broker.moves.note import Note
 from supercluster.broker.raft.confchange import node_of
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.stream.replica import StreamReplica
 
 # A comparison that had to start anew so often does not come to an end: the move is taken back.
 STARTS_MAX = 50
 
 
-class MoveCompare:
+class MoveComparison:
     """See the module."""
 
-    def __init__(self, group: StreamReplica, now_ms: int) -> None:
-        self._group = group
+    def __init__(self, moving: MovingStream, now_ms: int) -> None:
+        self._moving = moving
+        self._replica, self._stream, self._host = moving.replica, moving.stream, moving.host
         self._comparison: Comparison | None = None
         self._joint = False
         self._goes_on = False
         """Does it begin where the comparison before the joint membership ended?"""
         self._floor_seq = 0
         self._starts = 0
-        self._number = (group.raft.term << 16) + 1
+        self._number = (self._replica.raft.term << 16) + 1
         """Of the newest comparison: larger than those of earlier leaders."""
         self._own_from: int | None = None
         self._own_asked_ms = self._own_since_ms = 0
@@ -86,7 +84,7 @@ class MoveCompare:
         self._number += 1
         tail = self._goes_on = joint and note.ranges > 0
         first_range = note.next_range if tail else 0
-        floor = max(self._floor_seq, self._group.state.first_seq)
+        floor = max(self._floor_seq, self._stream.state.first_seq)
         self._comparison = Comparison(
             self._number,
             mark,
@@ -100,8 +98,8 @@ class MoveCompare:
 
     def go_on(self, members: tuple[str, ...], now_ms: int) -> None:
         """Ask whoever is to be asked."""
-        found, group = self._comparison, self._group
-        if found is None or self.is_stale or group.applied_index < found.mark:
+        found = self._comparison
+        if found is None or self.is_stale or self._replica.applied_index < found.mark:
             return
         rested_ms, self._went_on_ms = now_ms - self._went_on_ms, now_ms
         if rested_ms > ASK_AGAIN_MS:
@@ -118,11 +116,11 @@ class MoveCompare:
             self._ask_myself(now_ms, again=True)  # So its head is held, too, while it hashes.
         for ask in found.asks(now_ms):
             body = encode_ask(self._ask(ask.member, ask.from_range))
-            group.host.post(node_of(ask.member), Frame.MOVE_HASHES, body)
+            self._host.post(node_of(ask.member), Frame.MOVE_HASHES, body)
 
     def _has_digest(self, members: tuple[str, ...]) -> bool:
         """Choose what is hashed with. False: somebody came to be compared whose version does not know that."""
-        versions = [self._group.host.peer_version(node_of(member)) for member in members]
+        versions = [self._host.peer_version(node_of(member)) for member in members]
         if self._digest is None:
             knows = all(version is not None and version >= DIGEST_VERSION for version in versions)
             self._digest = Digest.XXH3_128 if knows else Digest.SHA_256
@@ -135,7 +133,7 @@ class MoveCompare:
         assert found is not None
         assert self._digest is not None
         return HashesAsked(
-            *(self._group.id, member, found.number, found.mark, found.floor_seq, from_range),
+            *(self._replica.id, member, found.number, found.mark, found.floor_seq, from_range),
             digest=self._digest,
         )
 
@@ -146,7 +144,7 @@ class MoveCompare:
             return {}
         waits = found.unanswered_ms(now_ms)
         if self._own_from is not None and not found.knows_own:
-            waits[self._group.member] = now_ms - self._own_since_ms
+            waits[self._replica.member] = now_ms - self._own_since_ms
         return waits
 
     def _ask_myself(self, now_ms: int, *, again: bool = False) -> None:
@@ -154,8 +152,8 @@ class MoveCompare:
         self._own_asked_ms = now_ms
         if not again:
             self._own_since_ms = now_ms
-        ask = self._ask(self._group.member, self._own_from)
-        self._group.auditor.ask(ask, self.on_hashes, now_ms)
+        ask = self._ask(self._replica.member, self._own_from)
+        self._moving.range_hasher.ask(ask, self.on_hashes, now_ms)
 
     def on_hashes(self, told: HashesTold) -> None:
         """Hashes of a member, or of this replica."""
@@ -166,7 +164,7 @@ class MoveCompare:
         if told.status is Answered.LACKS_HEAD:
             found.with_members((*found.members, told.member))
             found.lacks_head(told.member, told.first_seq)
-        elif told.member != self._group.member:
+        elif told.member != self._replica.member:
             found.answered(told.member, told.from_range, told.ranges, is_end=is_end, state=told.state)
         elif told.from_range == self._own_from:
             found.own(told.ranges)
@@ -175,7 +173,7 @@ class MoveCompare:
             if is_end:
                 found.own_end(told.state)
             else:
-                self._ask_myself(self._group.host.clock.monotonic_ms())
+                self._ask_myself(self._host.clock.monotonic_ms())
 
     def noted(self, note: Note) -> Note:
         """The note with what this comparison found. Asked for twice, it says the same."""
@@ -200,7 +198,7 @@ class MoveCompare:
             first_seq=before.first_seq or (own[0].first_seq if own else 0),
             next_range=growing,
             last_seq=last,
-            live_messages=self._group.auditor.messages_at(found.mark) or before.live_messages,
+            live_messages=self._moving.range_hasher.messages_at(found.mark) or before.live_messages,
             end_sequences=end.count if end is not None else 0,
             end_chain=chained(chain, end).hex() if end is not None else "",
             results=results,

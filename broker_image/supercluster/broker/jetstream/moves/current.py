@@ -5,44 +5,40 @@ The move itself is `moves/mover.py`. It begins anew with each leader, by what th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from supercluster.broker.jetstream.moves.leftover import Leftovers
-from supercluster.broker.jetstream.moves.mover import StreamMove
+from supercluster.broker.jetstream.moves.mover import Mover
+from supercluster.broker.jetstream.moves.moving_stream import MovingStream
 from supercluster.broker.raft.confchange import node_of
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.stream.replica import StreamReplica
 
 
 class CurrentMove:
     """Of one stream's replica. While it does not lead there is none."""
 
-    def __init__(self, group: StreamReplica) -> None:
-        self._group = group
-        self.mover: StreamMove | None = None
+    def __init__(self, moving: MovingStream) -> None:
+        self._moving = moving
+        self._replica, self._stream, self._host = moving.replica, moving.stream, moving.host
+        self.mover: Mover | None = None
         self._leftovers = Leftovers()
 
     def follow(self, now_ms: int) -> None:
         """The map shows a move, another one, or none; or this replica leads from now on."""
-        group = self._group
-        move = (group.assignment.move or self._leftovers.move) if group.serves else None
+        move = (self._stream.assignment.move or self._leftovers.move) if self._replica.serves else None
         if self.mover is not None and (move is None or move.id != self.mover.move.id):
             self.mover.close()
             self.mover = None
         if move is None:
             return
         if self.mover is None:
-            self.mover = StreamMove(group, move, now_ms)
+            self.mover = Mover(self._moving, move, now_ms)
         else:
             self.mover.set_move(move)
-        group.host.touch(group.id)
+        self._host.touch(self._replica.id)
 
     def wake(self) -> None:
         """What the move may have waited for is applied."""
         if self.mover is not None:
             self.mover.wake()
-            self._group.host.touch(self._group.id)
+            self._host.touch(self._replica.id)
 
     def takes_in(self, member: str) -> bool:
         """A copy is open: is it a target's, which the move takes in?"""
@@ -53,9 +49,10 @@ class CurrentMove:
 
     def advance(self, now_ms: int) -> None:
         """In the turn of a serving leader: take the move's next step. Is there something of one that the map does not know?"""
-        group = self._group
-        fresh = group.host.map_is_fresh
-        if self._leftovers.look(group.raft.membership, group.assignment, now_ms, is_fresh=fresh):
+        fresh = self._host.map_is_fresh
+        if self._leftovers.look(
+            self._replica.raft.membership, self._stream.assignment, now_ms, is_fresh=fresh
+        ):
             self._tell_leftover()
             self.follow(now_ms)
         if self.mover is not None:
@@ -81,6 +78,5 @@ class CurrentMove:
         if left is not None:
             where = "goes back to" if left.cancelled else "goes on to"
             members = ", ".join(left.origin if left.cancelled else left.targets)
-            group = self._group
-            text = f"the map knows no move of stream {group.assignment.name}, whose group {where} {members}"
-            group.host.event(group.id, "MoveLost", text)
+            text = f"the map knows no move of stream {self._stream.assignment.name}, whose group {where} {members}"
+            self._host.event(self._replica.id, "MoveLost", text)

@@ -8,24 +8,22 @@ the next look decides anew.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from supercluster.broker.jetstream.config.metadata_keys import PREFERRED_LEADER_KEY
 from supercluster.broker.jetstream.links.comparison_frames import HashesTold
 from supercluster.broker.jetstream.links.frames import Frame, encode_move_end
 from supercluster.broker.jetstream.meta.move_record import Audit, Move, MoveEnd, MoveReport, Outcome
-from supercluster.broker.jetstream.moves.comparison import MoveCompare
+from supercluster.broker.jetstream.moves.comparison import MoveComparison
 from supercluster.broker.jetstream.moves.leftover import PREFIX
-from supercluster.broker.jetstream.moves.progress import MoveHeadway
+from supercluster.broker.jetstream.moves.moving_stream import MovingStream
+from supercluster.broker.jetstream.moves.progress import MoveProgress
 from supercluster.broker.jetstream.replica.contact import is_heard
 from supercluster.broker.moves.note import Note, StageClock, note_of
 from supercluster.broker.moves.pace import Pace
 from supercluster.broker.moves.plan import Do, ReplicaProgress, Stage, Step, View, next_step, resolve_targets
 from supercluster.broker.raft.confchange import Membership, MembershipChange, node_of
 from supercluster.broker.raft.config import NEVER_MS
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.stream.replica import StreamReplica
 
 # While a move runs, its leader looks this often; what it waits for makes it look at once.
 LOOK_MS = 25
@@ -40,16 +38,17 @@ REST_MS = 10_000
 REST_MS_MAX = 300_000
 
 
-class StreamMove:
+class Mover:
     """See the module. Made when a leader serves and the map shows a move, dropped when either ends."""
 
-    def __init__(self, group: StreamReplica, move: Move, now_ms: int) -> None:
-        self._group = group
+    def __init__(self, moving: MovingStream, move: Move, now_ms: int) -> None:
+        self._moving = moving
+        self._replica, self._stream, self._host = moving.replica, moving.stream, moving.host
         self.move = move
-        self._note = note_of(group.state.move_note, move.id)
+        self._note = note_of(moving.stream.state.move_note, move.id)
         self._bytes_before = self._note.bytes_copied
         self._clock = StageClock(self._stages_before(), now_ms)
-        self._compare = MoveCompare(group, now_ms)
+        self._compare = MoveComparison(moving, now_ms)
         self._waiting: set[str] = set()
         self._led_in_vain: dict[str, int] = {}
         self._handed_ms: int | None = None
@@ -63,31 +62,31 @@ class StreamMove:
         self._noted = 0
         """Number of the comparison whose outcome this leader has put into the log."""
         self._look_ms = 0
-        self._headway = MoveHeadway(group)
+        self._progress = MoveProgress(moving)
         self.step = Step(Stage.PLANNED, Do.WAIT, "the leader has not looked yet")
         self.set_move(move)
 
     def _stages_before(self) -> dict[str, int]:
         """How long the stages took under earlier leaders. Who hands over appends nothing meanwhile."""
         note, stages = self._note, dict(self._note.stage_ms)
-        if self._group.raft.membership.is_joint and note.at_ns:
-            took_ms = (self._group.leader_time_ns() - note.at_ns) // 1_000_000
+        if self._replica.raft.membership.is_joint and note.at_ns:
+            took_ms = (self._replica.leader_time_ns() - note.at_ns) // 1_000_000
             stages[Stage.HANDING_OVER] = stages.get(Stage.HANDING_OVER, 0) + took_ms
         return stages
 
     def set_move(self, move: Move) -> None:
         """The record may have another target, or be cancelled."""
         self.move = move
-        raft = self._group.raft
+        raft = self._replica.raft
         pace = raft.learner_pace
         if move.bytes_per_s != (pace.bytes_per_s if isinstance(pace, Pace) else 0):
-            now_ms = self._group.host.clock.monotonic_ms()
+            now_ms = self._host.clock.monotonic_ms()
             raft.learner_pace = Pace(move.bytes_per_s, now_ms) if move.bytes_per_s else None
         self._look_ms = 0
 
     def close(self) -> None:
         """The move is over, or this leader is."""
-        self._group.raft.learner_pace = None
+        self._replica.raft.learner_pace = None
 
     # ---- what comes in --------------------------------------------------------------------------------------------
 
@@ -114,15 +113,14 @@ class StreamMove:
 
     def _targets(self) -> tuple[str, ...]:
         return resolve_targets(
-            self.move.targets, self.move.origin, self._group.raft.membership, self._is_heard
+            self.move.targets, self.move.origin, self._replica.raft.membership, self._is_heard
         )
 
     def _is_heard(self, member: str) -> bool:
-        return is_heard(self._group, member)
+        return is_heard(self._replica, member)
 
     def _replicas(self) -> dict[str, ReplicaProgress]:
-        group = self._group
-        log, raft = group.log, group.raft
+        log, raft = self._replica.log, self._replica.raft
         found: dict[str, ReplicaProgress] = {}
         for member, progress in raft.progress.items():
             lag = log.last_index - progress.match
@@ -133,27 +131,26 @@ class StreamMove:
         return found
 
     def _view(self, now_ms: int) -> View:
-        group = self._group
-        raft, membership = group.raft, group.raft.membership
+        raft, membership = self._replica.raft, self._replica.raft.membership
         settled = (
             raft.ready_to_serve
             and not raft.is_handing_over
             and membership.index <= raft.commit_index
-            and group.applied_index >= raft.commit_index
+            and self._replica.applied_index >= raft.commit_index
             and not (membership.is_joint and membership.auto_leave)
         )
-        config = group.assignment.config
+        config = self._stream.assignment.config
         preferred = dict(config.metadata).get(PREFERRED_LEADER_KEY) or config.placement.preferred
         for member, until_ms in list(self._led_in_vain.items()):
             if now_ms >= until_ms:
                 del self._led_in_vain[member]
-        hands_over = settled and membership.is_joint and group.member not in membership.voters
+        hands_over = settled and membership.is_joint and self._replica.member not in membership.voters
         if not membership.is_joint:
             self._joint_ms = None
         elif hands_over and self._joint_ms is None:
             self._joint_ms = now_ms
         return View(
-            me=group.member,
+            me=self._replica.member,
             membership=membership,
             settled=settled,
             targets=self._targets(),
@@ -177,26 +174,24 @@ class StreamMove:
         self._watch_hand_over(now_ms)
         # While copies catch up again nobody is asked.
         asked = self._compare.unanswered_ms(now_ms) if self.step.do is Do.COMPARE else {}
-        self._headway.look(
+        self._progress.look(
             self.move, self._targets(), self._waiting, self._replicas(), self._copied(), asked, now_ms
         )
         step = next_step(self._view(now_ms))
         if self._clock.enter(step.stage, now_ms):
-            self._group.host.event(
-                self._group.id, "MoveStage", f"move {self.move.id}: {step.stage}: {step.why}"
-            )
+            self._host.event(self._replica.id, "MoveStage", f"move {self.move.id}: {step.stage}: {step.why}")
         self.step = step
         self._do(step, now_ms)
 
     def _watch_hand_over(self, now_ms: int) -> None:
-        if self._handed_ms is not None and not self._group.raft.is_handing_over:
+        if self._handed_ms is not None and not self._replica.raft.is_handing_over:
             # This replica still leads: the other one did not take over in time.
             self._led_in_vain[self._handed_to] = now_ms + LEAD_AGAIN_MS
             self._handed_ms = None
 
     def _copied(self) -> int:
         """Bytes that this leader has sent to copies that join."""
-        progress = self._group.raft.progress
+        progress = self._replica.raft.progress
         return sum(
             progress[member].total_bytes
             for member in self.move.targets
@@ -206,7 +201,7 @@ class StreamMove:
     # ---- doing ----------------------------------------------------------------------------------------------------
 
     def _do(self, step: Step, now_ms: int) -> None:
-        membership = self._group.raft.membership
+        membership = self._replica.raft.membership
         if step.do is Do.ADD:
             self._change(membership, membership.voters, (*membership.learners, *step.members))
         elif step.do is Do.DROP:
@@ -243,20 +238,19 @@ class StreamMove:
         joint: bool = False,
     ) -> bool:
         """False: Raft does not take it now."""
-        group = self._group
         change = MembershipChange(membership.index, voters, learners, joint=joint, auto_leave=False)
-        refusal = group.raft.propose_membership(change, group.leader_time_ns())
+        refusal = self._replica.raft.propose_membership(change, self._replica.leader_time_ns())
         if refusal is not None and refusal.message != self._refusal:
-            group.host.event(group.id, "MoveWaits", f"move {self.move.id}: {refusal.message}")
+            self._host.event(self._replica.id, "MoveWaits", f"move {self.move.id}: {refusal.message}")
         self._refusal = refusal.message if refusal is not None else ""
         return refusal is None
 
     def _keep(self, note: Note, now_ms: int) -> bool:
         """Put a note into the log. False when it was not taken."""
-        copied = self._note_bytes() if not self._group.raft.membership.is_joint else self._note.bytes_copied
-        stages, at_ns = self._clock.spent_ms(now_ms), self._group.leader_time_ns()
+        copied = self._note_bytes() if not self._replica.raft.membership.is_joint else self._note.bytes_copied
+        stages, at_ns = self._clock.spent_ms(now_ms), self._replica.leader_time_ns()
         self._note = replace(note, bytes_copied=copied, stage_ms=stages, at_ns=at_ns)
-        return self._group.put_note(self._note) > 0
+        return self._moving.put_note(self._note) > 0
 
     def _keep_compared(self, now_ms: int) -> bool:
         """Put what a comparison found into the log, once: a change that Raft refuses is tried with every look, and a
@@ -272,7 +266,7 @@ class StreamMove:
     def _turned_back(self, now_ms: int) -> bool:
         """Is it committed that the move is taken back? Once its end is told, copies that were to join are dropped; a later
         leader whose map is older than the cancel would let them vote."""
-        if note_of(self._group.state.move_note, self.move.id).turned_back:
+        if note_of(self._stream.state.move_note, self.move.id).turned_back:
             return True
         if not self._note.turned_back and not self._keep(
             replace(self._note.plain(), turned_back=True), now_ms
@@ -282,20 +276,19 @@ class StreamMove:
 
     def _compare_with(self, members: tuple[str, ...], now_ms: int) -> None:
         compare = self._compare
-        if not compare.is_for(joint=self._group.raft.membership.is_joint) or compare.is_stale:
-            mark = self._group.put_note(replace(self._note.plain(), mark=True))
+        if not compare.is_for(joint=self._replica.raft.membership.is_joint) or compare.is_stale:
+            mark = self._moving.put_note(replace(self._note.plain(), mark=True))
             if mark:
-                compare.start(mark, self._note, now_ms, joint=self._group.raft.membership.is_joint)
-        compare.go_on(tuple(member for member in members if member != self._group.member), now_ms)
+                compare.start(mark, self._note, now_ms, joint=self._replica.raft.membership.is_joint)
+        compare.go_on(tuple(member for member in members if member != self._replica.member), now_ms)
         if compare.difference and not self._note.difference:
-            group = self._group
-            group.host.event(
-                group.id, "CopiesDiffer", f"move {self.move.id} is taken back: {compare.difference}"
+            self._host.event(
+                self._replica.id, "CopiesDiffer", f"move {self.move.id} is taken back: {compare.difference}"
             )
             self._keep(compare.noted(self._note), now_ms)
 
     def _hand_over(self, member: str, now_ms: int) -> None:
-        if self._group.raft.transfer_leadership(member, now_ms):
+        if self._replica.raft.transfer_leadership(member, now_ms):
             self._handed_ms, self._handed_to = now_ms, member
         else:
             self._led_in_vain[member] = now_ms + LEAD_AGAIN_MS
@@ -305,12 +298,11 @@ class StreamMove:
             return  # Nobody knows of it who would want to hear its end.
         if self._end_told_ms is not None and now_ms - self._end_told_ms < END_AGAIN_MS:
             return
-        group = self._group
-        leader = group.host.leader_of(group.host.meta_id)
+        leader = self._host.leader_of(self._host.meta_id)
         if leader is None:
             return
         self._end_told_ms = now_ms
-        note, membership = self._note, group.raft.membership
+        note, membership = self._note, self._replica.raft.membership
         reason = ""
         if outcome is Outcome.CANCELLED:
             reason = note.difference or self.move.cancel_reason or "cancelled by request"
@@ -326,42 +318,42 @@ class StreamMove:
             config_index=membership.index,
             stage_ms=self._clock.spent_ms(now_ms),
         )
-        end = MoveEnd(group.id, membership.voters, report)
-        group.host.post(leader, Frame.MOVE_END, encode_move_end(end))
+        end = MoveEnd(self._replica.id, membership.voters, report)
+        self._host.post(leader, Frame.MOVE_END, encode_move_end(end))
 
     # ---- what people see ------------------------------------------------------------------------------------------
 
     def info(self) -> dict[str, Any]:
         """The `move` of STREAM.INFO."""
-        found, membership = self._replicas(), self._group.raft.membership
+        found, membership = self._replicas(), self._replica.raft.membership
         targets = self._targets()
         behind = [found[member] for member in targets if member in found]
-        missing = sum(1 for member in targets if member not in found and member != self._group.member)
+        missing = sum(1 for member in targets if member not in found and member != self._replica.member)
         # Whoever has not begun lacks all that there is.
-        whole = self._group.log.bytes_on_disk()
+        whole = self._replica.log.bytes_on_disk()
         bytes_left = sum(replica.lag_bytes for replica in behind) + missing * whole
         lacking = {
             member: found[member].lag_bytes if member in found else whole for member in self.move.joining
         }
-        if self._group.member in lacking:
-            lacking[self._group.member] = 0
+        if self._replica.member in lacking:
+            lacking[self._replica.member] = 0
         if membership.is_joint:
             bytes_left = 0
         is_known = membership.is_joint or not missing
-        eta_ns = self._headway.left_ns() if bytes_left else 0
+        eta_ns = self._progress.left_ns() if bytes_left else 0
         return {
             "id": self.move.id,
             "stage": str(self.step.stage),
-            "why": self._headway.why(self.step.why),
+            "why": self._progress.why(self.step.why),
             "targets": list(targets),
             "bytes_left": bytes_left,
             "bytes_copied": self._note_bytes(),
             "lacking": lacking,
             "lag": max((replica.lag_entries for replica in behind), default=0),
             "eta_ns": eta_ns if is_known else None,
-            "stage_ms": self._clock.spent_ms(self._group.host.clock.monotonic_ms()),
-            "stuck": self._headway.stuck,
-            "trouble": self._headway.trouble,
+            "stage_ms": self._clock.spent_ms(self._host.clock.monotonic_ms()),
+            "stuck": self._progress.stuck,
+            "trouble": self._progress.trouble,
             "cancelled": self.move.cancelled,
         }
 
@@ -369,4 +361,4 @@ class StreamMove:
 
     def deadline_ms(self) -> int:
         """When to look again. While leadership is on its way Raft knows what it waits for."""
-        return NEVER_MS if self._group.raft.is_handing_over else self._look_ms
+        return NEVER_MS if self._replica.raft.is_handing_over else self._look_ms

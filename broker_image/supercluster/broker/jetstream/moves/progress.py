@@ -8,28 +8,24 @@ comes of it.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream.meta.move_record import Move
+from supercluster.broker.jetstream.moves.moving_stream import MovingStream
 from supercluster.broker.moves.catch_up import CatchUp, Sample
 from supercluster.broker.moves.pace import Pace
 from supercluster.broker.moves.plan import NEAR_BYTES, ReplicaProgress
 from supercluster.broker.moves.watch import AWAY_MS, STUCK_MS, UNANSWERED_MS, Sight, TargetWatch
 from supercluster.broker.raft.confchange import node_of
 
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.stream.replica import StreamReplica
-
-
 # A limit that lets nothing go for longer than this is told of: to whoever looks, the move stands still.
 PACE_WAIT_MS = 60_000
 
 
-class MoveHeadway:
+class MoveProgress:
     """See the module."""
 
-    def __init__(self, group: StreamReplica) -> None:
-        self._group = group
+    def __init__(self, moving: MovingStream) -> None:
+        self._replica, self._host, self._grown_bytes = moving.replica, moving.host, moving.grown_bytes
         self._watch = TargetWatch()
         self._catch_up = CatchUp()
         self._away_ms: dict[str, int] = {}
@@ -76,7 +72,7 @@ class MoveHeadway:
 
     @property
     def _otherwise(self) -> str:
-        if self._group.raft.membership.is_joint:
+        if self._replica.raft.membership.is_joint:
             return ""
         return f" (after {STUCK_MS // 1000} s another one joins in its place, if one fits)"
 
@@ -96,13 +92,13 @@ class MoveHeadway:
     ) -> None:
         """`waiting` are targets that ask to be taken in, `sent_bytes` what targets were sent so far, `unanswered_ms` who has
         been asked for hashes for how long."""
-        is_early = not self._group.raft.membership.is_joint and not move.cancelled
+        is_early = not self._replica.raft.membership.is_joint and not move.cancelled
         joining = [target for target in move.joining if is_early and target in targets]
         # Of a target that is silent altogether the watch says so.
         silent = {target for target in joining if target in replicas and not replicas[target].in_contact}
         self._unanswered_ms = {member: ms for member, ms in unanswered_ms.items() if member not in silent}
         self._watch_targets(move, joining, waiting, replicas, now_ms)
-        learners = self._group.raft.membership.learners
+        learners = self._replica.raft.membership.learners
         fed = {
             target: replicas[target]
             for target in joining
@@ -111,7 +107,7 @@ class MoveHeadway:
         before = self._too_slow
         self._too_slow = self._held_back(fed, now_ms) or self._measure(move, fed, sent_bytes, now_ms)
         if self._too_slow and not before:
-            self._group.host.event(self._group.id, "MoveTooSlow", f"move {move.id}: {self._too_slow}")
+            self._host.event(self._replica.id, "MoveTooSlow", f"move {move.id}: {self._too_slow}")
 
     def _watch_targets(
         self,
@@ -121,7 +117,7 @@ class MoveHeadway:
         replicas: Mapping[str, ReplicaProgress],
         now_ms: int,
     ) -> None:
-        raft, contact = self._group.raft, self._group.host.brokers_in_contact()
+        raft, contact = self._replica.raft, self._host.brokers_in_contact()
         sights: dict[str, Sight] = {}
         for target in joining:
             found = raft.progress.get(target)
@@ -139,19 +135,19 @@ class MoveHeadway:
             )
         # With new voters it needs a majority of both halves, until it is through or taken back.
         needed = raft.membership.all_voters if raft.membership.is_joint else joining
-        away = [m for m in needed if node_of(m) not in contact and m != self._group.member]
+        away = [m for m in needed if node_of(m) not in contact and m != self._replica.member]
         self._watch.look(sights, now_ms, away)
         self._away_ms = self._watch.away_ms(now_ms)
         silent = self._unanswered() | self._out_of_contact()
         waits = self.stuck | {member: f"it {why}" for member, why in silent.items()}
         for target in sorted(waits.keys() - self._said):
             text = f"move {move.id} waits for {target}: {waits[target]}"
-            self._group.host.event(self._group.id, "MoveWaits", text)
+            self._host.event(self._replica.id, "MoveWaits", text)
         self._said = set(waits)
 
     def _held_back(self, fed: Mapping[str, ReplicaProgress], now_ms: int) -> str:
         """What one message more than the limit allows costs: the next ones wait until it is paid for."""
-        pace = self._group.raft.learner_pace
+        pace = self._replica.raft.learner_pace
         wait_ms = pace.next_ms(now_ms) - now_ms if isinstance(pace, Pace) else 0
         if wait_ms <= PACE_WAIT_MS or not any(replica.lag_entries for replica in fed.values()):
             return ""
@@ -165,9 +161,7 @@ class MoveHeadway:
         """Do the copies come no nearer? Empty: they do, or it is too early to tell."""
         self._bytes_per_s = move.bytes_per_s
         left = sum(replica.lag_bytes for replica in fed.values())
-        self._catch_up.look(
-            frozenset(fed), Sample(now_ms, left, sent_bytes, self._group.appending.grown_bytes)
-        )
+        self._catch_up.look(frozenset(fed), Sample(now_ms, left, sent_bytes, self._grown_bytes()))
         rates = self._catch_up.falls_behind()
         if rates is None or max(replica.lag_bytes for replica in fed.values()) <= NEAR_BYTES:
             return ""

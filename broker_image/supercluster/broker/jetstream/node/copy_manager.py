@@ -300,7 +300,7 @@ class CopyManager:
             core.store.register(group_id, member)
         self._begin(assignment, member, opened, membership)
         group = core.groups[group_id]
-        if isinstance(group, StreamReplica) and group.has_no_voter:
+        if isinstance(group, StreamReplica) and group.copy.has_no_voter:
             refusal = errors.no_voter_left(assignment.name, core.node)
             where = core.store.directory_of(group_id)
             core.event(group_id, "NoVoterLeft", f"{refusal.description}: {where} of the data directory")

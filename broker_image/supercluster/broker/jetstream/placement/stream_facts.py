@@ -9,13 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from supercluster.broker.moves.plan import Stage
 from supercluster.broker.raft.confchange import node_of
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.stream.replica import StreamReplica
 
 FACTS_SUBJECT = b"$SC.STREAM.FACTS"
 FACTS_WAIT_MS = 1500
@@ -114,32 +111,3 @@ class StreamFacts:
             )
         except (ValueError, KeyError, TypeError):
             return None
-
-
-def answer(group: StreamReplica, info: Mapping[str, Any]) -> bytes:
-    """A stream's leader answers; `info` is STREAM.INFO's body."""
-    raft, last, contact = group.raft, group.log.last_index, group.host.brokers_in_contact()
-    members: list[MemberFacts] = []
-    for member in raft.membership.members:
-        progress = raft.progress.get(member)
-        match = progress.match if progress is not None else (last if member == group.member else 0)
-        members.append(
-            MemberFacts(
-                member,
-                raft.membership.is_voter(member),
-                node_of(member) in contact and match >= raft.commit_index,
-                max(0, last - match),
-            )
-        )
-    facts = StreamFacts(
-        group.state.messages,
-        group.state.bytes,
-        group.log.bytes_on_disk(),
-        tuple(members),
-        info.get("move") or {},
-        node_of(group.member),
-        not raft.membership.is_joint and raft.membership.index <= raft.commit_index,
-        group.state.config.to_json() if group.state.config_version else None,
-        group.state.config_version,
-    )
-    return json.dumps(facts.to_json()).encode()

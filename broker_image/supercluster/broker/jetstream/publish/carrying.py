@@ -10,15 +10,15 @@ A new leader decides anew: a round that its predecessor did not end has moved a 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from supercluster.broker.jetstream.encoding.sections import Section, packed, section
+from supercluster.broker.jetstream.publish.held_stream import HeldStream
+from supercluster.broker.jetstream.publish.host import StreamHost
 from supercluster.broker.jetstream.publish.proposal import Proposal
+from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.state.carried import encode_carried
 from supercluster.broker.raft.confchange import node_of
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.stream.replica import StreamReplica
 
 CARRIES_FROM_VERSION = 13
 """Brokers of versions before know no such section and would halt at it."""
@@ -37,8 +37,18 @@ PART_ENTRIES_MAX = 128
 class Carrying:
     """Of one stream's replica, while it leads."""
 
-    def __init__(self, group: StreamReplica) -> None:
-        self._group = group
+    def __init__(
+        self,
+        replica: Replica,
+        stream: HeldStream,
+        host: StreamHost,
+        least_index: Callable[[], int | None],
+    ) -> None:
+        """`least_index` is the first entry that has a message of the stream; None: one of them is not in the log."""
+        self._replica = replica
+        self._stream = stream
+        self._host = host
+        self._least_index = least_index
         self._next_seq = 0
         self._last_seq = 0
         """The round's; 0: there is none."""
@@ -57,7 +67,7 @@ class Carrying:
         """The next messages become a part of this turn's entry, if there are any to carry."""
         if self._is_under_way or now_ms < self._at_ms or proposal.is_full:
             return
-        state = self._group.state
+        state = self._stream.state
         if not self._last_seq:
             self._at_ms = now_ms + CHECK_MS
             if not self._is_worth_it():
@@ -87,25 +97,26 @@ class Carrying:
 
     def _may(self) -> bool:
         """A move compares copies entry by entry: meanwhile messages stay where they are."""
-        group = self._group
-        return group.assignment.move is None and not group.log.is_scarce
+        return self._stream.assignment.move is None and not self._replica.log.is_scarce
 
     def _is_worth_it(self) -> bool:
-        group, log = self._group, self._group.log
-        state = group.state
-        least_index = group.least_index() if state.messages else None
+        log = self._replica.log
+        state = self._stream.state
+        least_index = self._least_index() if state.messages else None
         if least_index is None or not self._may():
             return False
         pinned_bytes = log.bytes_behind(least_index - 1)
         if pinned_bytes < max(PINNED_SEGMENTS_MIN * log.segment_bytes, PINNED_TIMES * state.bytes):
             return False
-        versions = (group.host.peer_version(node_of(member)) for member in group.raft.membership.members)
+        versions = (
+            self._host.peer_version(node_of(member)) for member in self._replica.raft.membership.members
+        )
         is_older_there = any(version is not None and version < CARRIES_FROM_VERSION for version in versions)
         return not is_older_there and log.has_room(state.bytes)
 
     def _gather(self) -> tuple[list[int], list[int], list[bytes]]:
         """The next messages of the round: sequences, times, and subject, header, payload of each."""
-        state = self._group.state
+        state = self._stream.state
         seqs: list[int] = []
         times_ns: list[int] = []
         parts: list[bytes] = []

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream import errors
-from supercluster.broker.jetstream.api import answers as api_answers
-from supercluster.broker.jetstream.api import direct_get, subjects_page
-from supercluster.broker.jetstream.api import parser as api
+from supercluster.broker.jetstream.api import answers, direct_get, parser, subjects_page
 from supercluster.broker.jetstream.api.direct_get import DirectGetRequest
 from supercluster.broker.jetstream.config.stream import Placement
 from supercluster.broker.jetstream.consumer.pull import GiveBack
@@ -21,105 +18,104 @@ from supercluster.broker.jetstream.encoding.codec import u64
 from supercluster.broker.jetstream.encoding.sections import Section
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.links.frames import Request
-from supercluster.broker.jetstream.placement import stream_facts
+from supercluster.broker.jetstream.placement.stream_facts import FACTS_SUBJECT
 from supercluster.broker.jetstream.state import lookup
 from supercluster.broker.jetstream.state.log_reader import Message
-from supercluster.broker.jetstream.stream import consumer_api
-from supercluster.broker.jetstream.stream import step_down as stepping_down
-from supercluster.broker.jetstream.stream.call import Handler, Respond, deleted_seqs, info, is_alone
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.stream.replica import StreamReplica
+from supercluster.broker.jetstream.stream import consumer_api, facts
+from supercluster.broker.jetstream.stream.call import Respond, StreamCall, deleted_seqs, info, is_alone
+from supercluster.broker.jetstream.stream.copy import StreamCopy
+from supercluster.broker.jetstream.stream.step_down import step_down
 
 
 def handle(
-    group: StreamReplica,
+    copy: StreamCopy,
     request: Request,
     respond: Respond,
     retry: Callable[[], None],
     give_back: GiveBack | None = None,
 ) -> None:
     """Answer one request, now or when what it changes is applied."""
-    if request.subject == stream_facts.FACTS_SUBJECT:
-        respond(stream_facts.answer(group, info(group, with_details=True)))
+    if request.subject == FACTS_SUBJECT:
+        respond(facts.answer(copy, info(copy, with_details=True)))
         return
-    kind = api.answer_kind(request.subject)
+    kind = parser.answer_kind(request.subject)
     try:
-        call = api.parse_api(request.subject, request.payload)
-        _Calls(group, request, respond, retry, kind, give_back).handle(call)
+        call = parser.parse_api(request.subject, request.payload)
+        _Requests(copy, request, respond, retry, kind, give_back).handle(call)
     except ApiError as refused:
-        respond(api_answers.error_answer(kind, refused))
+        respond(answers.error_answer(kind, refused))
 
 
-class _Calls(Handler):
+class _Requests(StreamCall):
     """One request, about the stream or its messages."""
 
-    def handle(self, call: api.ApiRequest) -> None:
+    def handle(self, call: parser.ApiRequest) -> None:
         match call:
-            case api.StreamCreateRequest():
-                self.respond(api_answers.stream_create_answer(info(self.group), did_create=True))
-            case api.StreamUpdateRequest() | api.StreamMoveCancelRequest():
-                self.respond(api_answers.stream_update_answer(info(self.group)))
-            case api.StreamInfoRequest():
+            case parser.StreamCreateRequest():
+                self.respond(answers.stream_create_answer(info(self.copy), did_create=True))
+            case parser.StreamUpdateRequest() | parser.StreamMoveCancelRequest():
+                self.respond(answers.stream_update_answer(info(self.copy)))
+            case parser.StreamInfoRequest():
                 self._info(call)
-            case api.StreamSnapshotRequest():
-                whole = info(self.group)
-                answer = api_answers.stream_snapshot_answer(whole)
-                self.group.snapshots.begin(self.request, call, whole["state"], self.respond, answer)
-            case api.StreamRestoreRequest():
-                self.group.restores.begin(self.request, self.respond, api_answers.stream_restore_answer)
-            case api.StreamPurgeRequest():
+            case parser.StreamSnapshotRequest():
+                whole = info(self.copy)
+                answer = answers.stream_snapshot_answer(whole)
+                self.copy.snapshots.begin(self.request, call, whole["state"], self.respond, answer)
+            case parser.StreamRestoreRequest():
+                admission = self.copy.appender.admission
+                self.copy.restores.begin(self.request, self.respond, answers.stream_restore_answer, admission)
+            case parser.StreamPurgeRequest():
                 self._purge(call)
-            case api.MessageGetRequest():
+            case parser.MessageGetRequest():
                 self.in_slices(self.answered(self._get(call)))
             case DirectGetRequest():
                 self.in_slices(self._get_direct(call))
-            case api.MessageDeleteRequest():
+            case parser.MessageDeleteRequest():
                 self._delete(call)
-            case api.StreamStepDownRequest():
+            case parser.StreamStepDownRequest():
                 self._step_down(call.successor)
-            case api.ConsumerStepDownRequest():
+            case parser.ConsumerStepDownRequest():
                 self._consumer_step_down(call)
-            case api.ConsumerListRequest() | api.ConsumerNamesRequest() | api.ConsumerRequest():
+            case parser.ConsumerListRequest() | parser.ConsumerNamesRequest() | parser.ConsumerRequest():
                 consumer_api.handle(self, call)
             case _:
                 raise errors.not_supported(f"API call {self.request.subject.decode()!r} is")
 
     # ---- the stream -----------------------------------------------------------------------------------------------
 
-    def _info(self, call: api.StreamInfoRequest) -> None:
-        whole = info(self.group, with_details=call.details)
+    def _info(self, call: parser.StreamInfoRequest) -> None:
+        whole = info(self.copy, with_details=call.details)
         if call.details and self.request.info.is_operator:
             # What placement counts with: the log as it is, which may be much more than the messages that are left in it.
-            whole["copy_bytes"] = max(self.state.bytes, self.group.log.bytes_on_disk())
+            whole["copy_bytes"] = max(self.state.bytes, self.copy.replica.log.bytes_on_disk())
         if call.deleted_details and self.state.num_deleted:
             whole["state"]["deleted"] = deleted_seqs(self.state)
         if call.subjects_filter:
             rows = self.state.subjects.slices((call.subjects_filter,))
             self.in_slices(self.answered(subjects_page.answer(whole, rows, call.offset)))
         else:
-            self.respond(api_answers.stream_info_answer(whole))
+            self.respond(answers.stream_info_answer(whole))
 
-    def _purge(self, call: api.StreamPurgeRequest) -> None:
+    def _purge(self, call: parser.StreamPurgeRequest) -> None:
         if self.state.config.sealed:
             raise errors.error(10109)
         if self.state.config.deny_purge:
             raise errors.error(10110, "stream purge not permitted")
-        judge, done = self.group.appending.judge, self.done_with(api_answers.purge_answer)
-        if judge is None or not self.group.trimming.takes(call.filter, call.seq, call.keep, judge.end, done):
+        admission, done = self.copy.appender.admission, self.done_with(answers.purge_answer)
+        if admission is None or not self.copy.trimming.takes(
+            call.filter, call.seq, call.keep, admission.end, done
+        ):
             body = json.dumps({"filter": call.filter, "seq": call.seq, "keep": call.keep}).encode()
-            self.group.command(Section.PURGE, [body], done)
+            self.copy.waiters.command(Section.PURGE, [body], done)
 
-    def _get(self, call: api.MessageGetRequest) -> Generator[int, None, bytes]:
+    def _get(self, call: parser.MessageGetRequest) -> Generator[int, None, bytes]:
         message = yield from self._find(call)
         if message is None:
             raise errors.error(10037)
         header = b"" if call.no_header else message.header
-        return api_answers.message_answer(
-            message.seq, message.subject, header, message.payload, message.time_ns
-        )
+        return answers.message_answer(message.seq, message.subject, header, message.payload, message.time_ns)
 
-    def _find(self, call: api.MessageGetRequest) -> Generator[int, None, Message | None]:
+    def _find(self, call: parser.MessageGetRequest) -> Generator[int, None, Message | None]:
         state = self.state
         if call.last_by_subject:
             return (yield from lookup.last_of(state, call.last_by_subject))
@@ -131,13 +127,13 @@ class _Calls(Handler):
     def _get_direct(self, call: DirectGetRequest) -> Generator[int, None, None]:
         if not self.state.config.allow_direct:
             raise errors.error(errors.STREAM_NOT_FOUND)
-        account, network = self.request.info.account, self.group.host.network
-        found = yield from direct_get.answers(self.state, self.group.source, call)
+        account, network = self.request.info.account, self.copy.host.network
+        found = yield from direct_get.answers(self.state, self.copy.stream.source, call)
         for header, payload in found:
             network.publish(account, self.request.reply, b"", header, payload)
         self.respond(None)
 
-    def _delete(self, call: api.MessageDeleteRequest) -> None:
+    def _delete(self, call: parser.MessageDeleteRequest) -> None:
         if self.state.config.sealed:
             raise errors.error(10109)
         if self.state.config.deny_delete:
@@ -150,13 +146,13 @@ class _Calls(Handler):
         def answer(deleted: int) -> bytes:
             if not deleted:
                 raise errors.error(10043, call.seq)
-            return api_answers.success_answer(self.kind)
+            return answers.success_answer(self.kind)
 
         self.command(Section.DELETE_MESSAGE, [u64(call.seq)], answer)
 
-    def _consumer_step_down(self, call: api.ConsumerStepDownRequest) -> None:
+    def _consumer_step_down(self, call: parser.ConsumerStepDownRequest) -> None:
         """A consumer's leader is its stream's: that one steps down."""
-        if len(self.group.host.brokers_in_contact()) == 1:
+        if len(self.copy.host.brokers_in_contact()) == 1:
             raise errors.error(errors.CLUSTER_REQUIRED)
         if call.name not in self.state.consumers:
             raise errors.error(10014)
@@ -164,7 +160,7 @@ class _Calls(Handler):
 
     def _step_down(self, successor: Placement) -> None:
         """Who is alone has nobody to step down for."""
-        if is_alone(self.group):
+        if is_alone(self.copy):
             raise errors.error(errors.CLUSTER_REQUIRED)
-        stepping_down.step_down(self.group, self.group.host.tags_of, successor)
-        self.respond(api_answers.success_answer(self.kind))
+        step_down(self.copy.replica, self.copy.host.tags_of, successor)
+        self.respond(answers.success_answer(self.kind))

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from supercluster.broker.jetstream import errors
-from supercluster.broker.jetstream.api import answers as api_answers
+from supercluster.broker.jetstream.api import answers
 from supercluster.broker.jetstream.api.answers import ClusterInfo, StreamStateInfo
 from supercluster.broker.jetstream.consumer.pull import GiveBack
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.links.frames import Request
 from supercluster.broker.jetstream.publish.proposal import Done
 from supercluster.broker.jetstream.state.stream import StreamState
+from supercluster.broker.jetstream.stream.copy import StreamCopy
 from supercluster.broker.jetstream.stream.peer_status import replicas_of
 from supercluster.broker.jetstream.turn.slices import Job
 from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.errors import DiskError
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.stream.replica import StreamReplica
 
 Respond = Callable[[bytes | None], None]
 """Answers a request; None: it is taken and needs no answer (a pull)."""
@@ -29,20 +27,20 @@ Respond = Callable[[bytes | None], None]
 DELETED_MAX = 65_536
 
 
-class Handler:
+class StreamCall:
     """One request under way."""
 
     def __init__(
         self,
-        group: StreamReplica,
+        copy: StreamCopy,
         request: Request,
         respond: Respond,
         retry: Callable[[], None],
         kind: str,
         give_back: GiveBack | None,
     ) -> None:
-        self.group = group
-        self.state = group.state
+        self.copy = copy
+        self.state = copy.stream.state
         self.request = request
         self.respond = respond
         self.retry = retry
@@ -57,7 +55,7 @@ class Handler:
         over: Callable[[], None] = lambda: None,
     ) -> None:
         """`over` is called when the command is applied, or will not be by this leader."""
-        self.group.command(kind, body, self.done_with(answer, over))
+        self.copy.waiters.command(kind, body, self.done_with(answer, over))
 
     def done_with(self, answer: Callable[[int], bytes], over: Callable[[], None] = lambda: None) -> Done:
         """Answers with what a command came to."""
@@ -70,17 +68,17 @@ class Handler:
             try:
                 self.respond(answer(result))
             except ApiError as refused:
-                self.respond(api_answers.error_answer(self.kind, refused))
+                self.respond(answers.error_answer(self.kind, refused))
             except Exception as error:
-                self.respond(api_answers.fault_answer(self.kind, self.group.host.node, error))
+                self.respond(answers.fault_answer(self.kind, self.copy.host.node, error))
                 raise
 
         return done
 
     def in_slices(self, read: Job) -> None:
         """Do a long read, which answers at its end; where this replica does not lead that long, the next leader does it."""
-        group = self.group
-        if not group.host.questions.ask(self.request.info.account, group, self._guarded(read)):
+        copy = self.copy
+        if not copy.host.questions.ask(self.request.info.account, copy.replica, self._guarded(read)):
             read.close()
             raise errors.error(errors.JETSTREAM_NOT_AVAILABLE)
 
@@ -91,22 +89,22 @@ class Handler:
         try:
             for units in read:
                 yield units
-                if not self.group.serves:
+                if not self.copy.replica.serves:
                     read.close()
                     self.retry()
                     return
         except ApiError as refused:
-            self.respond(api_answers.error_answer(self.kind, refused))
+            self.respond(answers.error_answer(self.kind, refused))
         except DiskError:
             raise
         except Exception as error:
-            self.respond(api_answers.fault_answer(self.kind, self.group.host.node, error))
+            self.respond(answers.fault_answer(self.kind, self.copy.host.node, error))
             raise
 
 
-def is_alone(group: StreamReplica) -> bool:
+def is_alone(copy: StreamCopy) -> bool:
     """Is the stream's one replica on a broker that knows of no other?"""
-    return len(group.raft.membership.members) == 1 and len(group.host.brokers_in_contact()) == 1
+    return len(copy.replica.raft.membership.members) == 1 and len(copy.host.brokers_in_contact()) == 1
 
 
 def deleted_seqs(state: StreamState) -> list[int]:
@@ -135,34 +133,34 @@ def state_info(state: StreamState) -> StreamStateInfo:
     )
 
 
-def cluster_info(group: StreamReplica) -> ClusterInfo:
+def cluster_info(copy: StreamCopy) -> ClusterInfo:
     """The membership in force, and how far each replica is (MV-7)."""
-    members = map(node_of, group.raft.membership.members)
-    unusable = {node for node in members if group.host.is_unusable(group.id, node)}
-    contact = group.host.brokers_in_contact()
-    replicas = replicas_of(group, contact, unusable)
-    cluster = contact[group.host.node][0]
-    return ClusterInfo(cluster, group.host.node if group.serves else "", replicas, group.id)
+    members = map(node_of, copy.replica.raft.membership.members)
+    unusable = {node for node in members if copy.host.is_unusable(copy.replica.id, node)}
+    contact = copy.host.brokers_in_contact()
+    replicas = replicas_of(copy.replica, contact, unusable)
+    cluster = contact[copy.host.node][0]
+    return ClusterInfo(cluster, copy.host.node if copy.replica.serves else "", replicas, copy.replica.id)
 
 
-def info(group: StreamReplica, *, with_details: bool = False) -> dict[str, Any]:
+def info(copy: StreamCopy, *, with_details: bool = False) -> dict[str, Any]:
     """STREAM.INFO's body. Details (the running move, failed copies, compression) are fields that NATS does not have:
     strict clients refuse an answer with any other field, so they are told to those who ask for them only."""
-    state = group.state
-    whole = api_answers.stream_info(
+    state = copy.stream.state
+    whole = answers.stream_info(
         state.config,
         state.created_ns,
         state_info(state),
-        cluster_info(group),
-        group.host.clock.now_ns(),
+        cluster_info(copy),
+        copy.host.clock.now_ns(),
         with_details=with_details,
     )
-    whole |= group.sourcing.info(state, group.host.clock.monotonic_ms())
-    if group.host.domain:
-        whole["domain"] = group.host.domain
+    whole |= copy.puller.info(state, copy.host.clock.monotonic_ms())
+    if copy.host.domain:
+        whole["domain"] = copy.host.domain
     if with_details and state.config.compression != "none":
         # The configuration says s2, as the client that asked for it expects.
         whole["compressed_by"] = "deflate"
-    if with_details and group.move.mover is not None:
-        whole["move"] = group.move.mover.info()
+    if with_details and copy.move.mover is not None:
+        whole["move"] = copy.move.mover.info()
     return whole

@@ -9,9 +9,8 @@ from functools import partial
 from typing import Any
 
 from supercluster.broker.jetstream import errors
-from supercluster.broker.jetstream.api import answers as api_answers
-from supercluster.broker.jetstream.api import parser as api
-from supercluster.broker.jetstream.config import strict as pedantic
+from supercluster.broker.jetstream.api import answers, parser
+from supercluster.broker.jetstream.config import strict
 from supercluster.broker.jetstream.config.consumer import ConsumerConfig, with_lasting_name
 from supercluster.broker.jetstream.config.consumer_checks import (
     WIDER_VERSION,
@@ -27,7 +26,7 @@ from supercluster.broker.jetstream.publish.interest_switch import passing_consum
 from supercluster.broker.jetstream.state import lookup
 from supercluster.broker.jetstream.state.consumer import ConsumerState
 from supercluster.broker.jetstream.state.consumer_start import StartPosition, start_position
-from supercluster.broker.jetstream.stream.call import Handler, cluster_info, is_alone
+from supercluster.broker.jetstream.stream.call import StreamCall, cluster_info, is_alone
 from supercluster.broker.jetstream.turn.slices import UNITS_PER_TURN, Job
 from supercluster.broker.raft.confchange import node_of
 
@@ -39,59 +38,59 @@ CHOSEN_AS_JSON_MAX = 10_000
 """A consumer of more chosen messages is written as a snapshot of its state."""
 
 
-def handle(handler: Handler, call: api.ApiRequest) -> None:
+def handle(asked: StreamCall, call: parser.ApiRequest) -> None:
     """Answer one request, now or when what it changes is applied.
 
     Raises:
         ApiError: it is refused.
     """
-    _Calls(handler).handle(call)
+    _ConsumerRequests(asked).handle(call)
 
 
-class _Calls:
+class _ConsumerRequests:
     """One request under way."""
 
-    def __init__(self, handler: Handler) -> None:
-        self.handler = handler
-        self.group = handler.group
-        self.state = handler.state
+    def __init__(self, asked: StreamCall) -> None:
+        self.asked = asked
+        self.copy = asked.copy
+        self.state = asked.state
 
-    def handle(self, call: api.ApiRequest) -> None:
-        respond = self.handler.respond
+    def handle(self, call: parser.ApiRequest) -> None:
+        respond = self.asked.respond
         match call:
-            case api.ConsumerCreateRequest():
+            case parser.ConsumerCreateRequest():
                 self._put(call)
-            case api.ConsumerDeleteRequest():
+            case parser.ConsumerDeleteRequest():
                 self._delete(call)
-            case api.ConsumerInfoRequest():
+            case parser.ConsumerInfoRequest():
                 if call.name not in self.state.consumers:
                     raise errors.error(10014)
-                self.handler.in_slices(self._tell([call.name], partial(self._tell_one, call.name)))
-            case api.ConsumerNextRequest():
-                if not self.group.consumers.pull(
-                    call.name, self.handler.request, call.payload, self.handler.give_back
+                self.asked.in_slices(self._tell([call.name], partial(self._tell_one, call.name)))
+            case parser.ConsumerNextRequest():
+                if not self.copy.consumers.pull(
+                    call.name, self.asked.request, call.payload, self.asked.give_back
                 ):
                     raise errors.error(10014)
                 respond(None)
-            case api.ConsumerListRequest():
+            case parser.ConsumerListRequest():
                 names = sorted(self.state.consumers)
-                page = names[call.offset : call.offset + api_answers.LIST_PAGE]
+                page = names[call.offset : call.offset + answers.LIST_PAGE]
                 told = partial(self._tell_page, page, len(names), call.offset)
-                self.handler.in_slices(self._tell(page, told))
-            case api.ConsumerNamesRequest():
-                respond(api_answers.consumer_names_answer(sorted(self.state.consumers), call.offset))
-            case api.ConsumerPauseRequest():
+                self.asked.in_slices(self._tell(page, told))
+            case parser.ConsumerNamesRequest():
+                respond(answers.consumer_names_answer(sorted(self.state.consumers), call.offset))
+            case parser.ConsumerPauseRequest():
                 self._pause(call)
-            case api.ConsumerResetRequest():
+            case parser.ConsumerResetRequest():
                 self._reset(call)
-            case api.ConsumerUnpinRequest():
+            case parser.ConsumerUnpinRequest():
                 self._unpin(call)
             case _:
-                raise errors.not_supported(f"API call {self.handler.request.subject.decode()!r} is")
+                raise errors.not_supported(f"API call {self.asked.request.subject.decode()!r} is")
 
     def _tell(self, names: list[str], tell: Callable[[], Job]) -> Job:
         """Answer when it is counted what is left for these consumers."""
-        consumers, source = self.group.consumers, self.group.source
+        consumers, source = self.copy.consumers, self.copy.stream.source
         for _ in range(COUNTED_TRIES):
             uncounted: list[str] = []
             for name in names:
@@ -104,14 +103,14 @@ class _Calls:
             if not uncounted:
                 break
             consumers.want_counts(uncounted)
-            self.group.host.touch(self.group.id)
+            self.copy.host.touch(self.copy.replica.id)
             yield UNITS_PER_TURN
             while consumers.is_counting:
                 yield UNITS_PER_TURN
         yield from tell()
 
     def _tell_one(self, name: str) -> Job:
-        self.handler.respond(api_answers.consumer_info_answer(self._info(name)))
+        self.asked.respond(answers.consumer_info_answer(self._info(name)))
         yield from ()
 
     def _tell_page(self, names: list[str], total: int, offset: int) -> Job:
@@ -120,7 +119,7 @@ class _Calls:
             if name in self.state.consumers:
                 infos.append(self._info(name))
             yield INFO_UNITS
-        self.handler.respond(api_answers.consumer_list_page(infos, total=total, offset=offset))
+        self.asked.respond(answers.consumer_list_page(infos, total=total, offset=offset))
 
     def _present(self, name: str) -> ConsumerConfig:
         found = self._config(name)
@@ -130,8 +129,8 @@ class _Calls:
 
     def _config(self, name: str) -> ConsumerConfig | None:
         """As it is when all that was asked for is applied (SF-12)."""
-        if name in self.group.coming:
-            return self.group.coming[name][-1]
+        if name in self.copy.coming:
+            return self.copy.coming[name][-1]
         found = self.state.consumers.get(name)
         return found.config if found is not None else None
 
@@ -144,7 +143,7 @@ class _Calls:
         answer: Callable[[int], bytes],
     ) -> None:
         """A change of a consumer; `config` is what it has then, None: it is gone."""
-        coming = self.group.coming
+        coming = self.copy.coming
         asked = coming.setdefault(name, [])
         asked.append(config)
 
@@ -154,19 +153,19 @@ class _Calls:
             if not asked and coming.get(name) is asked:
                 del coming[name]
 
-        self.handler.command(kind, body, answer, over)
+        self.asked.command(kind, body, answer, over)
 
     # ---- creating, changing, deleting -----------------------------------------------------------------------------
 
-    def _put(self, call: api.ConsumerCreateRequest, start: StartPosition | None = None) -> None:
+    def _put(self, call: parser.ConsumerCreateRequest, start: StartPosition | None = None) -> None:
         state = self.state
-        name = call.name or self.group.new_consumer_name()
-        limits = self.group.host.account_limits(self.group.assignment.account)
-        if call.config.num_replicas > 1 and is_alone(self.group):
+        name = call.name or self.copy.host.new_token()
+        limits = self.copy.host.account_limits(self.copy.stream.assignment.account)
+        if call.config.num_replicas > 1 and is_alone(self.copy):
             raise errors.error(errors.REPLICAS_NOT_SUPPORTED)
-        server = self.group.host.server_limits
+        server = self.copy.host.server_limits
         if call.pedantic:
-            pedantic.check_consumer_limits(call.config, state.config, server)
+            strict.check_consumer_limits(call.config, state.config, server)
         present = self._config(name)
         config = call.config.for_stream(
             state.config,
@@ -182,10 +181,10 @@ class _Calls:
             config = with_lasting_name(present, config)
             if call.action == "create" and present != config:
                 raise errors.error(10148)
-            if present == config and name not in self.group.coming:
-                self.handler.respond(api_answers.consumer_create_answer(self._info(name)))
+            if present == config and name not in self.copy.coming:
+                self.asked.respond(answers.consumer_create_answer(self._info(name)))
                 return
-            leader = self.group.consumers.get(name)
+            leader = self.copy.consumers.get(name)
             is_bound = leader is not None and leader.is_bound
             self._check_shared(config)
             check_consumer_update(present, config, is_bound=is_bound)
@@ -199,9 +198,9 @@ class _Calls:
             self._put_command(Section.CONSUMER_PUT, name, config, json.dumps(body).encode())
             if present.filter_subjects != config.filter_subjects and state.config.retention == "interest":
                 for kind, passing in passing_consumer():
-                    self.group.command(kind, [passing], lambda result: None)
+                    self.copy.waiters.command(kind, [passing], lambda result: None)
         elif start is None:
-            self.handler.in_slices(self._find_start(call, config))
+            self.asked.in_slices(self._find_start(call, config))
         else:
             self._created(name, config, start)
 
@@ -214,7 +213,7 @@ class _Calls:
         if self.state.config.retention != "workqueue":
             return
         others = {other.name: other.config for other in self.state.consumers.values()}
-        for other, asked in self.group.coming.items():
+        for other, asked in self.copy.coming.items():
             if asked[-1] is None:
                 others.pop(other, None)
             else:
@@ -226,8 +225,8 @@ class _Calls:
     def _check_readers(self, config: ConsumerConfig) -> None:
         """What replicas of an older version would end at is not written. Who is out of contact is taken for one of this version:
         else no such consumer could be created while a broker is down."""
-        members = sorted({node_of(member) for member in self.group.raft.membership.members})
-        versions = {node: self.group.host.peer_version(node) for node in members}
+        members = sorted({node_of(member) for member in self.copy.replica.raft.membership.members})
+        versions = {node: self.copy.host.peer_version(node) for node in members}
         older = [
             node for node, version in versions.items() if version is not None and version < WIDER_VERSION
         ]
@@ -238,12 +237,13 @@ class _Calls:
 
     def _check_number(self, name: str) -> None:
         """By the stream's limit and its account's; those that are asked for and not applied count."""
-        state, group = self.state, self.group
-        account = group.assignment.account
-        most = consumers_max(state.config, group.host.account_limits(account))
+        state = self.state
+        copy = self.copy
+        account = copy.stream.assignment.account
+        most = consumers_max(state.config, copy.host.account_limits(account))
         coming = sum(
             1
-            for other, asked in group.coming.items()
+            for other, asked in copy.coming.items()
             if asked[-1] is not None and other != name and other not in state.consumers
         )
         count = len(state.consumers) + coming
@@ -251,7 +251,7 @@ class _Calls:
             raise errors.error(errors.MAXIMUM_CONSUMERS)
 
     def _find_start(
-        self, call: api.ConsumerCreateRequest, config: ConsumerConfig
+        self, call: parser.ConsumerCreateRequest, config: ConsumerConfig
     ) -> Generator[int, None, None]:
         """Find where the consumer begins, and judge the request again with that: others may have come before it."""
         state = self.state
@@ -270,7 +270,7 @@ class _Calls:
             state = ConsumerState(
                 name=name,
                 config=config,
-                created_ns=self.group.leader_time_ns(),
+                created_ns=self.copy.replica.leader_time_ns(),
                 start_seq=start.start_seq,
                 last_seqs=start.last_seqs,
                 stream_last_seq=self.state.last_seq,
@@ -291,50 +291,50 @@ class _Calls:
             name,
             config,
             [body],
-            lambda result: api_answers.consumer_create_answer(self._info(name)),
+            lambda result: answers.consumer_create_answer(self._info(name)),
         )
 
-    def _delete(self, call: api.ConsumerDeleteRequest) -> None:
+    def _delete(self, call: parser.ConsumerDeleteRequest) -> None:
         self._present(call.name)
 
         def answer(deleted: int) -> bytes:
             if not deleted:
                 raise errors.error(10014)
-            return api_answers.success_answer(self.handler.kind)
+            return answers.success_answer(self.asked.kind)
 
         self._command(Section.CONSUMER_DELETE, call.name, None, [text(call.name)], answer)
 
     def _info(self, name: str) -> dict[str, Any]:
-        state, leader = self.state.consumers.get(name), self.group.consumers.get(name)
+        state, leader = self.state.consumers.get(name), self.copy.consumers.get(name)
         if state is None or leader is None:
             raise errors.error(10014)
-        return api_answers.consumer_info(
+        return answers.consumer_info(
             self.state.config.name,
             leader.state,
             num_waiting=leader.num_waiting,
-            num_pending=leader.num_pending(self.group.source),
+            num_pending=leader.num_pending(self.copy.stream.source),
             is_bound=leader.is_bound,
-            cluster=cluster_info(self.group),
+            cluster=cluster_info(self.copy),
             pins=leader.pins(),
-            now_ns=self.group.host.clock.now_ns(),
+            now_ns=self.copy.host.clock.now_ns(),
         )
 
     # ---- pause, reset, unpin --------------------------------------------------------------------------------------
 
-    def _pause(self, call: api.ConsumerPauseRequest) -> None:
+    def _pause(self, call: parser.ConsumerPauseRequest) -> None:
         config = self._present(call.name)
 
         def answer(result: int) -> bytes:
-            return api_answers.pause_answer(call.until_ns, self.group.host.clock.now_ns())
+            return answers.pause_answer(call.until_ns, self.copy.host.clock.now_ns())
 
-        if config.pause_until_ns == call.until_ns and call.name not in self.group.coming:
-            self.handler.respond(answer(1))
+        if config.pause_until_ns == call.until_ns and call.name not in self.copy.coming:
+            self.asked.respond(answer(1))
             return
         paused = replace(config, pause_until_ns=call.until_ns)
         body = {"name": call.name, "config": paused.to_json(), "start_seq": 0, "update": True}
         self._command(Section.CONSUMER_PUT, call.name, paused, [json.dumps(body).encode()], answer)
 
-    def _reset(self, call: api.ConsumerResetRequest) -> None:
+    def _reset(self, call: parser.ConsumerResetRequest) -> None:
         """Without a sequence: to the first message that is not acknowledged."""
         config = self._present(call.name)
         if call.seq:
@@ -342,11 +342,11 @@ class _Calls:
 
         def done(seq: int | None) -> None:
             if seq is None:
-                self.handler.retry()
+                self.asked.retry()
             else:
-                self.handler.respond(api_answers.consumer_reset_answer(self._info(call.name), seq))
+                self.asked.respond(answers.consumer_reset_answer(self._info(call.name), seq))
 
-        if not self.group.consumers.reset(call.name, call.seq, self.state.last_seq, done):
+        if not self.copy.consumers.reset(call.name, call.seq, self.state.last_seq, done):
             raise errors.error(10014)
 
     def _check_reset(self, config: ConsumerConfig, seq: int) -> None:
@@ -358,8 +358,8 @@ class _Calls:
         if policy not in ("all", "by_start_sequence", "by_start_time"):
             raise errors.error(10204, "not allowed")
 
-    def _unpin(self, call: api.ConsumerUnpinRequest) -> None:
+    def _unpin(self, call: parser.ConsumerUnpinRequest) -> None:
         if call.group not in self._present(call.name).priority_groups:
             raise errors.error(10160)
-        self.group.consumers.unpin(call.name)
-        self.handler.respond(api_answers.unpin_answer())
+        self.copy.consumers.unpin(call.name)
+        self.asked.respond(answers.unpin_answer())

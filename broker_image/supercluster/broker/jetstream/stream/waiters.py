@@ -33,7 +33,7 @@ class _Request:
     retry: Callable[[], None]
 
 
-class Waiting:
+class Waiters:
     """See the module."""
 
     def __init__(self, reply: Callable[[bytes], None]) -> None:

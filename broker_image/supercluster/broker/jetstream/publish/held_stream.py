@@ -1,0 +1,37 @@
+"""What a broker's copy of a stream holds besides its log: what the map says of it, its state, and the way to read that.
+
+Each of the three is replaced now and then: by the map, or by a snapshot. The parts of a replica keep this object and not what it
+holds.
+"""
+
+from __future__ import annotations
+
+from supercluster.broker.jetstream.meta.assignment import Assignment
+from supercluster.broker.jetstream.meta.restoring import is_bare
+from supercluster.broker.jetstream.state.stream import StreamState
+from supercluster.broker.jetstream.state.stream_reader import StreamSource
+
+
+class HeldStream:
+    """See the module."""
+
+    __slots__ = ("assignment", "source", "state")
+
+    def __init__(self, assignment: Assignment, state: StreamState) -> None:
+        self.assignment = assignment
+        self.state = state
+        self.source = StreamSource(state)
+
+    def take_state(self, state: StreamState) -> None:
+        """Another state is in force."""
+        self.state = state
+        self.read_anew()
+
+    def read_anew(self) -> None:
+        """Forget what was noted while this replica did not lead."""
+        self.source = StreamSource(self.state)
+
+    @property
+    def is_hidden(self) -> bool:
+        """Is the stream still being restored, or its own configuration not in force yet? Nothing but the restore is done."""
+        return is_bare(self.state.config)

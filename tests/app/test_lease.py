@@ -10,6 +10,8 @@ from tests.reconcilers.fakes import FakeBrokers, FakeKube, VirtualClock, settle
 
 from supercluster.app.lease import LeaseHolder, LeaseLostError, Leases
 from supercluster.reconcilers.execute.executor import Executor
+from supercluster.reconcilers.execute.stream import STREAM_STEPS
+from supercluster.reconcilers.execute.tools import Tools
 from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.planners.plan import CreateStream
 from supercluster.reconcilers.ports import BrokersUnreachableError, BrokerTarget, Json, KubeError
@@ -149,10 +151,10 @@ async def test_of_two_copies_that_start_together_one_gets_it() -> None:
 async def test_a_step_on_the_brokers_ends_with_the_time_that_is_left() -> None:
     brokers, kube = FakeBrokers(), FakeKube()
     left_s = [0.0]
-    executor = Executor(kube, brokers, ObjectCache(), str, lambda: left_s[0], now=VirtualClock().now)
+    executor = Executor(Tools(kube, brokers, ObjectCache(), str, now=VirtualClock().now), lambda: left_s[0])
     resource = stream()
     with pytest.raises(BrokersUnreachableError, match="not begun"):
-        await executor.run(resource, CreateStream({"name": "flights"}), target())
+        await executor.run(resource, CreateStream({"name": "flights"}), target(), STREAM_STEPS)
     left_s[0] = 0.01
 
     async def hang(*_: object) -> None:
@@ -160,7 +162,7 @@ async def test_a_step_on_the_brokers_ends_with_the_time_that_is_left() -> None:
 
     brokers.create_stream = hang  # type: ignore[method-assign, assignment]
     with pytest.raises(BrokersUnreachableError, match="cut off"):
-        await executor.run(resource, CreateStream({"name": "flights"}), target())
+        await executor.run(resource, CreateStream({"name": "flights"}), target(), STREAM_STEPS)
 
 
 def target() -> BrokerTarget:

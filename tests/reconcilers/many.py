@@ -20,6 +20,7 @@ from tests.reconcilers.builders import DEFAULTS, clone
 from tests.reconcilers.fakes import FakeBrokers, FakeKube, VirtualClock
 
 from supercluster.reconcilers.execute.executor import Executor
+from supercluster.reconcilers.execute.tools import Tools
 from supercluster.reconcilers.handlers.registration import Intake
 from supercluster.reconcilers.handlers.rounds import Rounds
 from supercluster.reconcilers.observe.cache import ObjectCache
@@ -258,7 +259,7 @@ class Many:
         """A new process: it knows nothing but what it can see."""
         await self.stop_operator()
         self.cache = ObjectCache()
-        executor = Executor(self.kube, self.brokers, self.cache, lambda: "secret", now=self.clock.now)
+        executor = Executor(Tools(self.kube, self.brokers, self.cache, lambda: "secret", now=self.clock.now))
         rounds = Rounds(self.kube, self.brokers, self.cache, executor, self.clock, DEFAULTS)
         self.workers = Workers(rounds.reconcile, self.clock, self.random.random, Pace())
         self.intake = Intake(self.cache, self.workers.wake)

@@ -40,6 +40,7 @@ from supercluster.app.settings import EXIT_FAILED, EXIT_LEASE_LOST, EXIT_OK, EXI
 from supercluster.app.strategies import installed_strategies
 from supercluster.app.stream_metrics import stream_lines
 from supercluster.reconcilers.execute.executor import Executor
+from supercluster.reconcilers.execute.tools import Tools
 from supercluster.reconcilers.handlers.registration import (
     CHILD_SELECTOR,
     CHUNK_OBJECTS,
@@ -326,9 +327,9 @@ async def build(
     if not await kube.has_resource("policy/v1", "poddisruptionbudgets"):
         budget_version = "policy/v1beta1"
     cache = ObjectCache()
-    executor = Executor(kube, brokers, cache, lambda: secrets.token_urlsafe(PASSWORD_BYTES), now=clock.now)
+    tools = Tools(kube, brokers, cache, lambda: secrets.token_urlsafe(PASSWORD_BYTES), now=clock.now)
     defaults = OperatorDefaults(settings.broker_image, budget_version, settings.broker_pull_secrets)
-    rounds = Rounds(kube, brokers, cache, executor, clock, defaults, strategies=installed_strategies())
+    rounds = Rounds(kube, brokers, cache, Executor(tools), clock, defaults, strategies=installed_strategies())
     pace = Pace(resync_ms=int(settings.resync_s * 1000), concurrency_max=settings.concurrency_max)
     workers = Workers(rounds.reconcile, clock, random.random, pace)
     intake = Intake(cache, workers.wake)

@@ -29,8 +29,8 @@ def calls(path: Path) -> set[str]:
 
 @pytest.mark.covers("SF-30")
 def test_nothing_is_destroyed_from_anywhere_else() -> None:
-    found = {path.name: calls(path) for path in RECONCILERS.rglob("*.py")}
-    assert found.pop("destructive.py") == DESTROYING
+    found = {str(path.relative_to(RECONCILERS)): calls(path) for path in RECONCILERS.rglob("*.py")}
+    assert found.pop("execute/destructive.py") == DESTROYING
     assert {name: each for name, each in found.items() if each} == {}
 
 

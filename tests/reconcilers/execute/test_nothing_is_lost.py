@@ -21,6 +21,7 @@ from tests.support.tiers import examples
 
 from supercluster.reconcilers.execute import destructive
 from supercluster.reconcilers.execute.executor import Executor
+from supercluster.reconcilers.execute.tools import Tools
 from supercluster.reconcilers.handlers.rounds import Rounds
 from supercluster.reconcilers.kinds.reconcilers import RECONCILERS
 from supercluster.reconcilers.observe.cache import ObjectCache
@@ -87,7 +88,7 @@ class Model:
         self.cache = ObjectCache()
         self.cache.expect_lists(KINDS)
         brokers: Any = BrokersOfAll(self)
-        executor = Executor(self.kube, brokers, self.cache, self._password, now=self.clock.now)
+        executor = Executor(Tools(self.kube, brokers, self.cache, self._password, now=self.clock.now))
         self.rounds = Rounds(self.kube, brokers, self.cache, executor, self.clock, DEFAULTS)
 
     def _password(self) -> str:

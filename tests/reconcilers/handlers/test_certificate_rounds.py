@@ -227,12 +227,12 @@ async def test_a_stage_of_an_exchange_that_another_operator_has_carried_out_is_s
     done: list[Stage] = []
     run = Executor.run
 
-    async def twice(self: Executor, resource: Any, step: Any, target: Any) -> None:
-        await run(self, resource, step, target)
+    async def twice(self: Executor, resource: Any, step: Any, target: Any, of_kind: Any) -> None:
+        await run(self, resource, step, target, of_kind)
         if isinstance(step, ExchangeAuthority):
             done.append(step.stage)
             with pytest.raises(KubeError, match="changed since the plan was made"):
-                await run(self, resource, step, target)
+                await run(self, resource, step, target, of_kind)
 
     monkeypatch.setattr(Executor, "run", twice)
     for number in range(3):

@@ -17,6 +17,7 @@ from tests.support.tiers import every
 
 from supercluster.api import SuperCluster
 from supercluster.reconcilers.execute.executor import Executor
+from supercluster.reconcilers.execute.tools import Tools
 from supercluster.reconcilers.handlers.rounds import Rounds
 from supercluster.reconcilers.kinds.reconcilers import RECONCILERS
 from supercluster.reconcilers.observe.cache import ObjectCache
@@ -57,7 +58,7 @@ class World:
     def restart(self) -> None:
         """A new process: it knows nothing but what it can see."""
         self.cache = ObjectCache()
-        executor = Executor(self.kube, self.brokers, self.cache, self._password, now=self.clock.now)
+        executor = Executor(Tools(self.kube, self.brokers, self.cache, self._password, now=self.clock.now))
         self.rounds = Rounds(self.kube, self.brokers, self.cache, executor, self.clock, DEFAULTS)
 
     @property

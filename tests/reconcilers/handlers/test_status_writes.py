@@ -15,7 +15,7 @@ from supercluster.api.stream import ReplicaStatus
 from supercluster.app.stream_metrics import stream_lines
 from supercluster.reconcilers.handlers.status_writes import FIGURES_APART, FIGURES_KEPT, WORDS_KEPT
 from supercluster.reconcilers.kinds.reconcilers import RECONCILERS
-from supercluster.reconcilers.planners.status_changes import WORDS, Weight, weigh
+from supercluster.reconcilers.planners.status_changes import Weight, weigh
 from supercluster.reconcilers.ports import BrokerTarget, Json, Key
 
 LOOK_MS = 5_000
@@ -230,16 +230,22 @@ async def test_nothing_is_kept_of_what_is_gone(world: Busy) -> None:
 
 
 def test_the_table_names_fields_that_there_are() -> None:
-    for (kind, field), parts in WORDS.items():
-        status: Any = RECONCILERS[kind].kind.model.model_fields["status"].annotation
+    tables = [
+        (each.kind, *row)
+        for each in RECONCILERS.values()
+        for row in (*each.status.figures.items(), *each.status.words.items())
+    ]
+    assert len(tables) > 10
+    for kind, field, parts in tables:
+        status: Any = kind.model.model_fields["status"].annotation
         fields = {each.alias: each for each in status.model_fields.values()}
-        assert field in fields, (kind, field)
+        assert field in fields, (kind.name, field)
         for part in parts or ():
             inner: Any = fields[field].annotation
             for name in part.split("."):
                 (inner,) = [each for each in (inner, *get_args(inner)) if hasattr(each, "model_fields")]
                 there = {each.alias: each for each in inner.model_fields.values()}
-                assert name in there, (kind, field, part)
+                assert name in there, (kind.name, field, part)
                 inner = there[name].annotation
 
 
@@ -247,8 +253,14 @@ def test_a_replica_that_became_unusable_is_no_figure() -> None:
     there = ReplicaStatus(name="east-0", current=True).to_object()
     before = {"replicas": [there], "messages": 4}
     lagging = {"replicas": [{**there, "lag": 9}], "messages": 5}
-    assert weigh("Stream", before, lagging) == Weight.FIGURES
-    assert weigh("Stream", before, {"replicas": [{**there, "current": False}]}) == Weight.WORDS
-    assert weigh("Stream", before, {"replicas": [{**there, "unusable": True}]}) == Weight.STATE
-    assert weigh("Stream", before, {"replicas": []}) == Weight.STATE
-    assert weigh("Cluster", before, {"messages": 5}) == Weight.STATE
+    assert weigh(RECONCILERS["Stream"].status, before, lagging) == Weight.FIGURES
+    assert (
+        weigh(RECONCILERS["Stream"].status, before, {"replicas": [{**there, "current": False}]})
+        == Weight.WORDS
+    )
+    assert (
+        weigh(RECONCILERS["Stream"].status, before, {"replicas": [{**there, "unusable": True}]})
+        == Weight.STATE
+    )
+    assert weigh(RECONCILERS["Stream"].status, before, {"replicas": []}) == Weight.STATE
+    assert weigh(RECONCILERS["Cluster"].status, before, {"messages": 5}) == Weight.STATE

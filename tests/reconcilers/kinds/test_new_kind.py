@@ -16,6 +16,7 @@ from supercluster.api.common import ApiModel, Conditions, Resource
 from supercluster.api.conditions import ConditionType, Reason
 from supercluster.api.crd import KINDS, Kind, definition
 from supercluster.reconcilers.execute.executor import Executor
+from supercluster.reconcilers.execute.tools import Tools
 from supercluster.reconcilers.handlers.registration import Intake, build_registry
 from supercluster.reconcilers.handlers.rounds import Rounds
 from supercluster.reconcilers.kinds.reconciler import Attempt, Context, Reconciler
@@ -23,8 +24,8 @@ from supercluster.reconcilers.kinds.reconcilers import RECONCILERS, Reconcilers
 from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners import status as planned
-from supercluster.reconcilers.planners.plan import Apply, Plan
-from supercluster.reconcilers.ports import Key
+from supercluster.reconcilers.planners.plan import Apply, Note, Plan
+from supercluster.reconcilers.ports import BrokerTarget, Key
 
 NS = "demo-ns"
 LABEL = "supercluster.dev/toy"
@@ -61,20 +62,41 @@ class ToyObserved:
     there: Mapping[str, Any] | None
 
 
+@dataclass(frozen=True, slots=True)
+class Paint:
+    """A step that no other kind has."""
+
+    name: str
+    colour: str
+    note: Note | None = None
+
+    def __str__(self) -> str:
+        return f"paint {self.name} {self.colour}"
+
+
+async def _paint(tools: Tools, resource: Resource, step: Paint, target: BrokerTarget | str) -> None:
+    patch = {"data": {"colour": step.colour}}
+    namespace = resource.metadata.namespace
+    tools.cache.put(await tools.kube.merge_patch("v1", "ConfigMap", namespace, step.name, patch))
+
+
 def plan_toy(desired: Toy, observed: ToyObserved, now: datetime) -> Plan:
     conditions = planned.Conditions(desired.status.conditions, desired.metadata.generation, now)
     if observed.super_cluster is None:
         conditions.put(ConditionType.READY, False, Reason.SUPER_CLUSTER_NOT_FOUND, desired.super_cluster)
         return Plan((), *_told(desired, conditions))
-    data = {"colour": desired.spec.colour, "identity": observed.super_cluster.identity}
-    if observed.there is None or observed.there["data"] != data:
+    data = {"colour": "none", "identity": observed.super_cluster.identity}
+    name = f"toy-{desired.metadata.name}"
+    if observed.there is None:
         labels = {**naming.labels(desired.super_cluster), LABEL: desired.metadata.name}
         metadata = {
-            "name": f"toy-{desired.metadata.name}",
+            "name": name,
             "namespace": desired.metadata.namespace,
             "labels": labels,
         }
         return Plan((Apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}),))
+    if observed.there["data"]["colour"] != desired.spec.colour:
+        return Plan((Paint(name, desired.spec.colour),))
     conditions.put(ConditionType.READY, True, Reason.SERVING)
     return Plan((), *_told(desired, conditions))
 
@@ -99,6 +121,7 @@ TOY = Reconciler(
     reads=frozenset({SuperCluster}),
     wakes=lambda cache, key, spec: [Key("Toy", key.namespace, spec["friend"])] if "friend" in spec else [],
     matters=lambda metadata, status: (metadata.get("annotations"),),
+    steps={Paint: _paint},
     child_label=LABEL,
 )
 
@@ -112,7 +135,7 @@ class World:
         self.cache = ObjectCache(each.kind for each in reconcilers.values())
         self.intake = Intake(self.cache, self.woken.append, reconcilers)
         brokers = FakeBrokers()
-        executor = Executor(self.kube, brokers, self.cache, str, now=self.clock.now)
+        executor = Executor(Tools(self.kube, brokers, self.cache, str, now=self.clock.now))
         self.rounds = Rounds(
             self.kube, brokers, self.cache, executor, self.clock, DEFAULTS, reconcilers=reconcilers
         )

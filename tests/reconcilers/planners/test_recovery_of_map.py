@@ -10,6 +10,7 @@ from tests.reconcilers.builders import EAST, NOW, cluster, credentials, super_cl
 from supercluster.api import SuperCluster
 from supercluster.api.recovery import FORCE_RECOVER_META
 from supercluster.reconcilers.planners.plan import (
+    Apply,
     ForceMapRecovery,
     MakeCredentials,
     Plan,
@@ -35,7 +36,8 @@ def plan(resource: SuperCluster, view: MapRecoveryView | None = None, **changes:
         super_cluster(), SuperClusterObserved((cluster(),), credentials=credentials()), NOW
     )
     apply = settled.steps[0]
-    secret = {**apply.manifest}  # type: ignore[union-attr]
+    assert isinstance(apply, Apply)
+    secret = {**apply.manifest}
     found: dict[str, Any] = {"clusters": (cluster(),), "credentials": credentials(), "client_secret": secret}
     found["map_recovery"] = view if view is not None else MapRecoveryView(BROKERS)
     return plan_super_cluster(resource, SuperClusterObserved(**{**found, **changes}), NOW)

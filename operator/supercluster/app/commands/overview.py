@@ -61,32 +61,50 @@ def is_up_to_date(body: Mapping[str, Any]) -> bool:
 
 def row(kind: str, body: Mapping[str, Any]) -> Row:
     metadata, spec, status = (mapping(body.get(part)) for part in ("metadata", "spec", "status"))
-    ready = str(condition(body, "Ready").get("status", "Unknown"))
-    if kind == "Stream":
-        what = f"{status.get('readyReplicas', 0)}/{spec.get('replicas')} replicas, leader {status.get('leader') or '-'}, "
-        what += f"{status.get('messages', 0)} messages"
-    elif kind == "Cluster":
-        what = f"{status.get('readyReplicas', 0)}/{spec.get('replicas')} brokers, {status.get('url') or '-'}"
-    elif kind == "StreamMove":
-        what = f"{status.get('streamName') or '-'} to {status.get('destination') or '-'}, {status.get('phase') or 'Pending'}"
-        what += f", {status['percent']} copied" if status.get("percent") else ""
-        ready = str(condition(body, "Complete").get("status", "Unknown"))
-    elif kind == "ReplicaPolicy":
-        what = f"selects {_counted(int(status.get('selected', 0)), 'stream')}, in force for {status.get('inForce', 0)}, "
-        what += f"{status.get('belowMinimum', 0)} below minimum, {status.get('repairing', 0)} repairing"
-    else:
-        what = f"{_counted(len(status.get('members') or ()), 'cluster')}, "
-        what += _counted(int(status.get("streams", 0)), "stream")
-    if not is_up_to_date(body):
-        ready = "Unknown"
+    settled = "Complete" if kind == "StreamMove" else "Ready"
     return Row(
         kind,
         str(metadata.get("namespace", "")),
         str(metadata.get("name", "")),
-        ready,
-        what,
+        str(condition(body, settled).get("status", "Unknown")) if is_up_to_date(body) else "Unknown",
+        _STATES[kind](spec, status) if kind in _STATES else "",
         _note(body),
     )
+
+
+def _super_cluster(_: Mapping[str, Any], status: Mapping[str, Any]) -> str:
+    members, streams = len(status.get("members") or ()), int(status.get("streams", 0))
+    return f"{_counted(members, 'cluster')}, {_counted(streams, 'stream')}"
+
+
+def _cluster(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
+    return f"{status.get('readyReplicas', 0)}/{spec.get('replicas')} brokers, {status.get('url') or '-'}"
+
+
+def _stream(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
+    replicas = f"{status.get('readyReplicas', 0)}/{spec.get('replicas')} replicas"
+    return f"{replicas}, leader {status.get('leader') or '-'}, {status.get('messages', 0)} messages"
+
+
+def _stream_move(_: Mapping[str, Any], status: Mapping[str, Any]) -> str:
+    way = f"{status.get('streamName') or '-'} to {status.get('destination') or '-'}"
+    copied = f", {status['percent']} copied" if status.get("percent") else ""
+    return f"{way}, {status.get('phase') or 'Pending'}{copied}"
+
+
+def _replica_policy(_: Mapping[str, Any], status: Mapping[str, Any]) -> str:
+    selected = f"selects {_counted(int(status.get('selected', 0)), 'stream')}"
+    below = f"{status.get('belowMinimum', 0)} below minimum"
+    return f"{selected}, in force for {status.get('inForce', 0)}, {below}, {status.get('repairing', 0)} repairing"
+
+
+_STATES = {
+    "SuperCluster": _super_cluster,
+    "Cluster": _cluster,
+    "Stream": _stream,
+    "StreamMove": _stream_move,
+    "ReplicaPolicy": _replica_policy,
+}
 
 
 def _counted(number: int, word: str) -> str:

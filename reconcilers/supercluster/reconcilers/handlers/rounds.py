@@ -16,7 +16,8 @@ from supercluster.api import API_VERSION
 from supercluster.api.common import Resource
 from supercluster.api.conditions import ConditionType, EventReason, Reason
 from supercluster.reconcilers.execute.destructive import HeldError
-from supercluster.reconcilers.execute.executor import Executor, StepRefusedError
+from supercluster.reconcilers.execute.executor import Executor
+from supercluster.reconcilers.execute.tools import StepRefusedError
 from supercluster.reconcilers.handlers.repair_counts import RepairCounts
 from supercluster.reconcilers.handlers.status_writes import StatusWrites
 from supercluster.reconcilers.kinds.reconciler import Attempt, Context
@@ -101,7 +102,7 @@ class Rounds:
             self.defaults,
             self.strategies,
         )
-        self._writes = StatusWrites(self.clock)
+        self._writes = StatusWrites(self.clock, self.reconcilers)
 
     async def reconcile(self, key: Key) -> Outcome:
         """One round of one resource."""
@@ -199,7 +200,7 @@ class Rounds:
     async def _carry_out(self, key: Key, body: Mapping[str, Any], resource: Resource, step: Step) -> None:
         target = broker_target(self.cache, key.namespace, resource.super_cluster)
         log.info("step", extra={"resource": str(key), "step": str(step)})
-        await self.executor.run(resource, step, target)
+        await self.executor.run(resource, step, target, self.reconcilers[key.kind].steps)
         self.counters.add(self.counters.steps, type(step).__name__)
         if step.note is not None:
             await self.kube.emit(body, step.note)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from supercluster.reconcilers.kinds.reconcilers import Reconcilers
 from supercluster.reconcilers.planners.drift import differences
 from supercluster.reconcilers.planners.status import is_within
 from supercluster.reconcilers.planners.status_changes import Weight, merged, weigh
@@ -41,6 +42,7 @@ class _Last:
 @dataclass(slots=True)
 class StatusWrites:
     clock: Clock
+    reconcilers: Reconcilers
     _last: dict[Key, _Last] = field(default_factory=dict)
     """One entry for each resource that has a worker at most."""
     _last_of: dict[Weight, datetime] = field(default_factory=dict)
@@ -59,7 +61,7 @@ class StatusWrites:
             patch = {name: value for name, value in patch.items() if name not in last.dropped}
             if not patch:
                 return False
-        weight = weigh(key.kind, status, patch)
+        weight = weigh(self.reconcilers[key.kind].status, status, patch)
         if weight == Weight.STATE:
             return True
         if last is None and weight == Weight.FIGURES:

@@ -9,6 +9,7 @@ from typing import Any
 
 from supercluster.api import Cluster, Stream, SuperCluster, crd
 from supercluster.api.cluster import APPROVE_RESTART, RELEASE_RESTART
+from supercluster.reconcilers.execute.cluster import CLUSTER_STEPS
 from supercluster.reconcilers.kinds.reconciler import Attempt, Context, Reconciler
 from supercluster.reconcilers.observe.look import look_at_cluster
 from supercluster.reconcilers.planners.cluster.cluster import ClusterObserved, plan_cluster
@@ -36,6 +37,7 @@ CLUSTER = Reconciler(
     kind=crd.CLUSTER,
     observe=_observe,
     plan=lambda context, desired, seen, now: plan_cluster(desired, seen, context.defaults, now),
+    steps=CLUSTER_STEPS,
     reads=frozenset({SuperCluster, Cluster, Stream}),
     matters=_matters,
     child_label=LABEL_CLUSTER,

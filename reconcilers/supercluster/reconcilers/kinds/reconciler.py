@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from supercluster.api.common import Resource
 from supercluster.api.crd import Kind, ResourceT
+from supercluster.reconcilers.execute.tools import StepHandlers
 from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.observe.lists import StreamLists
 from supercluster.reconcilers.observe.refused_creates import RefusedCreates
@@ -17,6 +18,7 @@ from supercluster.reconcilers.observe.stream_figures import StreamFigures
 from supercluster.reconcilers.observe.waiting_moves import WaitingMoves
 from supercluster.reconcilers.planners.cluster.manifests import OperatorDefaults
 from supercluster.reconcilers.planners.plan import Plan, SetAside
+from supercluster.reconcilers.planners.status_changes import StatusFields
 from supercluster.reconcilers.planners.strategies import Strategy
 from supercluster.reconcilers.ports import Brokers, Key
 
@@ -72,6 +74,10 @@ class Reconciler(Generic[ResourceT, ObservedT]):
     """Single resources that wait for something in this one's status, with what they were given. A new grant wakes them."""
     matters: Callable[[Mapping[str, Any], Mapping[str, Any]], tuple[Any, ...]] = _nothing
     """The parts of metadata and status that some plan reads, besides those that all kinds share."""
+    status: StatusFields = field(default_factory=StatusFields)
+    """How soon changes of its status are written; all other fields are written at once."""
+    steps: StepHandlers = field(default_factory=dict)
+    """How steps are carried out that no other kind has."""
     child_label: str = ""
     """Objects with this label wake the resource that it names."""
 

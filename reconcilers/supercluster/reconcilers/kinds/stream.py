@@ -10,9 +10,11 @@ from typing import Any
 
 from supercluster.api import Cluster, ReplicaPolicy, Stream, SuperCluster, crd
 from supercluster.api.recovery import FORCE_RECOVER
+from supercluster.reconcilers.execute.stream import STREAM_STEPS
 from supercluster.reconcilers.kinds.reconciler import Attempt, Context, Reconciler
 from supercluster.reconcilers.observe.cache import ObjectCache, key_of_resource
 from supercluster.reconcilers.observe.look import look_at_stream
+from supercluster.reconcilers.planners.status_changes import StatusFields
 from supercluster.reconcilers.planners.stream.stream import StreamObserved, plan_stream
 from supercluster.reconcilers.ports import Key, mapping
 
@@ -40,6 +42,18 @@ STREAM = Reconciler(
     kind=crd.STREAM,
     observe=_observe,
     plan=lambda _, desired, seen, now: plan_stream(desired, seen, now),
+    status=StatusFields(
+        figures={
+            **dict.fromkeys(("messages", "bytes", "firstSequence", "lastSequence", "consumers")),
+            "replicas": frozenset({"lag"}),
+        },
+        words={
+            "leader": None,
+            "readyReplicas": None,
+            "replicas": frozenset({"lag", "leader", "current", "offline"}),
+        },
+    ),
+    steps=STREAM_STEPS,
     reads=frozenset({SuperCluster, Cluster, ReplicaPolicy}),
     wakes=_wakes,
     matters=_matters,

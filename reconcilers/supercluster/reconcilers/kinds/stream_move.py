@@ -8,11 +8,13 @@ from datetime import datetime
 from typing import Any
 
 from supercluster.api import StreamMove, SuperCluster, crd
+from supercluster.reconcilers.execute.stream import STREAM_MOVE_STEPS
 from supercluster.reconcilers.kinds.reconciler import Attempt, Context, Reconciler
 from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.observe.moves import look_at_move
 from supercluster.reconcilers.planners.move.stream_move import plan_stream_move
-from supercluster.reconcilers.planners.move.views import MoveObserved
+from supercluster.reconcilers.planners.move.views import WAITING, MoveObserved
+from supercluster.reconcilers.planners.status_changes import StatusFields
 from supercluster.reconcilers.ports import Key
 
 
@@ -30,6 +32,31 @@ STREAM_MOVE = Reconciler(
     kind=crd.STREAM_MOVE,
     observe=_observe,
     plan=lambda _, desired, seen, now: plan_stream_move(desired, seen, now),
+    status=StatusFields(
+        figures={
+            "plan": frozenset(
+                {
+                    *(
+                        "plannedAt",
+                        "bytes",
+                        "messages",
+                        "estimatedSeconds",
+                        "headRoom",
+                        "disturbs",
+                        "refusal",
+                    ),
+                    *("targets.reason", "rejected.reason"),
+                }
+            )
+        },
+        words={
+            "message": None,
+            "percent": None,
+            "progress": frozenset({"bytesLeft", "lagEntries", "etaSeconds"}),
+        },
+        waiting=WAITING,
+    ),
+    steps=STREAM_MOVE_STEPS,
     reads=frozenset({SuperCluster}),
     wakes=_wakes,
     matters=lambda _, status: (status.get("phase"), status.get("ticket")),

@@ -10,8 +10,10 @@ from typing import Any
 from supercluster.api import Cluster, ReplicaPolicy, Stream, StreamMove, SuperCluster, crd
 from supercluster.api.recovery import BEGIN_MAP_ANEW, FORCE_RECOVER_META
 from supercluster.api.super_cluster import EXCHANGE_AUTHORITY
+from supercluster.reconcilers.execute.super_cluster import SUPER_CLUSTER_STEPS
 from supercluster.reconcilers.kinds.reconciler import Attempt, Context, Reconciler
 from supercluster.reconcilers.observe.look import look_at_super_cluster
+from supercluster.reconcilers.planners.status_changes import StatusFields
 from supercluster.reconcilers.planners.super_cluster.super_cluster import (
     SuperClusterObserved,
     plan_super_cluster,
@@ -49,6 +51,11 @@ SUPER_CLUSTER = Reconciler(
     kind=crd.SUPER_CLUSTER,
     observe=_observe,
     plan=lambda context, desired, seen, now: plan_super_cluster(desired, seen, now, context.strategies),
+    status=StatusFields(
+        figures={"accounts": frozenset({"streams", "storageBytes", "memoryBytes"})},
+        words={"otherMoves": None},
+    ),
+    steps=SUPER_CLUSTER_STEPS,
     reads=frozenset({Cluster, Stream, StreamMove, ReplicaPolicy}),
     grants=_grants,
     matters=_matters,

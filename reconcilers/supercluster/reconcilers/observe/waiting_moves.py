@@ -13,9 +13,8 @@ from datetime import datetime
 from supercluster.api import Stream, StreamMove
 from supercluster.api.stream_move import MovePlan
 from supercluster.reconcilers.planners.move.stream_move import REPLAN
-from supercluster.reconcilers.planners.move.views import IN_FLIGHT, MoveView
+from supercluster.reconcilers.planners.move.views import IN_FLIGHT, WAITING, MoveView
 from supercluster.reconcilers.planners.status import is_within
-from supercluster.reconcilers.planners.status_changes import WAITING
 from supercluster.reconcilers.planners.window import Window
 from supercluster.reconcilers.ports import Key
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 from supercluster.api.conditions import EventReason, Reason, is_warning
 
@@ -350,30 +350,12 @@ class ForceMapRecovery:
         return f"recover the map of streams from the copy on {self.node}"
 
 
-Step = (
-    Apply
-    | CreateObject
-    | DeleteObject
-    | ExpandClaim
-    | MarkClaim
-    | MakeCredentials
-    | MakeAuthority
-    | ExchangeAuthority
-    | IssueCertificate
-    | SetFinalizers
-    | CreateStream
-    | UpdateStream
-    | DeleteStream
-    | StartMove
-    | CancelMove
-    | LeaveBrokers
-    | StayBrokers
-    | CordonBroker
-    | SetAccount
-    | HandOverLeaderships
-    | ForceRecovery
-    | ForceMapRecovery
-)
+class Step(Protocol):
+    """One thing to carry out. Its text names it for people; `execute` has a handler for each type of it."""
+
+    @property
+    def note(self) -> Note | None:
+        """The event that tells of it."""
 
 
 @dataclass(frozen=True, slots=True)

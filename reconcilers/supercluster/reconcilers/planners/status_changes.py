@@ -1,51 +1,29 @@
-"""How soon a change of a status has to be written: at once, unless all of it is figures or words that only move.
-
-Plans depend on none of the fields named here; a test holds the table against the models.
-"""
+"""How soon a change of a status has to be written: at once, unless all of it is figures or words that only move."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
 from supercluster.api.conditions import ConditionType
 
-# Of a field: all of it, or so much of each of its entries.
-_Parts = frozenset[str] | None
+# Of a field: all of it, or so much of each of its entries. Parts of parts are named with a dot.
+Parts = frozenset[str] | None
 
-FIGURES: Mapping[tuple[str, str], _Parts] = {
-    ("Stream", "messages"): None,
-    ("Stream", "bytes"): None,
-    ("Stream", "firstSequence"): None,
-    ("Stream", "lastSequence"): None,
-    ("Stream", "consumers"): None,
-    ("Stream", "replicas"): frozenset({"lag"}),
-    ("SuperCluster", "accounts"): frozenset({"streams", "storageBytes", "memoryBytes"}),
-    ("StreamMove", "plan"): frozenset(
-        {
-            *("plannedAt", "bytes", "messages", "estimatedSeconds", "headRoom", "disturbs", "refusal"),
-            *("targets.reason", "rejected.reason"),
-        }
-    ),
-}
-"""They follow the traffic: /metrics has them as they are now. Parts of parts are named with a dot."""
 
-WORDS: Mapping[tuple[str, str], _Parts] = {
-    **FIGURES,
-    ("Stream", "leader"): None,
-    ("Stream", "replicas"): frozenset({"lag", "leader", "current", "offline"}),
-    ("Stream", "readyReplicas"): None,
-    ("StreamMove", "message"): None,
-    ("StreamMove", "percent"): None,
-    ("StreamMove", "progress"): frozenset({"bytesLeft", "lagEntries", "etaSeconds"}),
-    ("SuperCluster", "otherMoves"): None,
-}
-"""People read them; several changes within seconds are written as one."""
+@dataclass(frozen=True, slots=True)
+class StatusFields:
+    """Fields of a kind's status on which no plan depends."""
 
-# Phases of a StreamMove that waits for a person, a time or room. The plan is made anew meanwhile, and the messages repeat its figures.
-WAITING = frozenset({"AwaitingApproval", "AwaitingWindow", "Planned", "Refused"})
-_FIGURES_OF_WAITING: Mapping[tuple[str, str], _Parts] = {**FIGURES, ("StreamMove", "message"): None}
+    figures: Mapping[str, Parts] = field(default_factory=dict)
+    """They follow the traffic: /metrics has them as they are now."""
+    words: Mapping[str, Parts] = field(default_factory=dict)
+    """People read them; several changes within seconds are written as one."""
+    waiting: frozenset[str] = frozenset()
+    """Phases in which the plan is made anew again and again, so that the messages repeat its figures."""
+
 
 # Their messages say how far something is, and no plan reads them.
 _CHATTY = frozenset(
@@ -70,38 +48,33 @@ class Weight(IntEnum):
     STATE = 2
 
 
-def weigh(kind: str, before: Mapping[str, Any], patch: Mapping[str, Any]) -> Weight:
+def weigh(fields: StatusFields, before: Mapping[str, Any], patch: Mapping[str, Any]) -> Weight:
     """`patch`: the JSON merge patch of the status."""
-    waits = kind == "StreamMove" and before.get("phase") in WAITING
-    figures = _FIGURES_OF_WAITING if waits else FIGURES
+    waits = before.get("phase") in fields.waiting
+    figures = {**fields.figures, "message": None} if waits else fields.figures
+    words = {**fields.figures, **fields.words}
     silent, chatty = (_CHATTY_OF_WAITING, _CHATTY | _CHATTY_OF_WAITING) if waits else (frozenset(), _CHATTY)
     found = Weight.FIGURES
-    for field, value in patch.items():
-        old, new = before.get(field), merged(before.get(field), value)
-        if _without(figures, silent, kind, field, old) == _without(figures, silent, kind, field, new):
+    for name, value in patch.items():
+        old, new = before.get(name), merged(before.get(name), value)
+        if _without(figures, silent, name, old) == _without(figures, silent, name, new):
             continue
-        if _without(WORDS, chatty, kind, field, old) != _without(WORDS, chatty, kind, field, new):
+        if _without(words, chatty, name, old) != _without(words, chatty, name, new):
             return Weight.STATE
         found = Weight.WORDS
     return found
 
 
-def _without(
-    table: Mapping[tuple[str, str], _Parts],
-    chatty: frozenset[ConditionType],
-    kind: str,
-    field: str,
-    value: Any,
-) -> Any:
+def _without(table: Mapping[str, Parts], chatty: frozenset[ConditionType], name: str, value: Any) -> Any:
     """What is left of a field's value without what the table names, and without the messages of these conditions."""
-    if field == "conditions":
+    if name == "conditions":
         return [
             _less(entry, frozenset({"message"})) if entry.get("type") in chatty else entry
             for entry in value or ()
         ]
-    if (kind, field) not in table:
+    if name not in table:
         return value
-    parts = table[kind, field]
+    parts = table[name]
     return None if parts is None else _less(value, parts)
 
 

@@ -15,6 +15,8 @@ from supercluster.api.units import duration_ns, size_bytes
 from supercluster.reconcilers.planners.window import Window
 
 IN_FLIGHT = frozenset({"Running", "Cancelling"})
+# It waits for a person, a time or room.
+WAITING = frozenset({"AwaitingApproval", "AwaitingWindow", "Planned", "Refused"})
 ENDED = frozenset({"Succeeded", "Failed", "Cancelled"})
 # What brokers take as the limit of one move; more is no limit that anybody would notice.
 RATE_BYTES_PER_S_MAX = 1 << 40

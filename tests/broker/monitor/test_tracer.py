@@ -14,8 +14,7 @@ HEADER = b"NATS/1.0\r\nNats-Trace-Dest: told\r\n\r\n"
 
 def client_of(number: int, *, echo: bool = True, may: bool = True) -> Any:
     return SimpleNamespace(
-        id=number,
-        name=f"c{number}",
+        subscriber=SimpleNamespace(id=number, name=f"c{number}"),
         echo=echo,
         account=SimpleNamespace(name="APP"),
         may_publish_mapped=lambda subject: may,
@@ -23,7 +22,7 @@ def client_of(number: int, *, echo: bool = True, may: bool = True) -> Any:
 
 
 def listener(client: Any) -> Any:
-    return SimpleNamespace(connection=client, subject=b"a.*")
+    return SimpleNamespace(subscriber=client.subscriber, subject=b"a.*")
 
 
 def match_of(plain: list[Any], nodes: set[str] = frozenset(), groups: list[Any] = ()) -> Any:  # type: ignore[assignment]
@@ -36,16 +35,11 @@ def ways_of(client: Any, match: Any) -> list[dict[str, Any]]:
     """Of one message of that client; nothing where nothing was told."""
     published: list[bytes] = []
     router: Any = SimpleNamespace(
-        mesh=SimpleNamespace(
-            links={
-                "east-1": SimpleNamespace(peer=SimpleNamespace(cluster="east")),
-                "west-0": SimpleNamespace(peer=SimpleNamespace(cluster="west")),
-            }
-        ),
+        accounts=SimpleNamespace(far={"west-0"}),
         publish=lambda account, subject, reply, header, payload: published.append(payload),
     )
     documents: Any = SimpleNamespace(now=lambda: "now", server=dict)
-    assert not Tracer(router, documents, "east").trace(client, match, (b"a.b", b"", HEADER, b"x"))
+    assert not Tracer(router, documents).trace(client, match, (b"a.b", b"", HEADER, b"x"))
     return [each for text in published for each in json.loads(text)["events"] if each["type"] == "eg"]
 
 

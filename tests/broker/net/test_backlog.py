@@ -11,29 +11,24 @@ import pytest
 
 from supercluster.broker.net.clients import connection as client
 from supercluster.broker.net.routing import backlog, turn
+from supercluster.broker.net.routing.account import Account
 from supercluster.broker.net.routing.backlog import FEW, FanOut, FromLink, ItemsFanOut, Lanes
-from supercluster.broker.net.routing.subscription import Account, Subscription
+from supercluster.broker.net.routing.cross_account_replies import Nobody
+from supercluster.broker.net.routing.subscriber import Subscriber, Subscription
 from supercluster.broker.net.routing.turn import DELIVERY_BYTES, FLUSH_BYTES
 
 ROOM = 100 * DELIVERY_BYTES
 
 
-class Sink:
-    """A client's connection: what it would be sent, and which subscriptions it has."""
+class Sink(Subscriber):
+    """A client, and what it would be sent."""
 
     def __init__(self, count: int) -> None:
-        self.out: list[Any] = []
-        self.gate = None
+        super().__init__(Nobody())
         self.headers = True
-        self.solicited = False
-        self.out_messages = self.out_bytes = self.solicited_bytes = 0
-        connection: Any = self
         self.subscriptions = {
-            b"%d" % number: Subscription(connection, b"a", b"", b"%d" % number) for number in range(count)
+            b"%d" % number: Subscription(self, b"a", b"", b"%d" % number) for number in range(count)
         }
-
-    def end_subscription(self, subscription: Subscription) -> None:
-        self.subscriptions.pop(subscription.sid, None)
 
     @property
     def text(self) -> bytes:
@@ -194,7 +189,7 @@ async def test_a_flood_to_many_subscriptions_is_sliced_and_others_get_their_turn
     many = await brokers.raw(broker)
     many.send(b"CONNECT {}\r\n" + b"".join(b"SUB flood %d\r\n" % n for n in range(1000)) + b"PING\r\n")
     await many.until_line(b"PONG")
-    (subscriber,) = broker.server.clients.values()
+    (subscriber,) = (one.subscriber for one in broker.server.clients.values())
     flushed: list[int] = []
     flush = type(subscriber).flush
 
@@ -279,10 +274,10 @@ async def test_subscriptions_of_a_client_that_went_are_taken_out_in_slices(broke
     ended: Counter[int] = Counter()
     unsubscribe = broker.router.unsubscribe
 
-    def watched(subscription: Subscription) -> None:
+    def watched(account: Account, subscription: Subscription) -> None:
         ended[broker.turn.count] += 1
         assert subscription.queue or sum(ended.values()) > 2000, "members of groups go first"
-        unsubscribe(subscription)
+        unsubscribe(account, subscription)
 
     broker.router.unsubscribe = watched
     connection._transport.abort()

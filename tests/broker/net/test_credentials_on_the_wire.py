@@ -143,12 +143,12 @@ async def test_changed_permissions_are_in_force_for_who_is_here_and_nobody_is_cu
     kept, lost = await app.subscribe("a.>"), await app.subscribe("z.x")
     await app.flush()
     (connection,) = broker.server.clients.values()
-    present = dict(connection.subscriptions)
+    present = dict(connection.subscriber.subscriptions)
     file.write_text(json.dumps(permitted("a.>", allow=["a.>", "_INBOX.>"], deny=["a.no"])))
     await until(lambda: bool(told), "the client to be told")
     assert told == ['nats: permissions violation for subscription to "z.x" (sid "2")']
-    assert {one.subject for one in connection.subscriptions.values()} == {b"a.>"}
-    assert connection.subscriptions[b"1"] is present[b"1"]
+    assert {one.subject for one in connection.subscriber.subscriptions.values()} == {b"a.>"}
+    assert connection.subscriber.subscriptions[b"1"] is present[b"1"]
     for subject in ("z.x", "a.no", "a.yes"):
         await app.publish(subject, b"")
     assert (await kept.next_msg(timeout=30)).subject == "a.yes"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from supercluster.broker.monitor import views
-from supercluster.broker.net.clients import listener as server
+from supercluster.broker.net.clients import client_server
 from supercluster.broker.ports import ClientInfo, PeerInfo, Publisher
 
 Taken = tuple[bytes, bytes, bytes]
@@ -252,7 +252,9 @@ async def test_what_a_gone_client_had_sent_is_still_taken(brokers: Any) -> None:
 async def test_who_comes_publishes_and_goes_makes_a_broker_keep_no_more_than_a_bound(
     brokers: Any, monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
-    monkeypatch.setattr(server, bound, 3 if bound == "LINGERING_MAX" else 3 * len(b"orders.1" + bytes(1000)))
+    monkeypatch.setattr(
+        client_server, bound, 3 if bound == "LINGERING_MAX" else 3 * len(b"orders.1" + bytes(1000))
+    )
     broker, core = await start(brokers)
     core.orders.full = True
     for number in range(8):

@@ -34,12 +34,12 @@ class Client:
         self.pushed: list[bytes] = []
         self.push = self.pushed.append
         self.timers: list[Timer] = []
-        self.limits = SimpleNamespace(ping_interval_ms=INTERVAL_MS, auth_timeout_ms=AUTH_MS, pings_out_max=2)
-        self.server = SimpleNamespace(
-            limits=self.limits, loop=self, counts=SimpleNamespace(stale_connections=0)
+        self.limits: Any = SimpleNamespace(
+            ping_interval_ms=INTERVAL_MS, auth_timeout_ms=AUTH_MS, pings_out_max=2
         )
+        self.counts = SimpleNamespace(stale_connections=0)
         found: Any = self
-        self.keep_alive = KeepAlive(found)
+        self.keep_alive = KeepAlive(found, lambda: self.limits, found)
 
     def call_later(self, after_s: float, act: Callable[[], None]) -> Timer:
         self.timers.append(Timer(after_s, act))
@@ -71,7 +71,7 @@ def test_pings_go_out_until_too_many_are_unanswered() -> None:
     assert [client.time_is_up() for _ in range(3)] == [INTERVAL_MS / 1000] * 3
     assert client.pushed == [b"PING\r\n"] * 2
     assert client.reasons == ["Stale Connection"]
-    assert client.server.counts.stale_connections == 1
+    assert client.counts.stale_connections == 1
 
 
 @pytest.mark.covers("SF-15")

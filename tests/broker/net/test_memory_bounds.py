@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from supercluster.broker.net.clients.connection import STRANGER_BYTES_MAX
-from supercluster.broker.net.clients.websocket import WebSocketProtocol
+from supercluster.broker.net.clients.websocket_protocol import WebSocketProtocol
 from supercluster.broker.protocol import websocket
 
 USERS = {"users": [{"user": "app", "password": "x"}]}

@@ -74,7 +74,7 @@ async def test_unsubscribe_with_a_maximum_ends_after_it(brokers: Any) -> None:
     raw.send(b"PUB a 1\r\ny\r\nPUB a 1\r\nz\r\nPUB a 1\r\nw\r\nPING\r\n")
     lines = await raw.until_line(b"PONG")
     assert lines == [b"MSG a 1 1", b"x", b"MSG a 1 1", b"y", b"MSG a 1 1", b"z", b"PONG"]
-    assert broker.server.clients[raw.info["client_id"]].subscriptions == {}
+    assert broker.server.clients[raw.info["client_id"]].subscriber.subscriptions == {}
     await raw.close()
 
 

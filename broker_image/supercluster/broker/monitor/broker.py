@@ -7,7 +7,7 @@ from typing import Protocol
 
 from supercluster.broker.auth.credentials import Credentials
 from supercluster.broker.net.clients.certificates import Loaded
-from supercluster.broker.net.clients.listener import ClientServer
+from supercluster.broker.net.clients.client_server import ClientServer
 from supercluster.broker.net.hooks import Core
 from supercluster.broker.net.links.mesh import Mesh
 from supercluster.broker.net.routing.router import Router

@@ -12,8 +12,8 @@ from supercluster.broker.net.routing.router import BROKERS_ACCOUNT
 from supercluster.broker.protocol.subjects import matches
 
 if TYPE_CHECKING:
-    from supercluster.broker.net.clients.connection import ClientConnection
-    from supercluster.broker.net.routing.subscription import Subscription
+    from supercluster.broker.net.clients.client import Client
+    from supercluster.broker.net.routing.subscriber import Subscription
 
 Json = dict[str, Any]
 
@@ -47,7 +47,9 @@ class Connections:
             for client in found
             if (not cid or client.id == cid)
             and (not user or client.info.user == user)
-            and (not subject or any(_meets(each, subject) for each in client.subscriptions.values()))
+            and (
+                not subject or any(_meets(each, subject) for each in client.subscriber.subscriptions.values())
+            )
         ]
         if sort is not None:
             found.sort(key=sort, reverse=True)
@@ -62,7 +64,7 @@ class Connections:
             "connections": [self._connection(client, options) for client in shown],
         }
 
-    def _connection(self, client: ClientConnection, options: Options) -> Json:
+    def _connection(self, client: Client, options: Options) -> Json:
         clock = self._network.clock
         now_ns, now_ms = clock.now_ns(), clock.machine_ms()
         told: Json = {
@@ -75,12 +77,12 @@ class Connections:
             "last_activity": views.time_of(now_ns - (now_ms - client.heard_ms) * 1_000_000),
             "uptime": views.span_of(now_ms - client.started_ms),
             "idle": views.span_of(now_ms - client.heard_ms),
-            "pending_bytes": client.pending_bytes(),
+            "pending_bytes": client.subscriber.pending_bytes(),
             "in_msgs": client.in_messages,
-            "out_msgs": client.out_messages,
+            "out_msgs": client.subscriber.out_messages,
             "in_bytes": client.in_bytes,
-            "out_bytes": client.out_bytes,
-            "subscriptions": len(client.subscriptions),
+            "out_bytes": client.subscriber.out_bytes,
+            "subscriptions": len(client.subscriber.subscriptions),
         }
         named = {"name": client.name, "lang": client.language, "version": client.library_version}
         told |= {name: value for name, value in named.items() if value}
@@ -91,11 +93,11 @@ class Connections:
             told["name_tag"] = client.account.name
         if options.flag("subscriptions_detail"):
             told["subscriptions_list_detail"] = [
-                _subscription(each) for each in client.subscriptions.values()
+                _subscription(each) for each in client.subscriber.subscriptions.values()
             ]
         elif options.flag("subscriptions"):
             told["subscriptions_list"] = [
-                each.subject.decode(errors="replace") for each in client.subscriptions.values()
+                each.subject.decode(errors="replace") for each in client.subscriber.subscriptions.values()
             ]
         return told
 
@@ -123,7 +125,7 @@ class Connections:
             (client.account.name, each)
             for client in network.server.clients.values()
             if not wanted or client.account.name == wanted
-            for each in client.subscriptions.values()
+            for each in client.subscriber.subscriptions.values()
             if not test or matches(test.encode(), each.subject)
         ]
         shown = found[offset : offset + limit]
@@ -138,22 +140,22 @@ def _subscription(found: Subscription) -> Json:
     told |= {"sid": found.sid.decode(errors="replace"), "msgs": found.delivered}
     if found.max_messages:
         told["max"] = found.max_messages
-    return {**told, "cid": found.connection.id}
+    return {**told, "cid": found.subscriber.id}
 
 
 def _meets(found: Subscription, subject: str) -> bool:
     return matches(subject.encode(), found.subject)
 
 
-_SORTS: Mapping[str, Callable[[ClientConnection], Any] | None] = {
+_SORTS: Mapping[str, Callable[[Client], Any] | None] = {
     "": None,
     "cid": None,
     "start": None,
-    "subs": lambda client: len(client.subscriptions),
-    "pending": lambda client: client.pending_bytes(),
-    "msgs_to": lambda client: client.out_messages,
+    "subs": lambda client: len(client.subscriber.subscriptions),
+    "pending": lambda client: client.subscriber.pending_bytes(),
+    "msgs_to": lambda client: client.subscriber.out_messages,
     "msgs_from": lambda client: client.in_messages,
-    "bytes_to": lambda client: client.out_bytes,
+    "bytes_to": lambda client: client.subscriber.out_bytes,
     "bytes_from": lambda client: client.in_bytes,
     "last": lambda client: client.heard_ms,
     "idle": lambda client: -client.heard_ms,
@@ -162,7 +164,7 @@ _SORTS: Mapping[str, Callable[[ClientConnection], Any] | None] = {
 """Greatest first; without one, in the order in which they came."""
 
 
-def _sort_of(name: str) -> Callable[[ClientConnection], Any] | None:
+def _sort_of(name: str) -> Callable[[Client], Any] | None:
     if name not in _SORTS:
         raise WrongOptionsError(f"invalid sorting option: {name}", 500)
     return _SORTS[name]

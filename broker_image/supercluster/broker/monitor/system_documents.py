@@ -17,13 +17,13 @@ from supercluster.broker.monitor import health, varz, views
 from supercluster.broker.monitor.broker import Broker
 from supercluster.broker.monitor.connections import Connections
 from supercluster.broker.monitor.options import Options, WrongOptionsError
-from supercluster.broker.net.clients.listener import Traffic
+from supercluster.broker.net.clients.client_server import Traffic
 from supercluster.broker.net.routing.router import BROKERS_ACCOUNT
 from supercluster.broker.version import NATS_VERSION
 
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.admin.totals import Held, Totals
-    from supercluster.broker.net.clients.connection import ClientConnection
+    from supercluster.broker.net.clients.client import Client
     from supercluster.broker.net.links.link import Link
 
 Json = dict[str, Any]
@@ -288,7 +288,7 @@ class SystemDocuments:
             "subscriptions": found.sublist.local_count if found is not None else 0,
         }
 
-    def _clients(self, account: str) -> list[ClientConnection]:
+    def _clients(self, account: str) -> list[Client]:
         return [
             client
             for client in self._broker.server.clients.values()

@@ -15,7 +15,7 @@ from supercluster.broker.monitor.broker import Network
 from supercluster.broker.monitor.system_documents import Json, SystemDocuments
 
 if TYPE_CHECKING:
-    from supercluster.broker.net.clients.connection import ClientConnection
+    from supercluster.broker.net.clients.client import Client
 
 STATS_EVERY_S = 10.0
 
@@ -39,7 +39,7 @@ class SystemEvents:
             self._timer.cancel()
             self._timer = None
 
-    def came(self, client: ClientConnection) -> None:
+    def came(self, client: Client) -> None:
         """A client has shown its credentials."""
         account = client.account.name
         if not self._is_watched():
@@ -49,7 +49,7 @@ class SystemEvents:
         if self._has_listeners(subject):
             self._tell(subject, self.event("client_connect", {"client": self._client(client)}))
 
-    def went(self, client: ClientConnection) -> None:
+    def went(self, client: Client) -> None:
         """A client is gone."""
         account = client.account.name
         if not self._is_watched():
@@ -63,7 +63,7 @@ class SystemEvents:
         if self._is_watched() and self._has_listeners(subject):
             self._tell(subject, self._documents.server())
 
-    def refused(self, client: ClientConnection, user: str) -> None:
+    def refused(self, client: Client, user: str) -> None:
         """A client had wrong credentials."""
         if self._is_watched():
             subject = f"$SYS.SERVER.{self._network.process_id}.CLIENT.AUTH.ERR"
@@ -81,12 +81,12 @@ class SystemEvents:
             **body,
         }
 
-    def _tell_end(self, subject: str, client: ClientConnection, reason: str, user: str = "") -> None:
+    def _tell_end(self, subject: str, client: Client, reason: str, user: str = "") -> None:
         if not self._has_listeners(subject):
             return
         body: Json = {
             "client": {**self._client(client), "stop": self._documents.now()},
-            "sent": {"msgs": client.out_messages, "bytes": client.out_bytes},
+            "sent": {"msgs": client.subscriber.out_messages, "bytes": client.subscriber.out_bytes},
             "received": {"msgs": client.in_messages, "bytes": client.in_bytes},
             "reason": reason,
         }
@@ -110,7 +110,7 @@ class SystemEvents:
             documents = self._documents
             self._tell(subject, {"server": documents.server(), "statsz": documents.statsz()})
 
-    def _client(self, client: ClientConnection) -> Json:
+    def _client(self, client: Client) -> Json:
         clock = self._network.clock
         began_ns = clock.now_ns() - (clock.machine_ms() - client.started_ms) * 1_000_000
         account = client.account.name

@@ -12,7 +12,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from supercluster.broker.bounds import read_json
 from supercluster.broker.monitor.broker import Network
@@ -22,14 +22,14 @@ from supercluster.broker.monitor.slices import encode_jsz
 from supercluster.broker.monitor.system_documents import Json, SystemDocuments
 from supercluster.broker.monitor.system_events import SystemEvents
 from supercluster.broker.monitor.tracer import Tracer
-from supercluster.broker.net.routing.cross_account_origin import Foreign
+from supercluster.broker.net.routing.origin import Origin
 from supercluster.broker.net.routing.router import BROKERS_ACCOUNT, SYSTEM_PREFIX
 from supercluster.broker.net.routing.turn import Turn
 from supercluster.broker.ports import Publisher
 from supercluster.broker.protocol.frames import RemoteMessage
 
 if TYPE_CHECKING:
-    from supercluster.broker.net.clients.connection import ClientConnection
+    from supercluster.broker.net.clients.client import Client
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class Asked:
 
 
 class SystemRequests:
-    """See the module; `net.hooks.SystemHooks`."""
+    """See the module; `net.routing.router.SystemHooks`."""
 
     stream = " system"
     """As a window: no stream is called so."""
@@ -72,13 +72,13 @@ class SystemRequests:
         self._turn = turn
         self._documents = documents
         self._events = SystemEvents(network, documents)
-        self.trace = Tracer(network.router, documents, network.settings.cluster).trace
+        self.trace = Tracer(network.router, documents).trace
         """See `SystemHooks`."""
         self._long: set[asyncio.Task[None]] = set()
         self._shares = Shares()
         # The others are told that requests are taken here: those of older versions are not asked.
         network.router.account(BROKERS_ACCOUNT).interest[SYSTEM_PREFIX + b">", b""] = 1
-        network.router.system = network.server.system = self
+        network.router.system = network.server.watch = self
 
     def start(self) -> None:
         """Clients are let in."""
@@ -97,15 +97,15 @@ class SystemRequests:
 
     # ---- clients that come and go ---------------------------------------------------------------------------------
 
-    def came(self, client: ClientConnection) -> None:
+    def came(self, client: Client) -> None:
         """See `SystemHooks`."""
         self._events.came(client)
 
-    def went(self, client: ClientConnection) -> None:
+    def went(self, client: Client) -> None:
         """See `SystemHooks`."""
         self._events.went(client)
 
-    def refused(self, client: ClientConnection, user: str) -> None:
+    def refused(self, client: Client, user: str) -> None:
         """See `SystemHooks`."""
         self._events.refused(client, user)
 
@@ -118,7 +118,7 @@ class SystemRequests:
         asked = self._judged(client, words, reply, payload)
         if asked is None:
             if reply and client.no_responders:
-                self._network.router.no_responders(client, subject, reply)
+                self._network.router.no_responders.tell(client, subject, reply)
         elif reply and self._may_ask(asked):
             if words == USER_INFO:
                 self._answer(asked.account, reply, {"data": _user(_asker(client))})
@@ -126,9 +126,7 @@ class SystemRequests:
                 self._pass_on(asked, subject)
         return True
 
-    def _judged(
-        self, client: ClientConnection | Foreign, words: tuple[str, ...], reply: bytes, payload: bytes
-    ) -> Asked | None:
+    def _judged(self, client: Origin, words: tuple[str, ...], reply: bytes, payload: bytes) -> Asked | None:
         """What is asked, if this client may; None: for him nobody is there."""
         # An import leads to another account's answers, and gives nobody other rights than his own.
         who = _asker(client)
@@ -277,12 +275,12 @@ class SystemRequests:
         self._send(asked.account, asked.reply, f'{{"server":{server},"data":{data}}}')
 
 
-def _asker(client: ClientConnection | Foreign) -> ClientConnection:
+def _asker(client: Origin) -> Client:
     """Who asks, also by an import."""
-    return client.origin if isinstance(client, Foreign) else client
+    return cast("Client", client.client)
 
 
-def _user(client: ClientConnection) -> Json:
+def _user(client: Client) -> Json:
     """Who a client is, and what he may do."""
     account = client.account.name
     told: Json = {"user": client.info.user, "account": account, "account_name": account}

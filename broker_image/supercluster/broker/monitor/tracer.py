@@ -10,19 +10,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from supercluster.broker.monitor.system_documents import Json, SystemDocuments
-from supercluster.broker.net.routing.cross_account_origin import BETWEEN
-from supercluster.broker.net.routing.subscription import Subscription
+from supercluster.broker.net.routing.origin import BETWEEN, ClientOrigin
+from supercluster.broker.net.routing.router import Router
+from supercluster.broker.net.routing.subscriber import Subscriber, Subscription
 from supercluster.broker.protocol import headers
 from supercluster.broker.protocol.parser import Message
 from supercluster.broker.protocol.subjects import is_valid_literal
 from supercluster.broker.protocol.sublist import Match
-
-if TYPE_CHECKING:
-    from supercluster.broker.net.clients.connection import ClientConnection
-    from supercluster.broker.net.routing.router import Router
 
 DESTINATION, ALONE = b"Nats-Trace-Dest", b"Nats-Trace-Only"
 _YES = (b"1", b"true", b"on")
@@ -35,12 +31,11 @@ CLIENT, ROUTER, GATEWAY = 0, 1, 2
 class Tracer:
     """Of one broker."""
 
-    def __init__(self, router: Router, documents: SystemDocuments, cluster: str) -> None:
+    def __init__(self, router: Router, documents: SystemDocuments) -> None:
         self._router = router
         self._documents = documents
-        self._cluster = cluster
 
-    def trace(self, client: ClientConnection, match: Match[Subscription], message: Message) -> bool:
+    def trace(self, client: ClientOrigin, match: Match[Subscription], message: Message) -> bool:
         """Tell the ways of a message whose header names a destination. True: it was for that alone, and goes no further."""
         subject, reply, header, _ = message
         destination = headers.get(header, DESTINATION) or b""
@@ -52,20 +47,20 @@ class Tracer:
             text = json.dumps(told, separators=(",", ":")).encode()
             self._router.publish(client.account.name, destination, b"", b"", text)
         if is_alone and not match.anyone and match.window is None:
-            self._router.undelivered(client, match, subject, reply)
+            self._router.no_responders.undelivered(client, match, subject, reply)
         return is_alone
 
     def _told(
-        self, client: ClientConnection, match: Match[Subscription], message: Message, *, echo: bool
+        self, client: ClientOrigin, match: Match[Subscription], message: Message, *, echo: bool
     ) -> Json:
         subject, _, header, payload = message
         fields: dict[str, list[str]] = {}
         for name, value in headers.parse(header) or ():
             fields.setdefault(_text(name), []).append(_text(value))
         now = self._documents.now()
-        first: Json = {"type": "in", "ts": now, "kind": CLIENT, "cid": client.id, "name": client.name}
+        first: Json = {"type": "in", "ts": now, **_client(client.subscriber)}
         events = [{**first, "acc": client.account.name, "subj": _text(subject)}]
-        ways = islice(self._ways(match, None if echo else client), WAYS_MAX)
+        ways = islice(self._ways(match, None if echo else client.subscriber), WAYS_MAX)
         events += ({"type": "eg", "ts": now, **way} for way in ways)
         stream = match.window.stream if match.window is not None else ""
         if stream and BETWEEN not in stream:
@@ -73,15 +68,15 @@ class Tracer:
         request = {"header": fields, "msgsize": len(header) + len(payload)}
         return {"server": self._documents.server(), "request": request, "events": events}
 
-    def _ways(self, match: Match[Subscription], without: ClientConnection | None) -> Iterator[Json]:
+    def _ways(self, match: Match[Subscription], without: Subscriber | None) -> Iterator[Json]:
         """Out of this broker. Of several that could serve a queue group none is named: who does is drawn anew each time."""
         for subscription in match.plain:
-            if subscription.connection is not without:
+            if subscription.subscriber is not without:
                 yield _receiver(subscription)
         for node in match.nodes:
             yield self._broker(node)
         for group in match.groups:
-            members = [member for member in group.local if member.connection is not without]
+            members = [member for member in group.local if member.subscriber is not without]
             if len(members) == 1:
                 yield {**_receiver(members[0]), "queue": _text(group.name)}
             elif members:
@@ -92,20 +87,15 @@ class Tracer:
                 yield {"kind": ROUTER, "queue": _text(group.name)}
 
     def _broker(self, node: str) -> Json:
-        mesh = self._router.mesh
-        link = mesh.links.get(node) if mesh is not None else None
-        is_far = link is not None and link.peer.cluster != self._cluster
-        return {"kind": GATEWAY if is_far else ROUTER, "name": node}
+        return {"kind": GATEWAY if node in self._router.accounts.far else ROUTER, "name": node}
+
+
+def _client(subscriber: Subscriber) -> Json:
+    return {"kind": CLIENT, "cid": subscriber.id, "name": subscriber.name}
 
 
 def _receiver(subscription: Subscription) -> Json:
-    connection = subscription.connection
-    return {
-        "kind": CLIENT,
-        "cid": connection.id,
-        "name": connection.name,
-        "sub": _text(subscription.subject),
-    }
+    return {**_client(subscription.subscriber), "sub": _text(subscription.subject)}
 
 
 def _text(name: bytes) -> str:

@@ -12,7 +12,7 @@ from supercluster.broker.monitor.broker import Broker, Network
 from supercluster.broker.version import NATS_VERSION, VERSION
 
 if TYPE_CHECKING:
-    from supercluster.broker.net.clients.connection import ClientConnection
+    from supercluster.broker.net.clients.client import Client
     from supercluster.broker.net.links.link import Link
 
 View: TypeAlias = Callable[[Broker, dict[str, str]], Any]
@@ -79,9 +79,9 @@ def varz(broker: Broker, query: dict[str, str]) -> dict[str, Any]:
         "remotes": len(routes) + len(gateways),
         "links_refused": broker.mesh.handshakes.refused_total if broker.mesh is not None else 0,
         "in_msgs": counts.in_messages + sum(client.in_messages for client in clients),
-        "out_msgs": counts.out_messages + sum(client.out_messages for client in clients),
+        "out_msgs": counts.out_messages + sum(client.subscriber.out_messages for client in clients),
         "in_bytes": counts.in_bytes + sum(client.in_bytes for client in clients),
-        "out_bytes": counts.out_bytes + sum(client.out_bytes for client in clients),
+        "out_bytes": counts.out_bytes + sum(client.subscriber.out_bytes for client in clients),
         "slow_consumers": counts.slow_consumers,
         "stale_connections": counts.stale_connections,
         "auth_failures": counts.auth_failures,
@@ -134,7 +134,7 @@ def connz(broker: Network, query: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def _connection(broker: Network, client: ClientConnection) -> dict[str, Any]:
+def _connection(broker: Network, client: Client) -> dict[str, Any]:
     return {
         "cid": client.id,
         "kind": "Client",
@@ -147,13 +147,13 @@ def _connection(broker: Network, client: ClientConnection) -> dict[str, Any]:
         "lang": client.language,
         "version": client.library_version,
         **({"tls_version": tls[0], "tls_cipher": tls[1]} if (tls := client.tls) is not None else {}),
-        "pending_bytes": client.pending_bytes(),
+        "pending_bytes": client.subscriber.pending_bytes(),
         "held_bytes": client.held.total_bytes,
         "in_msgs": client.in_messages,
-        "out_msgs": client.out_messages,
+        "out_msgs": client.subscriber.out_messages,
         "in_bytes": client.in_bytes,
-        "out_bytes": client.out_bytes,
-        "subscriptions": len(client.subscriptions),
+        "out_bytes": client.subscriber.out_bytes,
+        "subscriptions": len(client.subscriber.subscriptions),
     }
 
 

@@ -5,21 +5,16 @@ A broker without a core is a plain NATS server: every hook is absent then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from supercluster.broker.ports import ClientInfo, PeerInfo, Publisher
-from supercluster.broker.protocol.frames import RemoteMessage
 from supercluster.broker.protocol.imports import AccountBook
 from supercluster.broker.settings.settings import Settings
 
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.admin.health import Ailment
     from supercluster.broker.jetstream.admin.totals import Totals
-    from supercluster.broker.net.clients.connection import ClientConnection
-    from supercluster.broker.net.routing.subscription import Subscription
-    from supercluster.broker.protocol.parser import Message
-    from supercluster.broker.protocol.sublist import Match
 
 
 class Window(Protocol):
@@ -34,30 +29,6 @@ class Window(Protocol):
     def take(self, publisher: Publisher, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> bool:
         """Number and keep a message. False: the window is full; the message is offered again after
         `publisher.resume(stream)`, and until then nothing of this publisher for this stream is offered."""
-        ...
-
-
-class SystemHooks(Window, Protocol):
-    """Who answers requests under `$SYS.REQ` and tells of clients that come and go. As a window it takes every request."""
-
-    def forwarded(self, messages: Sequence[RemoteMessage]) -> None:
-        """Requests that came over a link."""
-        ...
-
-    def came(self, client: ClientConnection) -> None:
-        """A client has shown its credentials."""
-        ...
-
-    def went(self, client: ClientConnection) -> None:
-        """A client is gone that had come."""
-        ...
-
-    def refused(self, client: ClientConnection, user: str) -> None:
-        """A client had wrong credentials."""
-        ...
-
-    def trace(self, client: ClientConnection, match: Match[Subscription], message: Message) -> bool:
-        """A client wants to know a message's ways. True: it was for that alone, and goes no further."""
         ...
 
 

@@ -21,14 +21,15 @@ from supercluster.broker.monitor.monitor import Monitor
 from supercluster.broker.monitor.rebalance_calls import RebalanceCalls
 from supercluster.broker.monitor.system_documents import SystemDocuments
 from supercluster.broker.monitor.system_requests import SystemRequests
+from supercluster.broker.net.clients import listener
 from supercluster.broker.net.clients.certificates import (
     ClientCertificates,
     GatewayCertificates,
     Loaded,
     renewed,
 )
+from supercluster.broker.net.clients.client_server import ClientServer
 from supercluster.broker.net.clients.info import ServerFacts
-from supercluster.broker.net.clients.listener import ClientServer
 from supercluster.broker.net.clients.rebalance import Rebalance
 from supercluster.broker.net.hooks import Core
 from supercluster.broker.net.links.broker_facts import BrokerFacts
@@ -73,7 +74,7 @@ class BrokerProcess:
         self.clock = SystemClock()
         self.credentials = credentials or Credentials(place.credentials_dir)
         self.turn = Turn(self.loop, self.clock)
-        self.router = Router(self.turn, random.Random())
+        self.router = Router(self.turn, random.Random(), self.clock)
         self.server = ClientServer(
             self.loop, self.clock, self.router, self.turn, settings.limits, self.credentials
         )
@@ -130,13 +131,13 @@ class BrokerProcess:
         self.server.declare_accounts()
         client_tls = self._client_certificates("clientTls", self.settings.client_tls)
         self.client_port = await opened(
-            "clients", host, ports.client, self.server.listen(host, ports.client, client_tls)
+            "clients", host, ports.client, listener.listen(self.server, host, ports.client, client_tls)
         )
         if ports.websocket >= 0:
             websocket_tls = self._client_certificates("websocketTls", self.settings.websocket_tls)
             self.server.web_rules = self.place.web_rules
             at = self.place.websocket_host or host, ports.websocket
-            listening = self.server.listen_websocket(*at, websocket_tls)
+            listening = listener.listen_websocket(self.server, *at, websocket_tls)
             self.websocket_port = await opened("websocket clients", *at, listening)
         if self.place.is_monitored:
             monitor_tls = self._client_certificates("monitorTls", self.place.monitor_tls)

@@ -6,64 +6,11 @@ Each broker counts its own clients. A client counts from its CONNECT until it is
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from supercluster.broker.auth.credentials import NO_CLIENT_LIMITS, ClientLimits
-from supercluster.broker.protocol.parser import Publishes
-
-if TYPE_CHECKING:
-    from supercluster.broker.net.clients.connection import ClientConnection
+from supercluster.broker.net.clients.client import Client
 
 TOO_MANY = "maximum account active connections exceeded"
-
-
-class Allowance:
-    """What one client may have: by the broker's limits, and by its account's where they are lower."""
-
-    def __init__(self, client: ClientConnection) -> None:
-        self._client = client
-        self._limits = NO_CLIENT_LIMITS
-        self._owes_info = False
-        """It was told of another max_payload: INFO follows the next PONG, as with nats-server. While a client connects some expect
-        nothing else before it."""
-
-    @property
-    def subscriptions_max(self) -> int:
-        most, own = self._client.server.limits.max_subscriptions, self._limits.subscriptions_max
-        return most if own < 0 else min(most, own)
-
-    @property
-    def payload_bytes_max(self) -> int:
-        """Of one message, with its headers."""
-        most, own = self._client.server.limits.max_payload_bytes, self._limits.payload_bytes_max
-        return most if own < 0 else min(most, own)
-
-    def change(self, limits: ClientLimits) -> None:
-        """Hold it to these limits of its account from now on."""
-        before, self._limits = self.payload_bytes_max, limits
-        if self.payload_bytes_max != before:
-            self._client.limit_payload(self.payload_bytes_max)
-            self._owes_info = True
-            if self._client.has_come:
-                self.notify()
-
-    def notify(self) -> None:
-        """Send INFO, if what it was told is not true any more."""
-        client = self._client
-        if self._owes_info and client.wants_info and not client.closed:
-            self._owes_info = False
-            client.push(client.server.info_line(client))
-
-    def within_payload(self, messages: Publishes) -> Publishes:
-        """Those before the first that is too large for its account: what was read along with CONNECT was parsed before that
-        was known."""
-        if self._limits.payload_bytes_max < 0:
-            return messages
-        most = self.payload_bytes_max
-        for at, (_, _, header, payload) in enumerate(messages):
-            if len(header) + len(payload) > most:
-                return messages[:at]
-        return messages
 
 
 class AccountLimits:
@@ -71,10 +18,10 @@ class AccountLimits:
 
     def __init__(self, limits: Callable[[], Mapping[str, ClientLimits]]) -> None:
         self._limits = limits
-        self._present: dict[str, dict[int, ClientConnection]] = {}
+        self._present: dict[str, dict[int, Client]] = {}
         self._account_of: dict[int, str] = {}
 
-    def enter(self, client: ClientConnection) -> bool:
+    def enter(self, client: Client) -> bool:
         """The client is of its account from now on, and of no other one; False: there are as many as may be."""
         account = client.account.name
         limits = self._limits().get(account, NO_CLIENT_LIMITS)
@@ -84,10 +31,10 @@ class AccountLimits:
                 return False
             self._present.setdefault(account, {})[client.id] = client
             self._account_of[client.id] = account
-        client.allowance.change(limits)
+        client.hold_to(limits)
         return True
 
-    def leave(self, client: ClientConnection) -> None:
+    def leave(self, client: Client) -> None:
         """The client is gone."""
         account = self._account_of.pop(client.id, None)
         if account is None:
@@ -103,6 +50,6 @@ class AccountLimits:
             kept = len(present) if limits.connections_max < 0 else limits.connections_max
             for at, client in enumerate(list(present.values())):
                 if at < kept:
-                    client.allowance.change(limits)
+                    client.hold_to(limits)
                 else:
                     client.close(TOO_MANY)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from supercluster.broker.auth.credentials import Credentials, Shown, User
+from supercluster.broker.net.clients.client import Client
 from supercluster.broker.net.clients.comparisons import Comparisons
+from supercluster.broker.net.clients.counts import ServerCounts
 from supercluster.broker.net.clients.reauthorization import Reauthorization
 from supercluster.broker.net.clients.strangers import Rationed
+from supercluster.broker.net.routing.account import Account
 from supercluster.broker.net.routing.router import DEFAULT_ACCOUNT
 from supercluster.broker.ports import ClientInfo, Clock
 from supercluster.broker.protocol.permissions import Gate
-
-if TYPE_CHECKING:
-    from supercluster.broker.net.clients.connection import ClientConnection
 
 log = logging.getLogger(__name__)
 
@@ -24,10 +24,19 @@ log = logging.getLogger(__name__)
 class Admission:
     """Judges clients of one broker."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, credentials: Credentials) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        credentials: Credentials,
+        account: Callable[[str], Account],
+        counts: ServerCounts,
+    ) -> None:
         self.credentials = credentials
         self.comparisons = Comparisons(loop, clock, credentials)
         self._clock = clock
+        self._account = account
+        self._counts = counts
         self._log = Rationed(log.warning, clock.monotonic_ms)
 
     @property
@@ -35,13 +44,11 @@ class Admission:
         """Do clients need credentials?"""
         return bool(self.credentials.users)
 
-    def judge(
-        self, client: ClientConnection, options: Mapping[str, Any], then: Callable[[bool], None]
-    ) -> bool | None:
+    def judge(self, client: Client, options: Mapping[str, Any], then: Callable[[bool], None]) -> bool | None:
         """May the client stay? It has its account and permissions then. None: it takes a while, and `then` is called with
         the answer."""
         if not self.is_needed:
-            _admit(client, None, DEFAULT_ACCOUNT, self._clock)
+            self._admit(client, None, DEFAULT_ACCOUNT)
             return True
         shown = self._shown(client, options)
         if not self.credentials.takes_long(shown):
@@ -55,26 +62,26 @@ class Admission:
         address = client.peer[0]
         if not self.comparisons.compare(address, shown, lambda: not client.closed, done):
             self._log("client %d (%s): too many wrong passwords came from its address", client.id, address)
-            client.server.counts.auth_failures += 1
+            self._counts.auth_failures += 1
             client.close("Authentication Timeout", tell=False)  # Told, it would not come again.
         return None
 
-    def takes_without(self, client: ClientConnection) -> bool:
+    def takes_without(self, client: Client) -> bool:
         """May the client stay that begins without CONNECT, as whoever shows nothing?"""
         user = self.credentials.anonymous(client.connection_type)
         if user is None or client.cookies or client.mapped_certificate is not None:
             return False
         if not user.may_come_by(client.connection_type):
             return False
-        client.login.showed_nothing = True
-        _admit(client, user, user.account, self._clock)
+        client.showed_nothing = True
+        self._admit(client, user, user.account)
         return True
 
     def close(self) -> None:
         """Compare nothing more."""
         self.comparisons.close()
 
-    def _shown(self, client: ClientConnection, options: Mapping[str, Any]) -> Shown:
+    def _shown(self, client: Client, options: Mapping[str, Any]) -> Shown:
         names = ("user", "pass", "auth_token", "nkey", "sig")
         user, password, token, nkey, signature = (
             found if isinstance(found := options.get(name), str) and found else client.cookies.get(name, "")
@@ -86,14 +93,12 @@ class Admission:
             token,
             nkey,
             signature,
-            client.login.nonce,
+            client.nonce,
             client.mapped_certificate,
             client.connection_type,
         )
 
-    def _judged(
-        self, client: ClientConnection, shown: Shown, found: User | None, options: Mapping[str, Any]
-    ) -> bool:
+    def _judged(self, client: Client, shown: Shown, found: User | None, options: Mapping[str, Any]) -> bool:
         if found is None:
             by_jwt = bool(options.get("jwt")) and not (shown.user or shown.token)
             self._log(
@@ -105,20 +110,20 @@ class Admission:
                 else "wrong or missing credentials, or those of a user who may not come this way",
             )
             return False
-        client.login.showed_nothing = shown.is_nothing
-        _admit(client, found, found.account, self._clock)
+        client.showed_nothing = shown.is_nothing
+        self._admit(client, found, found.account)
         return True
 
-
-def _admit(client: ClientConnection, user: User | None, account: str, clock: Clock) -> None:
-    """Give the client its account and what it may do there."""
-    client.credential = user
-    allowed = user.permissions if user is not None else None
-    client.gate = Gate(allowed, clock.monotonic_ms) if allowed is not None else None
-    if account != client.account.name:
-        for subscription in list(client.subscriptions.values()):
-            client.end_subscription(subscription)
-        client.account = client.router.account(account)
-    name = (user.user or user.nkey) if user is not None else ""
-    is_system = user is not None and user.is_system
-    client.info = ClientInfo(account, name, user is None or user.is_operator, is_system)
+    def _admit(self, client: Client, user: User | None, account: str) -> None:
+        """Give the client its account and what it may do there."""
+        client.credential = user
+        allowed = user.permissions if user is not None else None
+        subscriber = client.subscriber
+        subscriber.gate = Gate(allowed, self._clock.monotonic_ms) if allowed is not None else None
+        if account != client.account.name:
+            for subscription in list(subscriber.subscriptions.values()):
+                subscriber.end(subscription)
+            client.account = self._account(account)
+        name = (user.user or user.nkey) if user is not None else ""
+        is_system = user is not None and user.is_system
+        client.info = ClientInfo(account, name, user is None or user.is_operator, is_system)

@@ -11,20 +11,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-from supercluster.broker.auth.credentials import STANDARD, WEBSOCKET, User
-from supercluster.broker.net.clients.account_limits import Allowance
+from supercluster.broker.auth.credentials import ClientLimits
+from supercluster.broker.net.clients.client import Client, error_line, shown
+from supercluster.broker.net.clients.client_server import ClientServer
 from supercluster.broker.net.clients.keep_alive import KeepAlive
 from supercluster.broker.net.clients.login import Login
 from supercluster.broker.net.clients.write_deadline import WriteDeadline
+from supercluster.broker.net.routing.account import Account
 from supercluster.broker.net.routing.backlog import FanOut, Lane, fan_out
-from supercluster.broker.net.routing.cross_account_origin import BETWEEN, Foreign
-from supercluster.broker.net.routing.held_messages import HeldMessages
-from supercluster.broker.net.routing.subscription import Subscription
-from supercluster.broker.ports import ClientInfo
+from supercluster.broker.net.routing.origin import BETWEEN, Origin
+from supercluster.broker.net.routing.router import Router
+from supercluster.broker.net.routing.subscriber import Subscription
+from supercluster.broker.net.routing.turn import Turn
 from supercluster.broker.protocol.not_stored import not_stored
 from supercluster.broker.protocol.parser import (
     PAYLOAD_VIOLATION,
@@ -41,11 +43,6 @@ from supercluster.broker.protocol.parser import (
 )
 from supercluster.broker.protocol.permissions import Gate
 from supercluster.broker.protocol.subjects import is_valid_filter
-
-if TYPE_CHECKING:
-    from supercluster.broker.net.clients.listener import ClientServer
-    from supercluster.broker.net.routing.router import Router
-    from supercluster.broker.net.routing.turn import Turn
 
 log = logging.getLogger(__name__)
 
@@ -96,81 +93,40 @@ class _Run:
 class _Leaving:
     """Subscriptions of a connection that is gone: taken out in the next turns."""
 
-    def __init__(self, router: Router, subscriptions: deque[Subscription]) -> None:
+    def __init__(self, router: Router, account: Account, subscriptions: deque[Subscription]) -> None:
         self._router = router
+        self._account = account
         self._subscriptions = subscriptions
 
     def go_on(self, turn: Turn) -> bool:
         subscriptions = self._subscriptions
         while subscriptions and turn.room_bytes > 0:
-            self._router.unsubscribe(subscriptions.popleft())
+            self._router.unsubscribe(self._account, subscriptions.popleft())
             turn.room_bytes -= OPERATION_BYTES
         return bool(subscriptions)
 
 
-class ClientConnection(asyncio.Protocol):
-    """A client; implements `ports.Publisher`."""
+class ClientConnection(Client, asyncio.Protocol):
+    """A client's socket."""
 
     def __init__(self, server: ClientServer) -> None:
+        limits, router = server.limits, server.router
+        super().__init__(
+            server.turn, router.account(server.default_account), lambda: server.limits, server.counts
+        )
         self.server = server
-        self.router = server.router
-        self.turn = server.turn
-        self.id = 0
-        self.peer = ("", 0)
-        self.account = server.router.account(server.default_account)
-        self.info = ClientInfo(self.account.name, "", False)
-        self.is_websocket = False
-        """It came by WebSocket: addresses of other ports are of no use to it."""
-        self.cookies: Mapping[str, str] = {}
-        """What the request for that said of its CONNECT."""
-        self.name = ""
-        self.language = ""
-        self.library_version = ""
-        self.credential: User | None = None
-        self.gate: Gate | None = None
-        """What the user may do; None: everything."""
-        self.echo = True
-        self.verbose = False
-        self.pedantic = False
-        self.headers = False
-        self.no_responders = False
-        self.wants_info = False
-        self.authenticated = False
-        self.closed = False
-        self.close_reason = ""
-        self.has_come = False
-        """Its CONNECT was taken: who watches over the broker was told of it."""
-        self.out: list[Any] = []
+        self.router = router
         self.lane: Lane | None = None
         """Deliveries of what it published, while a turn had no room for all of them."""
-        self.waits_for_room = False
-        """Some of what was read of it is routed in the next turns."""
         self._unrouted: list[Event | _Run] = []
         self._unparsed: deque[bytes] | None = None
-        self.subscriptions: dict[bytes, Subscription] = {}
-        self.held = HeldMessages()
-        self.foreign: dict[str, Foreign] = {}
-        """By account: what it is there, where imports lead its messages."""
-        self.congested = False
-        self.solicited = False
-        """What waits to be sent was asked for by pull requests, which are served at the client's pace."""
-        self.solicited_bytes = 0
-        """Of it, what was collected since the last write."""
-        self.slow_for: set[tuple[str, str, bytes]] = set()
-        """(broker, account, inbox) that were told that this client takes too little."""
-        self.started_ms = 0
-        self.heard_ms = 0
-        self.read_bytes = 0
-        """All that came over its socket."""
-        self.in_messages = 0
-        self.out_messages = 0
-        self.out_bytes = 0
-        """Of messages: headers and payloads."""
-        self._parser = ClientParser(server.limits.max_control_line_bytes, server.limits.max_payload_bytes)
+        self._parser = ClientParser(limits.max_control_line_bytes, limits.max_payload_bytes)
         self._transport: asyncio.Transport | None = None
-        self.keep_alive = KeepAlive(self)
-        self.login = Login(self)
-        self.allowance = Allowance(self)
+        self.keep_alive = KeepAlive(server.loop, lambda: server.limits, self)
+        self.login = Login(server, self, self.keep_alive)
+        self._owes_info = False
+        """It was told of another max_payload: INFO follows the next PONG, as with nats-server. While a client connects some expect
+        nothing else before it."""
         self._write_deadline = WriteDeadline(server.loop, self.close_slow)
         self._pauses: set[str] = set()
         """Why the socket is not read: the held messages, or brokers whose link is congested."""
@@ -210,13 +166,13 @@ class ClientConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """More is queued than the client takes."""
-        self.congested = True
+        self.subscriber.congested = True
 
     def resume_writing(self) -> None:
         """The client has taken most of it: deliveries from other brokers may go on."""
-        self.congested = False
-        self.solicited = False
-        self.router.deliveries.relieved(self)
+        self.subscriber.congested = False
+        self.subscriber.solicited = False
+        self.router.deliveries.relieved(self.subscriber)
 
     def data_received(self, data: bytes) -> None:
         """Parse one read and route what it held."""
@@ -336,14 +292,14 @@ class ClientConnection(asyncio.Protocol):
     def _run_of(self, messages: Publishes) -> _Run | None:
         """What of these may be published; None: the connection is closed for them."""
         self.in_messages += len(messages)
-        if not self.headers and any(message[2] for message in messages):
-            self.server.counts.protocol_errors += 1
+        if not self.subscriber.headers and any(message[2] for message in messages):
+            self.counts.protocol_errors += 1
             self.close("message headers not supported")  # The client said that it knows none.
             return None
         allowed = self.allowance.within_payload(messages)
         is_cut = len(allowed) < len(messages)
-        if self.gate is not None:
-            allowed = self._permitted(self.gate, allowed)
+        if self.subscriber.gate is not None:
+            allowed = self._permitted(self.subscriber.gate, allowed)
         return _Run(allowed, len(allowed), is_cut)
 
     # ports.Publisher
@@ -364,21 +320,16 @@ class ClientConnection(asyncio.Protocol):
         self._read_if_room()
         self.turn.want()
 
-    def _offer_again(self, stream: str, message: Message) -> bool:
-        account, between, name = stream.rpartition(BETWEEN)
-        if between:
-            return self.foreign[account].offer_again(name, message)
-        return self.router.offer_again(self, stream, message)
+    def _origin_of(self, key: str) -> tuple[Origin, str]:
+        """Of what is held: what it comes from, and the stream."""
+        account, between, stream = key.rpartition(BETWEEN)
+        return (self.foreign[account] if between else self), stream
 
-    def _goes_elsewhere(self, stream: str, message: Message) -> bool:
-        account, between, name = stream.rpartition(BETWEEN)
-        origin = self.foreign[account] if between else self
-        return self.router.goes_elsewhere(origin, name if between else stream, message[0])
+    def _offer_again(self, key: str, message: Message) -> bool:
+        return self.router.offer_again(*self._origin_of(key), message)
 
-    def error(self, text: str) -> None:
-        """Send -ERR; the connection stays."""
-        self.server.counts.errors_sent += 1
-        self.push(_error_line(text))
+    def _goes_elsewhere(self, key: str, message: Message) -> bool:
+        return self.router.goes_elsewhere(*self._origin_of(key), message[0])
 
     def described(self) -> dict[str, Any]:
         """What a responder in another account is told of it, where the import shares that."""
@@ -397,10 +348,6 @@ class ClientConnection(asyncio.Protocol):
 
     # Router
 
-    def holds(self, stream: str) -> bool:
-        """Do messages for that stream wait already?"""
-        return stream in self.held.streams
-
     def hold(self, stream: str, message: Message) -> None:
         """Keep a message that the stream's window had no room for; stop reading when too much is held."""
         self.held.add(stream, message, self.server.clock.monotonic_ms())
@@ -411,7 +358,7 @@ class ClientConnection(asyncio.Protocol):
     def stall(self, reason: str) -> None:
         """Read no more until `unstall` was called for every reason."""
         if not self._pauses and self._transport is not None and not self.closed:
-            self.server.counts.reading_paused += 1
+            self.counts.reading_paused += 1
             self._transport.pause_reading()
         self._pauses.add(reason)
 
@@ -433,47 +380,47 @@ class ClientConnection(asyncio.Protocol):
         """Refuse what has waited for a stream too long: 503 to those that asked for an acknowledgement, -ERR to plain
         publishers; each is counted (SF-15)."""
         for key, (subject, reply, _, _) in self.held.give_up(now_ms, wait_ms):
-            self.server.counts.held_refused += 1
+            self.counts.held_refused += 1
             account, _, stream = key.rpartition(BETWEEN)
             if reply:
-                self.router.no_responders(self.foreign.get(account, self), subject, reply)
+                origin: Origin = self.foreign.get(account, self)
+                self.router.no_responders.tell(origin, subject, reply)
             else:
-                self.error(
-                    not_stored(stream, f"the stream takes no messages: a publish to {_shown(subject)}")
-                )
+                self.error(not_stored(stream, f"the stream takes no messages: a publish to {shown(subject)}"))
         self._read_if_room()
         self.turn.want()
 
     def limits_changed(self) -> None:
         """The server holds clients to other limits from now on."""
-        self.limit_payload(self.allowance.payload_bytes_max)
+        self._parser.limit_payload(self.allowance.payload_bytes_max)
         self.keep_alive.limits_changed()
 
-    def limit_payload(self, payload_bytes_max: int) -> None:
-        """What is read from now on is held to this."""
-        self._parser.limit_payload(payload_bytes_max)
+    def hold_to(self, limits: ClientLimits) -> None:
+        """Its account has these limits from now on; what is read is held to them."""
+        if self.allowance.change(limits):
+            self._parser.limit_payload(self.allowance.payload_bytes_max)
+            self._owes_info = True
+            if self.has_come:
+                self._notify()
 
-    def push(self, data: bytes) -> None:
-        """Collect output."""
-        if not self.out:
-            self.turn.dirty.append(self)
-        self.out.append(data)
-        self.turn.want()
+    def _notify(self) -> None:
+        """Send INFO, if what it was told is not true any more."""
+        if self._owes_info and self.wants_info and not self.closed:
+            self._owes_info = False
+            self.push(self.server.info_line(self))
 
     def flush(self) -> None:
+        """Write at once what was collected."""
+        self.subscriber.flush()
+
+    def write(self, data: bytes) -> None:
         """Write what was collected; cut the client off when it takes too little."""
-        out = self.out
-        if not out:
-            return
         transport = self._transport
-        data = b"".join(out)
-        out.clear()
-        self.solicited_bytes = 0
         if transport is None or self.closed or self._fin_sent:
             return
         waiting = transport.get_write_buffer_size()
         limit = self.server.limits.max_pending_bytes
-        if self.solicited:
+        if self.subscriber.solicited:
             limit = max(limit, SOLICITED_BYTES_MAX)
         if waiting and waiting + len(data) > limit:
             self.close_slow()
@@ -484,13 +431,12 @@ class ClientConnection(asyncio.Protocol):
 
     def close_slow(self) -> None:
         """It takes too little of what it is sent."""
-        self.server.counts.slow_consumers += 1
+        self.counts.slow_consumers += 1
         self.close("Slow Consumer")
 
-    def pending_bytes(self) -> int:
-        """Bytes that wait to be taken by the client; of those collected in this turn only what pull requests get."""
-        waiting = self._transport.get_write_buffer_size() if self._transport is not None else 0
-        return waiting + self.solicited_bytes
+    def unsent_bytes(self) -> int:
+        """Bytes that the client has not taken yet."""
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     def close(self, reason: str, *, tell: bool = True) -> None:
         """Send -ERR (clients take it for the end, not for a reason to reconnect, so not where they should) and close,
@@ -507,7 +453,7 @@ class ClientConnection(asyncio.Protocol):
         if transport is None:
             return
         if tell and not self._fin_sent:
-            transport.write(_error_line(reason))
+            transport.write(error_line(reason))
         transport.close()
         self.server.loop.call_later(CLOSE_WAIT_S, transport.abort)
 
@@ -519,23 +465,24 @@ class ClientConnection(asyncio.Protocol):
     @property
     def is_owed(self) -> bool:
         """Some of its messages wait for their streams, or it has not taken all that it was sent."""
-        return bool(self._pauses or self.held.total_bytes or self.out or self.pending_bytes())
+        return bool(
+            self._pauses or self.held.total_bytes or self.subscriber.out or self.subscriber.pending_bytes()
+        )
 
     def finish(self) -> None:
         """Lame duck: send FIN and read on until the client's (SF-16). It can be sent nothing from now on, so it wants nothing:
         other members of its queue groups get what comes, and messages of streams wait for it elsewhere."""
         if self._transport is None or self.closed or self._fin_sent:
             return
-        for subscription in list(self.subscriptions.values()):
-            self.end_subscription(subscription)
+        for subscription in list(self.subscriber.subscriptions.values()):
+            self.subscriber.end(subscription)
         self.flush()
         self._fin_sent = True
         self._transport.write_eof()
 
-    def end_subscription(self, subscription: Subscription) -> None:
-        """Take a subscription out."""
-        if self.subscriptions.pop(subscription.sid, None) is not None:
-            self.router.unsubscribe(subscription)
+    def unsubscribed(self, subscription: Subscription) -> None:
+        """A subscription ended."""
+        self.router.unsubscribe(self.account, subscription)
 
     # Operations
 
@@ -543,13 +490,13 @@ class ClientConnection(asyncio.Protocol):
         match event:
             case Ping():
                 self.push(b"PONG\r\n")
-                self.allowance.notify()
+                self._notify()
             case Pong():
                 pass
             case Connect(options):
                 self.login.connect(options)
             case Failed(text):
-                self.server.counts.protocol_errors += 1
+                self.counts.protocol_errors += 1
                 self.close(text)
             case Subscribe(subject, queue, sid):
                 self._subscribe(subject, queue, sid)
@@ -560,11 +507,6 @@ class ClientConnection(asyncio.Protocol):
     def in_bytes(self) -> int:
         """Of messages: headers and payloads."""
         return self._parser.message_bytes
-
-    @property
-    def connection_type(self) -> str:
-        """Which way it came, as users' `allowed_connection_types` name it."""
-        return WEBSOCKET if self.is_websocket else STANDARD
 
     @property
     def mapped_certificate(self) -> Any:
@@ -582,27 +524,28 @@ class ClientConnection(asyncio.Protocol):
         return found
 
     def _subscribe(self, subject: bytes, queue: bytes, sid: bytes) -> None:
+        subscriber = self.subscriber
         if not is_valid_filter(subject) or len(queue) > QUEUE_NAME_BYTES_MAX:
             self.error("Invalid Subject")
             return
-        if sid in self.subscriptions or self._fin_sent:
+        if sid in subscriber.subscriptions or self._fin_sent:
             self.ok()
             return
-        if self.gate is not None and not self.gate.may_subscribe(subject, queue):
+        if subscriber.gate is not None and not subscriber.gate.may_subscribe(subject, queue):
             self.refuse("Subscription", subject, queue)
             return
         tokens_max = self.server.limits.max_subscription_tokens
         if tokens_max and subject.count(b".") >= tokens_max:
             self.refuse("Subscription", subject, note=", too many tokens")
             return
-        if len(self.subscriptions) >= self.allowance.subscriptions_max:
+        if len(subscriber.subscriptions) >= self.allowance.subscriptions_max:
             self.error("maximum subscriptions exceeded")
             return
-        subscription = Subscription(self, subject, queue, sid)
-        if self.gate is not None:
-            subscription.withhold(self.gate.withheld(subject))
-        self.subscriptions[sid] = subscription
-        self.router.subscribe(subscription)
+        subscription = Subscription(subscriber, subject, queue, sid)
+        if subscriber.gate is not None:
+            subscription.withhold(subscriber.gate.withheld(subject))
+        subscriber.subscriptions[sid] = subscription
+        self.router.subscribe(self.account, subscription)
         self.ok()
 
     def _permitted(self, gate: Gate, messages: Publishes) -> Publishes:
@@ -620,36 +563,13 @@ class ClientConnection(asyncio.Protocol):
                 self.refuse("Publish", message[0])
         return kept
 
-    def may_publish_mapped(self, subject: bytes) -> bool:
-        """May it publish to what a mapping made of its subject? It is told if not."""
-        if self.gate is None or self.gate.may_publish(subject):
-            return True
-        self.refuse("Publish", subject)
-        return False
-
-    def refuse_reply(self, reply: bytes) -> None:
-        """It asked for an answer to where only servers do."""
-        self.server.counts.permission_violations += 1
-        self.error(f'Permissions Violation for Publish with Reply of "{_shown(reply)}"')
-
-    def refuse(self, what: str, subject: bytes, queue: bytes = b"", note: str = "") -> None:
-        """The user may not do that: the client is told; the connection stays."""
-        self.server.counts.permission_violations += 1
-        group = f' using queue "{_shown(queue)}"' if queue else ""
-        self.error(f'Permissions Violation for {what} to "{_shown(subject)}"{group}{note}')
-
     def _unsubscribe(self, sid: bytes, max_messages: int) -> None:
-        subscription = self.subscriptions.get(sid)
+        subscription = self.subscriber.subscriptions.get(sid)
         if subscription is not None:
             subscription.max_messages = max_messages
             if subscription.delivered >= max_messages:  # also when there is no maximum
-                self.end_subscription(subscription)
+                self.subscriber.end(subscription)
         self.ok()
-
-    def ok(self) -> None:
-        """An operation was carried out: a verbose client is told."""
-        if self.verbose:
-            self.push(b"+OK\r\n")
 
     # End
 
@@ -666,21 +586,11 @@ class ClientConnection(asyncio.Protocol):
         self.server.account_limits.leave(self)
         self.keep_alive.stop()
         # Members of queue groups go first: they would be chosen.
-        leaving = deque(sorted(self.subscriptions.values(), key=lambda one: not one.queue))
-        self.subscriptions.clear()
+        leaving = deque(sorted(self.subscriber.subscriptions.values(), key=lambda one: not one.queue))
+        self.subscriber.subscriptions.clear()
         for _ in range(min(len(leaving), ENDED_AT_ONCE)):
-            self.router.unsubscribe(leaving.popleft())
+            self.router.unsubscribe(self.account, leaving.popleft())
         if leaving:
-            self.turn.wait(_Leaving(self.router, leaving))
-        self.router.deliveries.relieved(self)
+            self.turn.wait(_Leaving(self.router, self.account, leaving))
+        self.router.deliveries.relieved(self.subscriber)
         self.turn.want()
-
-
-def _error_line(text: str) -> bytes:
-    """-ERR as one line, whatever names are in the text."""
-    plain = "".join(sign if sign.isprintable() and sign != "'" else " " for sign in text)
-    return b"-ERR '%b'\r\n" % plain.encode()
-
-
-def _shown(subject: bytes) -> str:
-    return subject[:128].decode(errors="replace")

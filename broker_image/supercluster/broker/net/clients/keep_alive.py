@@ -6,16 +6,18 @@ What it says at all counts as an answer. One whose socket is not read cannot ans
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-if TYPE_CHECKING:
-    from supercluster.broker.net.clients.connection import ClientConnection
+from supercluster.broker.net.clients.client import Client
+from supercluster.broker.settings.settings import Limits
 
 
 class KeepAlive:
     """Of one client."""
 
-    def __init__(self, client: ClientConnection) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, limits: Callable[[], Limits], client: Client) -> None:
+        self._loop = loop
+        self._limits = limits
         self._client = client
         self._timer: asyncio.TimerHandle | None = None
         self.pings_out = 0
@@ -24,7 +26,7 @@ class KeepAlive:
     def begin(self) -> None:
         """It is the client's turn: it has so long for CONNECT, or until the first PING."""
         client = self._client
-        limits = client.server.limits
+        limits = self._limits()
         wait_ms = limits.ping_interval_ms if client.authenticated else limits.auth_timeout_ms
         if self._timer is None and not client.closed:
             self._wait(wait_ms)
@@ -32,7 +34,7 @@ class KeepAlive:
     def restart(self) -> None:
         """The next PING is due in an interval."""
         self.stop()
-        self._wait(self._client.server.limits.ping_interval_ms)
+        self._wait(self._limits().ping_interval_ms)
 
     def limits_changed(self) -> None:
         """Another interval counts from now on."""
@@ -46,7 +48,7 @@ class KeepAlive:
             self._timer = None
 
     def _wait(self, wait_ms: int) -> None:
-        self._timer = self._client.server.loop.call_later(wait_ms / 1000, self._time_is_up)
+        self._timer = self._loop.call_later(wait_ms / 1000, self._time_is_up)
 
     def _time_is_up(self) -> None:
         """No CONNECT in time, or the next PING is due."""
@@ -54,13 +56,13 @@ class KeepAlive:
         client = self._client
         if client.closed:
             return
-        limits = client.server.limits
+        limits = self._limits()
         if not client.authenticated:
             client.close("Authentication Timeout")
             return
         if not client.is_stalled:
             if self.pings_out >= limits.pings_out_max:
-                client.server.counts.stale_connections += 1
+                client.counts.stale_connections += 1
                 client.close("Stale Connection")
                 return
             self.pings_out += 1

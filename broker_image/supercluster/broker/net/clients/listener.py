@@ -1,427 +1,61 @@
-"""The client listener: who is connected, who may connect, what all of them are told."""
+"""The ports for clients: plain or behind TLS, and by WebSocket."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
-from supercluster.broker.auth.credentials import Credentials
-from supercluster.broker.net.clients.account_limits import AccountLimits
-from supercluster.broker.net.clients.admission import Admission
 from supercluster.broker.net.clients.certificates import ClientCertificates
+from supercluster.broker.net.clients.client_server import ClientServer
 from supercluster.broker.net.clients.connection import ClientConnection
-from supercluster.broker.net.clients.info import ServerFacts, info_line
-from supercluster.broker.net.clients.reauthorization import Reauthorization
-from supercluster.broker.net.clients.strangers import Rationed, Unfinished
-from supercluster.broker.net.clients.tls_transport import SecureProtocol
-from supercluster.broker.net.clients.websocket import WebSocketProtocol
-from supercluster.broker.net.hooks import SystemHooks
+from supercluster.broker.net.clients.secure_protocol import SecureProtocol
+from supercluster.broker.net.clients.websocket_protocol import WebSocketProtocol
 from supercluster.broker.net.listening import where
-from supercluster.broker.net.routing.cross_account_replies import Replies
-from supercluster.broker.net.routing.router import DEFAULT_ACCOUNT, Router
-from supercluster.broker.net.routing.turn import Turn
-from supercluster.broker.ports import Clock
-from supercluster.broker.protocol.websocket import NO_RULES
-from supercluster.broker.settings.settings import Limits
-
-log = logging.getLogger(__name__)
-
-HELD_CHECK_S = 0.25
-"""How often it is checked whether held messages have waited too long; only while some are held."""
-
-CONNECTIONS_MAX = 1 << 20
-"""`limits.max_connections` is no more."""
-
-LINGERING_BYTES_MAX = 64 << 20
-LINGERING_MAX = 4096
-"""Messages of clients that are gone, and such clients, that wait for streams without room: who comes, publishes and goes makes a
-broker keep no more. Beyond it those of the first to go are refused."""
 
 BACKLOG = 1024
-REPLY_TOKEN_BYTES = 9
-"""Nobody guesses where another account's answers go."""
 
 
-@dataclass(slots=True)
-class Traffic:
-    """Of clients that are gone, from the broker's side."""
+async def listen(server: ClientServer, host: str, port: int, tls: ClientCertificates | None = None) -> int:
+    """Bind without accepting anyone yet; returns the port.
 
-    connections: int = 0
-    in_messages: int = 0
-    in_bytes: int = 0
-    out_messages: int = 0
-    out_bytes: int = 0
-    slow_consumers: int = 0
-
-    def add(self, client: ClientConnection) -> None:
-        """And of this one."""
-        self.connections += 1
-        self.in_messages += client.in_messages
-        self.in_bytes += client.in_bytes
-        self.out_messages += client.out_messages
-        self.out_bytes += client.out_bytes
-        self.slow_consumers += client.close_reason == "Slow Consumer"
+    Raises:
+        OSError: the address is in use or not ours.
+    """
+    server.tls = tls
+    return await _bind(server, host, port, partial(ClientConnection, server), tls, greets=True)
 
 
-@dataclass(slots=True)
-class ServerCounts:
-    """For /varz and /metrics."""
+async def listen_websocket(
+    server: ClientServer, host: str, port: int, tls: ClientCertificates | None = None
+) -> int:
+    """The same for clients that come by WebSocket.
 
-    connections_total: int = 0
-    slow_consumers: int = 0
-    stale_connections: int = 0
-    auth_failures: int = 0
-    tls_failures: int = 0
-    permission_violations: int = 0
-    protocol_errors: int = 0
-    errors_sent: int = 0
-    reading_paused: int = 0
-    held_refused: int = 0
-    in_messages: int = 0
-    in_bytes: int = 0
-    out_messages: int = 0
-    out_bytes: int = 0
+    Raises:
+        OSError: the address is in use or not ours.
+    """
+    server.websocket_tls = tls
+    return await _bind(server, host, port, partial(WebSocketProtocol, server), tls, greets=False)
 
 
-class ClientServer:
-    """All clients of a broker."""
+async def _bind(
+    server: ClientServer,
+    host: str,
+    port: int,
+    make: Callable[[], asyncio.Protocol],
+    tls: ClientCertificates | None,
+    *,
+    greets: bool,
+) -> int:
+    make_inner = make
+    if tls is not None:
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        clock: Clock,
-        router: Router,
-        turn: Turn,
-        limits: Limits,
-        credentials: Credentials,
-    ) -> None:
-        self.loop = loop
-        self.clock = clock
-        self.router = router
-        self.turn = turn
-        self.limits = limits
-        self.credentials = credentials
-        self.admission = Admission(loop, clock, credentials)
-        self.account_limits = AccountLimits(lambda: credentials.client_limits)
-        self.default_account = DEFAULT_ACCOUNT
-        self.replies = Replies(router, clock.monotonic_ms, lambda: secrets.token_urlsafe(REPLY_TOKEN_BYTES))
-        self.counts = ServerCounts()
-        self.log_stranger = Rationed(log.info, clock.monotonic_ms)
-        """Of clients whose CONNECT was not taken."""
-        self.clients: dict[int, ClientConnection] = {}
-        self._strangers: Unfinished[ClientConnection] = Unfinished(CONNECTIONS_MAX, CONNECTIONS_MAX)
-        """Have not said CONNECT; where all places are taken the oldest of the address with the most makes room."""
-        self.lame_duck = False
-        self.facts: ServerFacts | None = None
-        self.system: SystemHooks | None = None
-        self.gone: dict[str, Traffic] = {}
-        """By account."""
-        self._lingering: dict[ClientConnection, None] = {}
-        """Gone clients with messages that still wait for their streams."""
-        self.tls: ClientCertificates | None = None
-        self.websocket_tls: ClientCertificates | None = None
-        self.web_rules = NO_RULES
-        """For clients that come by WebSocket."""
-        self._listener: asyncio.Server | None = None
-        self._websocket_listener: asyncio.Server | None = None
-        self._peer_urls: list[str] = []
-        self._loads: dict[str, int] = {}
-        self._last_id = 0
-        self._held_timer: asyncio.TimerHandle | None = None
+        def make() -> asyncio.Protocol:
+            return SecureProtocol(server.loop, tls, make_inner, failed=server.handshake_failed, greets=greets)
 
-    @property
-    def auth_required(self) -> bool:
-        """Do clients need credentials?"""
-        return self.admission.is_needed
-
-    async def listen(self, host: str, port: int, tls: ClientCertificates | None = None) -> int:
-        """Bind without accepting anyone yet; returns the port.
-
-        Raises:
-            OSError: the address is in use or not ours.
-        """
-        self.tls = tls
-        make = partial(ClientConnection, self)
-        self._listener = await self._bind(host, port, make, tls, greets=True)
-        return _port_of(self._listener)
-
-    async def listen_websocket(self, host: str, port: int, tls: ClientCertificates | None = None) -> int:
-        """The same for clients that come by WebSocket.
-
-        Raises:
-            OSError: the address is in use or not ours.
-        """
-        self.websocket_tls = tls
-        make = partial(WebSocketProtocol, self)
-        self._websocket_listener = await self._bind(host, port, make, tls, greets=False)
-        return _port_of(self._websocket_listener)
-
-    async def _bind(
-        self,
-        host: str,
-        port: int,
-        make: Callable[[], asyncio.Protocol],
-        tls: ClientCertificates | None,
-        *,
-        greets: bool,
-    ) -> asyncio.Server:
-        make_inner = make
-        if tls is not None:
-
-            def make() -> asyncio.Protocol:
-                return SecureProtocol(
-                    self.loop, tls, make_inner, failed=self._handshake_failed, greets=greets
-                )
-
-        return await self.loop.create_server(make, **where(host, port), backlog=BACKLOG, start_serving=False)
-
-    def _handshake_failed(self, reason: str) -> None:
-        self.counts.tls_failures += 1
-        self.log_stranger("a client was not let in: %s", reason)
-
-    async def start(self, facts: ServerFacts) -> None:
-        """Accept clients from now on (SF-14: once the broker knows the streams)."""
-        self.facts = facts
-        for listener in (self._listener, self._websocket_listener):
-            if listener is not None:
-                await listener.start_serving()
-
-    @property
-    def has_headers(self) -> bool:
-        """Do clients have headers?"""
-        return self.facts is None or self.facts.headers
-
-    def change_limits(self, limits: Limits) -> None:
-        """Hold clients to other limits from now on: those that are here too, except that none is sent away because there
-        are more than may be."""
-        before, self.limits = self.limits, limits
-        for client in self.clients.values():
-            client.limits_changed()
-        if self.facts is not None and limits.max_payload_bytes != before.max_payload_bytes:
-            self.push_info()
-
-    def stop_accepting(self) -> None:
-        """Close the listener; the clients stay."""
-        for listener in (self._listener, self._websocket_listener):
-            if listener is not None:
-                listener.close()
-        self._listener = self._websocket_listener = None
-
-    # Connections
-
-    def connected(self, client: ClientConnection) -> str:
-        """A client came; returns why it can't stay, or an empty text."""
-        self._last_id += 1
-        client.id = self._last_id
-        self.counts.connections_total += 1
-        full = len(self.clients) >= self.limits.max_connections
-        if full and self._strangers:
-            self._strangers.evict().close("maximum connections exceeded")
-            full = False
-        self.clients[client.id] = client
-        if self.auth_required and not full:
-            self._strangers.add(client, client.peer[0])
-        return "maximum connections exceeded" if full else ""
-
-    def disconnected(self, client: ClientConnection) -> None:
-        """A client's socket is gone."""
-        self.clients.pop(client.id, None)
-        self._strangers.discard(client)
-        self.counts.in_messages += client.in_messages
-        self.counts.in_bytes += client.in_bytes
-        self.counts.out_messages += client.out_messages
-        self.counts.out_bytes += client.out_bytes
-        if client.has_come:
-            self.gone.setdefault(client.account.name, Traffic()).add(client)
-            if self.system is not None:
-                self.system.went(client)
-        if client.held.total_bytes or client.waits_for_room:
-            self._lingering[client] = None
-            self._bound_lingering()
-            self.holding()
-        else:
-            client.foreign.clear()
-
-    def declare_accounts(self) -> None:
-        """What the credentials say of accounts' imports and exports is in force from now on."""
-        book = self.credentials.book
-        if book == self.router.book:
-            return
-        present = [found for client in self.clients.values() for found in client.subscriptions.values()]
-        self.router.declare(book, self.replies, present)
-
-    def let_in(self, client: ClientConnection) -> None:
-        """Its credentials are right, or it needs none."""
-        self._strangers.discard(client)
-
-    def came(self, client: ClientConnection) -> None:
-        """A client's CONNECT was taken."""
-        client.has_come = True
-        self.let_in(client)
-        if self.system is not None:
-            self.system.came(client)
-
-    def refused(self, client: ClientConnection, user: str) -> None:
-        """A client's credentials are wrong."""
-        self.counts.auth_failures += 1
-        if self.system is not None:
-            self.system.refused(client, user)
-
-    def credentials_changed(self) -> None:
-        """Clients that are known by them still go on under the permissions of now; the others are cut off (CL-5)."""
-        self.declare_accounts()
-        changed = Reauthorization(self.credentials, self.clock.monotonic_ms)
-        for client in list(self.clients.values()):
-            changed.judge(client)
-
-    # INFO
-
-    @property
-    def urls(self) -> list[str]:
-        """Where clients may connect: here, and at the others of the cluster."""
-        own = self.facts.client_url if self.facts is not None else ""
-        return [url for url in (own, *self._peer_urls) if url]
-
-    def info_line(self, client: ClientConnection) -> bytes:
-        """INFO for a client."""
-        assert self.facts is not None
-        urls = self._urls_to_leave_for() if self.lame_duck else self.urls
-        if client.is_websocket:
-            urls = []
-        return self._info(client, urls, lame_duck=self.lame_duck)
-
-    def _info(self, client: ClientConnection, urls: list[str], *, lame_duck: bool) -> bytes:
-        assert self.facts is not None
-        credentials = self.credentials
-        tls = self.websocket_tls if client.is_websocket else self.tls
-        return info_line(
-            self.facts,
-            client.id,
-            client.peer[0],
-            urls,
-            max_payload_bytes=client.allowance.payload_bytes_max,
-            auth_required=self.auth_required and credentials.anonymous(client.connection_type) is None,
-            lame_duck=lame_duck,
-            tls=tls.settings if tls is not None else None,
-            nonce=client.login.nonce if credentials.has_nkeys else "",
-        )
-
-    def set_load(self, url: str, clients: int) -> None:
-        """How many clients another broker of the cluster says it has."""
-        if url in self._loads:
-            self._loads[url] = clients
-
-    def _urls_to_leave_for(self) -> list[str]:
-        """The others, least loaded first (CL-7); whoever was named first counts as having one client more, so that not
-        all go to the same."""
-        urls = sorted(self._peer_urls, key=lambda url: (self._loads.get(url, 0), url))
-        if urls:
-            self._loads[urls[0]] = self._loads.get(urls[0], 0) + 1
-        return urls
-
-    def set_peer_urls(self, urls: list[str]) -> None:
-        """The brokers of the cluster came or went: tell the clients (CL-4)."""
-        if urls == self._peer_urls:
-            return
-        self._peer_urls = urls
-        self._loads = {url: self._loads.get(url, 0) for url in urls}
-        self.push_info()
-
-    def push_info(self) -> None:
-        """Send INFO to all that take it at any time."""
-        for client in self.clients.values():
-            if client.wants_info and not client.closed:
-                client.push(self.info_line(client))
-
-    # Held messages
-
-    def holding(self) -> None:
-        """Some connection holds messages for a full stream: watch that none waits too long."""
-        if self._held_timer is None:
-            self._held_timer = self.loop.call_later(HELD_CHECK_S, self._check_held)
-
-    @property
-    def held_bytes(self) -> int:
-        """All that is held for full streams."""
-        return sum(client.held.total_bytes for client in (*self.clients.values(), *self._lingering))
-
-    @property
-    def is_routing(self) -> bool:
-        """Is something that was read of clients still to be routed?"""
-        return any(client.waits_for_room for client in (*self.clients.values(), *self._lingering))
-
-    def stood_still(self) -> None:
-        """This process did nothing for a while: what is held begins to wait now (SF-29)."""
-        now_ms = self.clock.monotonic_ms()
-        for client in (*self.clients.values(), *self._lingering):
-            client.held.be_patient(now_ms)
-
-    def _bound_lingering(self) -> None:
-        """Refuse at once what the first of too many that are gone have waiting, as past its time."""
-        held_bytes = sum(client.held.total_bytes for client in self._lingering)
-        for client in list(self._lingering):
-            if held_bytes <= LINGERING_BYTES_MAX and len(self._lingering) <= LINGERING_MAX:
-                return
-            if not client.waits_for_room:
-                held_bytes -= client.held.total_bytes
-                client.refuse_held(self.clock.monotonic_ms(), 0)
-                del self._lingering[client]
-
-    def _check_held(self) -> None:
-        self._held_timer = None
-        now_ms = self.clock.monotonic_ms()
-        again = False
-        for client in (*self.clients.values(), *self._lingering):
-            if client.held.total_bytes:
-                client.refuse_held(now_ms, self.limits.window_wait_ms)
-                again |= client.held.total_bytes > 0
-        self._lingering = {
-            client: None for client in self._lingering if client.held.total_bytes or client.waits_for_room
-        }
-        again |= bool(self._lingering)
-        if again:
-            self.holding()
-
-    # Leaving
-
-    @property
-    def others(self) -> dict[str, int]:
-        """The other brokers of the cluster that take clients, and how many each said it has."""
-        return dict(self._loads)
-
-    def ask_to_leave(self, client: ClientConnection) -> None:
-        """Ask one client to go to another broker (CL-7), as a lame duck asks all; what it still sends is taken (SF-16)."""
-        assert self.facts is not None
-        urls = [] if client.is_websocket else self._urls_to_leave_for()
-        client.push(self._info(client, urls, lame_duck=True))
-        client.finish()
-
-    def begin_lame_duck(self) -> None:
-        """Take no one in any more, and ask those that are here to leave."""
-        self.lame_duck = True
-        self.stop_accepting()
-        self.push_info()
-
-    def finish_clients(self) -> None:
-        """Send FIN to every client; what they still send is taken (SF-16)."""
-        for client in list(self.clients.values()):
-            client.finish()
-
-    def abort(self) -> None:
-        """Close whatever is left."""
-        self.stop_accepting()
-        if self._held_timer is not None:
-            self._held_timer.cancel()
-            self._held_timer = None
-        self.admission.close()
-        for client in list(self.clients.values()):
-            client.close("Server Shutdown", tell=False)
-
-
-def _port_of(listener: asyncio.Server) -> int:
+    listener = await server.loop.create_server(
+        make, **where(host, port), backlog=BACKLOG, start_serving=False
+    )
+    server.listeners.append(listener)
     bound: int = listener.sockets[0].getsockname()[1]
     return bound

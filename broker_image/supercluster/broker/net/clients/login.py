@@ -6,17 +6,16 @@ meanwhile, in order, and past a bound its socket is read no more.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from supercluster.broker.bounds import read_json
 from supercluster.broker.net.clients.account_limits import TOO_MANY
+from supercluster.broker.net.clients.client import Client
+from supercluster.broker.net.clients.client_server import ClientServer
 from supercluster.broker.net.clients.connect_options import PROTOCOLS, are_typed
+from supercluster.broker.net.clients.keep_alive import KeepAlive
 from supercluster.broker.protocol.parser import PARSER_ERROR
-
-if TYPE_CHECKING:
-    from supercluster.broker.net.clients.connection import ClientConnection
 
 _JUDGED = " "
 """A reason for not reading that is no broker's name."""
@@ -25,28 +24,18 @@ POSTPONED_BYTES_MAX = 64 << 10
 """What a client may say before its password was compared, until its socket is read no more: a refusal is lost where a socket is
 closed with bytes that nobody has read."""
 
-NONCE_BYTES = 11
-
 
 class Login:
     """Of one client. It may say CONNECT more than once."""
 
-    def __init__(self, client: ClientConnection) -> None:
+    def __init__(self, server: ClientServer, client: Client, keep_alive: KeepAlive) -> None:
+        self._server = server
         self._client = client
-        self._nonce = ""
+        self._keep_alive = keep_alive
         self.judged: dict[str, Any] | None = None
         """CONNECT whose password is being compared."""
         self._postponed: list[Any] = []
         """What came behind it."""
-        self.showed_nothing = False
-        """It is here as the user of those who say nothing of themselves."""
-
-    @property
-    def nonce(self) -> str:
-        """What a user by nkey signs: other bytes for every connection."""
-        if not self._nonce:
-            self._nonce = secrets.token_urlsafe(NONCE_BYTES)
-        return self._nonce
 
     def connect(self, raw: bytes) -> None:
         """Its CONNECT, as it came."""
@@ -58,10 +47,10 @@ class Login:
         if not isinstance(options, dict) or not are_typed(options):
             client.close(PARSER_ERROR)
             return
-        verdict = client.server.admission.judge(client, options, self._verdict)
+        verdict = self._server.admission.judge(client, options, self._verdict)
         if verdict is None:
             self.judged = options
-            client.keep_alive.stop()  # It has said what it has to say.
+            self._keep_alive.stop()  # It has said what it has to say.
         else:
             self._welcome(options, verdict)
 
@@ -81,46 +70,46 @@ class Login:
     def takes_without(self) -> bool:
         """Without CONNECT a client shows nothing: there may be a user for that."""
         client = self._client
-        if not client.server.admission.takes_without(client):
-            client.server.counts.auth_failures += 1
+        if not self._server.admission.takes_without(client):
+            self._server.counts.auth_failures += 1
             return False
-        if not client.server.account_limits.enter(client):
+        if not self._server.account_limits.enter(client):
             client.close(TOO_MANY)
             return False
         client.authenticated = True
-        client.server.let_in(client)
-        client.keep_alive.restart()
+        self._server.let_in(client)
+        self._keep_alive.restart()
         return True
 
     def _welcome(self, options: dict[str, Any], is_in: bool) -> None:
         client = self._client
         if not is_in or options.get("account"):  # Whose account it is, its user says.
-            client.server.refused(client, str(options.get("user") or ""))
+            self._server.refused(client, str(options.get("user") or ""))
             client.close("Authorization Violation")
             return
         if options.get("protocol") not in PROTOCOLS:
             client.close("invalid client protocol")
             return
         client.wants_info = options.get("protocol") == 1
-        if not client.server.account_limits.enter(client):
-            client.server.refused(client, str(options.get("user") or ""))
+        if not self._server.account_limits.enter(client):
+            self._server.refused(client, str(options.get("user") or ""))
             client.close(TOO_MANY)
             return
         client.authenticated = True
         client.verbose = options.get("verbose") is True
         client.pedantic = options.get("pedantic") is not False
         client.echo = options.get("echo") is not False
-        client.headers = options.get("headers") is True and client.server.has_headers
+        client.subscriber.headers = options.get("headers") is True and self._server.has_headers
         client.no_responders = options.get("no_responders") is True
-        if client.no_responders and not client.headers:
+        if client.no_responders and not client.subscriber.headers:
             client.close("no responders requires headers support")  # What it is told then is a header.
             return
-        client.name = str(options.get("name") or "")[:256]
+        client.subscriber.name = str(options.get("name") or "")[:256]
         client.language = str(options.get("lang") or "")[:64]
         client.library_version = str(options.get("version") or "")[:64]
-        client.keep_alive.restart()
+        self._keep_alive.restart()
         if not client.has_come:
-            client.server.came(client)
+            self._server.came(client)
         client.ok()
 
     def postpone(self, events: Sequence[Any]) -> None:

@@ -8,13 +8,10 @@ connection without -ERR: clients take -ERR of this kind for the end, and the end
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from supercluster.broker.auth.credentials import Credentials, User
+from supercluster.broker.net.clients.client import Client
 from supercluster.broker.protocol.permissions import Gate, Permissions
-
-if TYPE_CHECKING:
-    from supercluster.broker.net.clients.connection import ClientConnection
 
 VIOLATION = "Authorization Violation"
 GONE = "Client Closed"
@@ -36,7 +33,7 @@ class Reauthorization:
         """The user of now that is known by the same credentials."""
         return self._users.get(_known_by(user))
 
-    def judge(self, client: ClientConnection) -> None:
+    def judge(self, client: Client) -> None:
         """The client stays under the permissions of now, or it is closed."""
         user = client.credential
         if user is None:
@@ -44,9 +41,7 @@ class Reauthorization:
                 client.close(VIOLATION)
             return
         found = self.successor(user)
-        if not self._users or (
-            client.login.showed_nothing and found != self._anonymous(client.connection_type)
-        ):
+        if not self._users or (client.showed_nothing and found != self._anonymous(client.connection_type)):
             client.close(GONE, tell=False)  # It may come again, as whoever shows nothing is now.
         elif found is not None and found.may_come_by(client.connection_type):
             client.credential = found
@@ -57,23 +52,21 @@ class Reauthorization:
         else:
             client.close(GONE, tell=False)
 
-    def _permit(self, client: ClientConnection, permissions: Permissions | None) -> None:
-        before = client.gate
-        if permissions is None:
-            client.gate = None
-        elif before is None:
-            client.gate = Gate(permissions, self._now_ms)
-        else:
-            client.gate = before.under(permissions)
-        gate = client.gate
-        for subscription in list(client.subscriptions.values()):
+    def _permit(self, client: Client, permissions: Permissions | None) -> None:
+        subscriber = client.subscriber
+        gate: Gate | None = None
+        if permissions is not None:
+            before = subscriber.gate
+            gate = before.under(permissions) if before is not None else Gate(permissions, self._now_ms)
+        subscriber.gate = gate
+        for subscription in list(subscriber.subscriptions.values()):
             subject, queue = subscription.subject, subscription.queue
             if gate is None:
                 subscription.withhold(None)
             elif gate.may_subscribe(subject, queue):
                 subscription.withhold(gate.withheld(subject))
             else:
-                client.end_subscription(subscription)
+                subscriber.end(subscription)
                 sid = subscription.sid.decode(errors="replace")
                 client.refuse("Subscription", subject, queue, note=f' (sid "{sid}")')
 

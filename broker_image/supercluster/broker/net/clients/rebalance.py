@@ -16,13 +16,11 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from supercluster.broker.net.clients.client import Client
+from supercluster.broker.net.clients.client_server import ClientServer
 from supercluster.broker.ports import ClientInfo, Publisher
-
-if TYPE_CHECKING:
-    from supercluster.broker.net.clients.connection import ClientConnection
-    from supercluster.broker.net.clients.listener import ClientServer
 
 log = logging.getLogger(__name__)
 
@@ -191,7 +189,7 @@ class Rebalance:
         patient = now_ms - run.started_ms < QUIET_WAIT_MS
         run.busy = 0
         for client in batch:
-            traffic = (client.read_bytes, client.out_messages)
+            traffic = (client.read_bytes, client.subscriber.out_messages)
             quiet = run.seen.get(client.id) == traffic or client.id >= run.first_id
             run.seen[client.id] = traffic
             if client in awaiting or client.is_owed or (patient and not quiet):
@@ -203,16 +201,16 @@ class Rebalance:
                 run.leaving[client.id] = now_ms + self._server.limits.drain_ms
                 self._server.ask_to_leave(client)
 
-    def _waiting(self, batch: list[ClientConnection]) -> set[Publisher]:
+    def _waiting(self, batch: list[Client]) -> set[Publisher]:
         """Of these, who waits for an answer, of another account as well: there a client has another name."""
         asked: dict[Publisher, ClientInfo] = {client: client.info for client in batch}
-        behind: dict[Publisher, ClientConnection] = {
+        behind: dict[Publisher, Client] = {
             foreign: client for client in batch for foreign in client.foreign.values()
         }
         asked |= {foreign: foreign.info for client in batch for foreign in client.foreign.values()}
         return {behind.get(found, found) for found in self._awaiting(asked)}
 
-    def _batch(self, run: Run) -> list[ClientConnection]:
+    def _batch(self, run: Run) -> list[Client]:
         """Who came meanwhile, and the next of the others, the longest connected first, and around again."""
         able = [client for client in self._server.clients.values() if _understands(client)]
         came = [client for client in able if client.id >= run.first_id][:SCAN_MAX]
@@ -222,5 +220,5 @@ class Rebalance:
         return came + found
 
 
-def _understands(client: ClientConnection) -> bool:
+def _understands(client: Client) -> bool:
     return client.wants_info and client.authenticated and not client.closed and not client.is_leaving

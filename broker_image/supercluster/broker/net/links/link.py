@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any, Protocol, cast
 
 from supercluster.broker.bounds import FRAME_BYTES_MAX
 from supercluster.broker.net.links.door import Door
 from supercluster.broker.net.links.environment import LinkEnvironment
+from supercluster.broker.net.routing.origin import ClientOrigin
 from supercluster.broker.ports import Channel, PeerInfo
 from supercluster.broker.protocol.frames import (
     QUEUES_PER_MESSAGE_MAX,
@@ -26,9 +27,6 @@ from supercluster.broker.protocol.frames import (
     message_head,
     message_pieces,
 )
-
-if TYPE_CHECKING:
-    from supercluster.broker.net.clients.connection import ClientConnection
 
 HELLO_BYTES_MAX = 16384
 """Whoever has not authenticated can't make us keep more than this."""
@@ -334,7 +332,7 @@ class Link:
         """(account, inbox) whose client at the broker takes less than it is sent."""
         self.congested = False
         self.congested_ms = 0
-        self._stalled: set[ClientConnection] = set()
+        self._stalled: set[ClientOrigin] = set()
         self.dropped_messages = 0
         self.dropped_frames = 0
         self._account = ""
@@ -372,7 +370,7 @@ class Link:
         self._message_bytes += len(payload) + len(header) + 64
         return True
 
-    def stall(self, publisher: ClientConnection) -> None:
+    def stall(self, publisher: ClientOrigin) -> None:
         """Hold a publisher back until the queue is short again."""
         self._stalled.add(publisher)
         publisher.stall(self.peer.node)

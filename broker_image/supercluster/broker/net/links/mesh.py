@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import ParamSpec
 
 from supercluster.broker.auth.credentials import Credentials
-from supercluster.broker.net.clients.connection import CONGESTED_BYTES, ClientConnection
-from supercluster.broker.net.clients.listener import ClientServer
+from supercluster.broker.net.clients.client_server import ClientServer
+from supercluster.broker.net.clients.connection import CONGESTED_BYTES
 from supercluster.broker.net.clients.strangers import Rationed
 from supercluster.broker.net.hooks import CoreHooks
 from supercluster.broker.net.links.broker_facts import BrokerFacts
@@ -31,6 +31,7 @@ from supercluster.broker.net.links.open_sockets import OpenSockets
 from supercluster.broker.net.links.peers import ClusterPeers
 from supercluster.broker.net.links.resolver import Resolver
 from supercluster.broker.net.links.routes import Routes
+from supercluster.broker.net.routing.origin import ClientOrigin
 from supercluster.broker.net.routing.router import Router
 from supercluster.broker.net.routing.turn import Turn
 from supercluster.broker.own_time import OwnTime, patience_ms
@@ -118,7 +119,7 @@ class Mesh:
         """What all others were told of this process's stalls, a round of the loop ago at least."""
         self._load_told = 0
         self._load_at_ms = 0
-        router.mesh = self
+        router.attach_links(self)
 
     @property
     def routes(self) -> Routes | None:
@@ -206,7 +207,7 @@ class Mesh:
         plain: bool,
         queues: list[bytes] | tuple[()],
         message: tuple[bytes, bytes, bytes, bytes],
-        origin: ClientConnection | None,
+        origin: ClientOrigin | None,
     ) -> bool:
         """Collect a message for a broker's subscribers; while the link is congested its publisher is read no more."""
         if self._changed:
@@ -225,6 +226,11 @@ class Mesh:
             return 0
         waiting = link.control.pending_bytes()
         return max(waiting, CONGESTED_BYTES + 1) if (account, inbox) in link.slow else waiting
+
+    def version_of(self, node: str) -> int | None:
+        """Frame version of a linked broker."""
+        link = self.links.get(node)
+        return link.peer.version if link is not None else None
 
     def interest_changed(self, account: str, subject: bytes, queue: bytes, members: int) -> None:
         """Tell the brokers, before anything else that is sent from now on."""

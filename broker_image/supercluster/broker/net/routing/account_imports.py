@@ -9,14 +9,16 @@ asked there by the broker where the client is (`Passage`), under a reply subject
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from supercluster.broker.bounds import TEXT_BYTES_MAX
+from supercluster.broker.net.routing.account import Account
 from supercluster.broker.net.routing.client_writes import put
-from supercluster.broker.net.routing.cross_account_origin import Foreign, foreign_of
-from supercluster.broker.net.routing.cross_account_replies import Replies
-from supercluster.broker.net.routing.subscription import Account, Subscription
+from supercluster.broker.net.routing.origin import Origin
+from supercluster.broker.net.routing.passage import Passage, Route
+from supercluster.broker.net.routing.router import Router
+from supercluster.broker.net.routing.subscriber import Subscription
 from supercluster.broker.protocol import headers
 from supercluster.broker.protocol.imports import (
     AccountBook,
@@ -31,13 +33,7 @@ from supercluster.broker.protocol.renaming import intersection
 from supercluster.broker.protocol.subjects import matches
 from supercluster.broker.protocol.sublist import CACHE_ENTRIES_MAX, Match
 
-if TYPE_CHECKING:
-    from supercluster.broker.net.clients.connection import ClientConnection
-    from supercluster.broker.net.routing.router import Router
-
 REQUEST_INFO = b"Nats-Request-Info"
-NO_STREAM = "\x00"
-"""Stands where a stream's name does, and is none."""
 
 
 class Shadow(Subscription):
@@ -46,7 +42,7 @@ class Shadow(Subscription):
     __slots__ = ("_naming", "_turn", "real")
 
     def __init__(self, router: Router, real: Subscription, subject: bytes, imported: StreamImport) -> None:
-        super().__init__(real.connection, subject, real.queue, real.sid)
+        super().__init__(real.subscriber, subject, real.queue, real.sid)
         self.real = real
         self._turn = router.turn
         self._naming = imported.naming
@@ -61,14 +57,6 @@ class Shadow(Subscription):
         put(self._turn, self.real, (named, reply, header, payload))
 
 
-class Route(Protocol):
-    """A way of a message beyond its account."""
-
-    def pass_on(self, origin: ClientConnection | Foreign, message: Message) -> bool:
-        """False: it reached nobody."""
-        ...
-
-
 class Capture:
     """A stream of another account captures the subject, by what that account imports."""
 
@@ -77,46 +65,43 @@ class Capture:
         self._subject = subject
         self._window = window
 
-    def pass_on(self, origin: ClientConnection | Foreign, message: Message) -> bool:
-        foreign_of(origin, self._account).take(self._window, (self._subject, *message[1:]))
+    def pass_on(self, origin: Origin, message: Message) -> bool:
+        origin.in_account(self._account).take(self._window, (self._subject, *message[1:]))
         return True
 
 
 class Service:
     """An import that the subject is asked by."""
 
-    def __init__(
-        self, router: Router, home: Account, there: Account, imported: ServiceImport, replies: Replies
-    ) -> None:
+    def __init__(self, router: Router, home: Account, there: Account, imported: ServiceImport) -> None:
         self._router = router
         self._home = home
         self._there = there
         self._import = imported
-        self._replies = replies
         self._export = router.book.export_for(home.name, imported)
 
-    def pass_on(self, origin: ClientConnection | Foreign, message: Message) -> bool:
+    def pass_on(self, origin: Origin, message: Message) -> bool:
         subject, reply, header, payload = message
         naming = self._import.naming
         there = subject if naming.is_same else naming.outward(subject)
         if len(there) > TEXT_BYTES_MAX:
             return False  # No link and no log has room for such a name, so nobody can be asked by it.
-        foreign = foreign_of(origin, self._there)
+        foreign = origin.in_account(self._there)
         if reply:
-            asker = foreign.origin.account.name
-            reply = self._replies.open(self._there, self._home.name, asker, reply, self._export)
+            asker = foreign.client.account.name
+            reply = self._router.replies.open(self._there, self._home.name, asker, reply, self._export)
         # A stream stores the message as it was sent; who asks is for a responder.
         told = headers.with_value(header, REQUEST_INFO, self._asker(origin))
         reached = self._router.pass_on(
             foreign, (there, reply, told, payload), (there, reply, header, payload)
         )
         if reply and not reached:
-            self._replies.end(self._there.name, reply)
+            self._router.replies.end(self._there.name, reply)
         return reached
 
-    def _asker(self, origin: ClientConnection | Foreign) -> bytes:
+    def _asker(self, origin: Origin) -> bytes:
         """What the responder is told of who asks."""
-        client = origin.origin if isinstance(origin, Foreign) else origin
+        client = origin.client
         told: dict[str, Any] = {"acc": client.account.name}
         if client.account is not self._home:
             told["svc"] = self._home.name
@@ -133,15 +118,14 @@ class Mapped:
         self._account = account
         self._destinations = mapping.destinations
 
-    def pass_on(self, origin: ClientConnection | Foreign, message: Message) -> bool:
+    def pass_on(self, origin: Origin, message: Message) -> bool:
         """A client's permissions are about the name that its message gets: else a mapping would lead round what is denied, and
         not to what is allowed. Who may not publish there is told so, and not that nobody is there."""
         drawn = self._router.draw() * 100
         renamed = (self._named(message[0], drawn), *message[1:])
-        client = origin.origin if isinstance(origin, Foreign) else origin
-        if not client.may_publish_mapped(renamed[0]):
+        if not origin.client.may_publish_mapped(renamed[0]):
             return True
-        return self._router.pass_on(foreign_of(origin, self._account), renamed, renamed)
+        return self._router.pass_on(origin.in_account(self._account), renamed, renamed)
 
     def _named(self, subject: bytes, drawn: float) -> bytes:
         for destination in self._destinations:
@@ -155,57 +139,23 @@ class Mapped:
         return destination.transform.apply(subject, number) or subject
 
 
-class Passage:
-    """In the place of a window for a subject that has ways beyond its account (`hooks.Window`)."""
-
-    __slots__ = ("_is_answered", "_match", "_router", "_routes", "own", "stream")
-
-    def __init__(
-        self, router: Router, match: Match[Subscription], routes: Sequence[Route], *, is_api: bool
-    ) -> None:
-        self._router = router
-        self._match = match
-        self._routes = routes
-        self.own = match.window
-        """The window of the account's own stream."""
-        self._is_answered = is_api
-        self.stream: str = self.own.stream if self.own is not None else NO_STREAM
-
-    def take(
-        self, origin: ClientConnection | Foreign, subject: bytes, reply: bytes, header: bytes, payload: bytes
-    ) -> bool:
-        """See `hooks.Window`; what the own stream has no room for goes nowhere yet."""
-        if self.own is not None and not self.own.take(origin, subject, reply, header, payload):
-            return False
-        router, message = self._router, (subject, reply, header, payload)
-        if self._is_answered:
-            router.call_api(origin, message)
-        reached = self._match.anyone or self.own is not None or self._is_answered
-        for route in self._routes:
-            reached |= route.pass_on(origin, message)
-        if not reached:
-            router.undelivered(origin, self._match, subject, reply)
-        return True
-
-
 class AccountRoutes:
     """What an account's book entry means here."""
 
-    def __init__(self, router: Router, account: Account, spec: AccountSpec, replies: Replies) -> None:
+    def __init__(self, router: Router, account: Account, spec: AccountSpec) -> None:
         self._router = router
         self._account = account
-        self.streams = spec.streams
         self._mappings = spec.mappings
         self._listeners = router.book.listeners.get(spec.name, ())
         self._mapped: dict[bytes, Match[Subscription]] = {}
         self._services = [
-            (one.naming.here, Service(router, account, router.account(one.account), one, replies))
+            (one.naming.here, Service(router, account, router.account(one.account), one))
             for one in spec.services
         ]
 
     @property
     def is_empty(self) -> bool:
-        return not (self.streams or self._mappings or self._listeners or self._services)
+        return not (self._mappings or self._listeners or self._services)
 
     @property
     def maps(self) -> bool:
@@ -223,9 +173,8 @@ class AccountRoutes:
             return None
         match: Match[Subscription] = Match([], set(), [])
         match.window = None
-        match.window = Passage(
-            self._router, match, [Mapped(self._router, self._account, found)], is_api=False
-        )
+        mapped = Mapped(self._router, self._account, found)
+        match.window = Passage(match, [mapped], self._router.no_responders.undelivered)
         if len(self._mapped) >= CACHE_ENTRIES_MAX:
             self._mapped.clear()
         self._mapped[subject] = match
@@ -249,7 +198,9 @@ class AccountRoutes:
         if not routes:
             return match
         # Who imports the API asks there, and not here.
-        passage = Passage(self._router, match, routes, is_api=match.is_api and not asked)
+        router = self._router
+        api = router.call_api if match.is_api and not asked else None
+        passage = Passage(match, routes, router.no_responders.undelivered, api)
         wider = Match(match.plain, set(match.nodes), match.groups)
         wider.window = passage
         return wider
@@ -266,35 +217,37 @@ class AccountRoutes:
         return found
 
 
-class Beyond:
+class AccountImports:
     """All that leads from account to account on this broker."""
 
-    def __init__(self, router: Router, replies: Replies) -> None:
+    def __init__(self, router: Router) -> None:
         self._router = router
-        self.replies = replies
+        self._streams: dict[str, Sequence[StreamImport]] = {}
+        """What each account hears of others."""
         self._shadows: dict[Subscription, list[tuple[Account, Shadow]]] = {}
 
-    def declare(self, book: AccountBook, present: Sequence[Subscription]) -> None:
-        """The book is another one; `present` are the subscriptions of all clients."""
+    def declare(self, book: AccountBook, present: Iterable[tuple[Account, Subscription]]) -> None:
+        """What accounts import and export from now on; `present` are the subscriptions of all clients."""
         router = self._router
+        router.book = book
+        router.imports = self
         for subscription in list(self._shadows):
             self.unsubscribed(subscription)
         for account in router.accounts.values():
             account.beyond = None
+        self._streams = {spec.name: spec.streams for spec in book.accounts.values() if spec.streams}
         for spec in book.accounts.values():
             account = router.account(spec.name)
-            routes = AccountRoutes(router, account, spec, self.replies)
+            routes = AccountRoutes(router, account, spec)
             account.beyond = None if routes.is_empty else routes
-        for subscription in present:
-            self.subscribed(subscription.connection.account, subscription)
+        for account, subscription in present:
+            self.subscribed(account, subscription)
+        router.book_changed()
 
     def subscribed(self, account: Account, subscription: Subscription) -> None:
         """A client subscribed: it hears of other accounts as well, where they are imported from."""
-        routes = account.beyond
-        if routes is None:
-            return
         shadows: list[tuple[Account, Shadow]] = []
-        for imported in routes.streams:
+        for imported in self._streams.get(account.name, ()):
             named = intersection(subscription.subject, imported.naming.here)
             if named is None:
                 continue

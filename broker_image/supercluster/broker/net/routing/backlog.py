@@ -12,8 +12,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from supercluster.broker.net.routing.account import Account
 from supercluster.broker.net.routing.client_writes import put, put_items
-from supercluster.broker.net.routing.subscription import Account, Subscription
+from supercluster.broker.net.routing.subscriber import Subscription
 from supercluster.broker.net.routing.turn import DELIVERY_BYTES, FLUSH_BYTES, SHARE_BYTES, Turn
 from supercluster.broker.protocol.frames import Item, RemoteMessage
 from supercluster.broker.protocol.parser import Message
@@ -75,23 +76,23 @@ class FanOut:
         has_header, size = bool(message[2]), len(message[3])
         dirty = turn.dirty
         for subscription in subscriptions:
-            connection = subscription.connection
-            if connection is skip or subscription.sid not in connection.subscriptions:
+            subscriber = subscription.subscriber
+            if subscriber is skip or subscription.sid not in subscriber.subscriptions:
                 continue
             if (
                 subscription.aside is not None
                 or subscription.max_messages
-                or connection.gate is not None
-                or (has_header and connection.headers)
+                or subscriber.gate is not None
+                or (has_header and subscriber.headers)
             ):
                 put(turn, subscription, message)
                 continue
-            out = connection.out
+            out = subscriber.out
             if not out:
-                dirty.append(connection)
+                dirty.append(subscriber)
             out += (begin, subscription.middle, end)
-            connection.out_messages += 1
-            connection.out_bytes += size
+            subscriber.out_messages += 1
+            subscriber.out_bytes += size
             subscription.delivered += 1
 
 
@@ -113,7 +114,7 @@ class ItemsFanOut:
             if turn.room_bytes <= 0:
                 return (self,)
             subscription = subscriptions[self._at]
-            if subscription.sid in subscription.connection.subscriptions:
+            if subscription.sid in subscription.subscriber.subscriptions:
                 put_items(turn, subscription, self._items)
             self._at += 1
             turn.room_bytes -= self._unit_bytes
@@ -166,7 +167,7 @@ def fan_out(
         if size_bytes <= max(turn.room_bytes, FEW_BYTES):
             turn.room_bytes -= size_bytes
             for subscription in subscriptions:
-                if subscription.connection is not skip:
+                if subscription.subscriber is not skip:
                     put(turn, subscription, message)
             return None
     job = FanOut(subscriptions, message, skip)

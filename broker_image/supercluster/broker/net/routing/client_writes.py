@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from supercluster.broker.net.routing.subscription import Subscription
+from supercluster.broker.net.routing.subscriber import Subscription
 from supercluster.broker.net.routing.turn import Turn
 from supercluster.broker.protocol.frames import Item
 from supercluster.broker.protocol.parser import Message
@@ -24,14 +24,14 @@ def put(turn: Turn, subscription: Subscription, message: Message) -> None:
             return
         message = kept
     subject, reply, header, payload = message
-    connection = subscription.connection
-    if reply and connection.gate is not None:
-        connection.gate.note_reply(reply)
-    out = connection.out
+    subscriber = subscription.subscriber
+    if reply and subscriber.gate is not None:
+        subscriber.gate.note_reply(reply)
+    out = subscriber.out
     if not out:
-        turn.dirty.append(connection)
+        turn.dirty.append(subscriber)
     size = len(payload)
-    if header and connection.headers:
+    if header and subscriber.headers:
         size += len(header)
         sizes = b"%b %d %d\r\n" % (reply, len(header), size) if reply else b"%d %d\r\n" % (len(header), size)
         out += (b"HMSG ", subject, subscription.middle, sizes, header, payload, _CRLF)
@@ -41,24 +41,24 @@ def put(turn: Turn, subscription: Subscription, message: Message) -> None:
         else:
             sizes = _SIZES[size] if size < _USUAL else b"%d\r\n" % size
         out += (b"MSG ", subject, subscription.middle, sizes, payload, _CRLF)
-    connection.out_messages += 1
-    connection.out_bytes += size
+    subscriber.out_messages += 1
+    subscriber.out_bytes += size
     subscription.delivered += 1
     if subscription.max_messages and subscription.delivered >= subscription.max_messages:
-        connection.end_subscription(subscription)
+        subscriber.end(subscription)
 
 
 def put_plain(turn: Turn, subscription: Subscription, subject: bytes, payload: bytes) -> None:
     """`put` for what has neither reply nor header, to a subscription without a maximum: acknowledgements."""
-    connection = subscription.connection
-    out = connection.out
+    subscriber = subscription.subscriber
+    out = subscriber.out
     if not out:
-        turn.dirty.append(connection)
+        turn.dirty.append(subscriber)
     size = len(payload)
     sizes = _SIZES[size] if size < _USUAL else b"%d\r\n" % size
     out += (b"MSG ", subject, subscription.middle, sizes, payload, _CRLF)
-    connection.out_messages += 1
-    connection.out_bytes += size
+    subscriber.out_messages += 1
+    subscriber.out_bytes += size
     subscription.delivered += 1
 
 
@@ -66,16 +66,16 @@ def put_items(turn: Turn, subscription: Subscription, items: Sequence[Item]) -> 
     """Collect a pull consumer's batch for one subscription."""
     if subscription.aside is not None:
         subscription = subscription.receiver()
-    connection = subscription.connection
-    if subscription.aside is not None or subscription.max_messages or connection.gate is not None:
+    subscriber = subscription.subscriber
+    if subscription.aside is not None or subscription.max_messages or subscriber.gate is not None:
         for subject, reply, header, payload in items:
-            if subscription.sid in connection.subscriptions:
+            if subscription.sid in subscriber.subscriptions:
                 put(turn, subscription, (subject, reply, header, bytes(payload)))
         return
-    connection.solicited = True
-    out = connection.out
+    subscriber.solicited = True
+    out = subscriber.out
     if not out:
-        turn.dirty.append(connection)
+        turn.dirty.append(subscriber)
     middle = subscription.middle
     pieces: list[Any] = []
     total = header_bytes = 0
@@ -83,7 +83,7 @@ def put_items(turn: Turn, subscription: Subscription, items: Sequence[Item]) -> 
         size = len(payload)
         total += size
         gap = b" " if reply else b""
-        if header and connection.headers:
+        if header and subscriber.headers:
             sizes = b"%d %d\r\n" % (len(header), len(header) + size)
             header_bytes += len(header)
             pieces += (b"HMSG ", subject, middle, reply, gap, sizes, header, payload, _CRLF)
@@ -91,7 +91,7 @@ def put_items(turn: Turn, subscription: Subscription, items: Sequence[Item]) -> 
             sizes = _SIZES[size] if size < _USUAL else b"%d\r\n" % size
             pieces += (b"MSG ", subject, middle, reply, gap, sizes, payload, _CRLF)
     out += pieces
-    connection.solicited_bytes += total
+    subscriber.solicited_bytes += total
     subscription.delivered += len(items)
-    connection.out_messages += len(items)
-    connection.out_bytes += header_bytes + total
+    subscriber.out_messages += len(items)
+    subscriber.out_bytes += header_bytes + total

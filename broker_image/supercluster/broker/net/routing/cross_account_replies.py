@@ -11,15 +11,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from supercluster.broker.net.routing.subscription import Account, Subscription
+from supercluster.broker.net.routing.account import Account
+from supercluster.broker.net.routing.subscriber import Subscriber, Subscription
 from supercluster.broker.protocol.imports import SINGLETON, Export
 from supercluster.broker.protocol.parser import Message
 from supercluster.broker.protocol.subjects import REPLY_PREFIX
-
-if TYPE_CHECKING:
-    from supercluster.broker.net.routing.router import Router
 
 REPLIES_MAX = 65_536
 """Of all accounts together."""
@@ -45,12 +43,26 @@ class _Asked:
 class Nobody:
     """The connection of a subscription that no client has."""
 
-    congested = False
-    subscriptions = frozenset({b""})
-    """The ids of its subscriptions: of the only one it has."""
+    def write(self, data: bytes) -> None:
+        """Nothing is ever written."""
 
-    def pending_bytes(self) -> int:
+    def unsent_bytes(self) -> int:
         return 0
+
+    def unsubscribed(self, subscription: Subscription) -> None:
+        """It never ends."""
+
+
+class Router(Protocol):
+    """The part of the router by which answers come and go."""
+
+    def join(self, account: Account, subscription: Subscription) -> None:
+        """Somebody listens in that account from now on."""
+        ...
+
+    def publish(self, account: str, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
+        """See `ports.Network`."""
+        ...
 
 
 class Replies:
@@ -110,8 +122,8 @@ class Replies:
             del self._of[asker]
 
     def _listen(self, there: Account) -> None:
-        nobody: object = Nobody()
-        subscription = Subscription(nobody, self._prefix + b"*", b"", b"")  # type: ignore[arg-type]
+        subscriber = Subscriber(Nobody())
+        subscription = subscriber.subscriptions[b""] = Subscription(subscriber, self._prefix + b"*", b"", b"")
         subscription.aside = lambda message: self._answered(there.name, message)
         self._router.join(there, subscription)
 

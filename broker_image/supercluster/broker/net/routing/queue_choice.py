@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from supercluster.broker.net.routing.subscription import Subscription
+from supercluster.broker.net.routing.subscriber import Subscription
 
 
 class Rng(Protocol):

@@ -8,27 +8,29 @@ loop writes it.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from supercluster.broker.net.hooks import CoreHooks, SystemHooks
-from supercluster.broker.net.routing.account_imports import Beyond, Passage
+from supercluster.broker.net.hooks import CoreHooks, Window
+from supercluster.broker.net.routing.account import Account, Accounts
 from supercluster.broker.net.routing.backlog import FanOut, FromLink, Lanes, fan_out
 from supercluster.broker.net.routing.client_writes import put, put_plain
-from supercluster.broker.net.routing.cross_account_origin import Foreign
 from supercluster.broker.net.routing.cross_account_replies import Replies
 from supercluster.broker.net.routing.held_messages import HOLD_ALL
+from supercluster.broker.net.routing.linked_brokers import LinkedBrokers
+from supercluster.broker.net.routing.no_responders import INVALID, NoResponders
+from supercluster.broker.net.routing.origin import ClientOrigin, ForeignOrigin, Origin
+from supercluster.broker.net.routing.passage import Passage
 from supercluster.broker.net.routing.queue_choice import QueueChoice, Rng
 from supercluster.broker.net.routing.stream_deliveries import Deliveries
-from supercluster.broker.net.routing.subscription import Account, Subscription
+from supercluster.broker.net.routing.subscriber import Subscription
 from supercluster.broker.net.routing.turn import DELIVERY_BYTES, Turn
-from supercluster.broker.ports import Channel
-from supercluster.broker.protocol import headers
+from supercluster.broker.ports import Channel, Clock
 from supercluster.broker.protocol.frames import (
     RemoteMessage,
 )
-from supercluster.broker.protocol.imports import NO_ACCOUNTS, AccountBook
+from supercluster.broker.protocol.imports import NO_ACCOUNTS
 from supercluster.broker.protocol.parser import Message, Publishes
 from supercluster.broker.protocol.subjects import (
     ACK_PREFIX,
@@ -42,12 +44,6 @@ from supercluster.broker.protocol.subjects import (
 )
 from supercluster.broker.protocol.sublist import UNRESOLVED, Match
 
-if TYPE_CHECKING:
-    from supercluster.broker.net.clients.connection import ClientConnection
-    from supercluster.broker.net.links.mesh import Mesh
-
-    Origin = ClientConnection | Foreign
-
 DEFAULT_ACCOUNT = "$G"
 # What the core is handed, also where nobody subscribed to it.
 _CORE_PREFIXES = (API_PREFIX, ACK_PREFIX, FLOW_PREFIX, SNAPSHOT_PREFIX)
@@ -58,48 +54,64 @@ TRACED = b"\r\nNats-Trace-Dest:"
 BROKERS_ACCOUNT = " brokers"
 """Brokers ask each other in it: no client is in an account whose name begins with a space."""
 
+REPLY_TOKEN_BYTES = 9
+"""Nobody guesses where another account's answers go."""
+
 RUN_MAX = 512
 """Messages that are routed between two looks at a turn's room."""
 
-_INVALID: Match[Subscription] = Match([], set(), [])
-_INVALID.window = None
 _API_ONLY: Match[Subscription] = Match([], set(), [])
 _API_ONLY.window = None
 _API_ONLY.is_api = True
 
 
-@dataclass(slots=True)
-class RouterCounts:
-    """For /varz and /metrics."""
+class SystemHooks(Window, Protocol):
+    """Answers requests under `$SYS.REQ`: as a window it takes every one."""
 
-    no_responders: int = 0
-    invalid_subjects: int = 0
+    def forwarded(self, messages: Sequence[RemoteMessage]) -> None:
+        """Requests that came over a link."""
+        ...
+
+    def trace(self, client: ClientOrigin, match: Match[Subscription], message: Message) -> bool:
+        """A client wants to know a message's ways. True: it was for that alone, and goes no further."""
+        ...
+
+
+class Imports(Protocol):
+    """What subscriptions hear of other accounts (`account_imports.py`)."""
+
+    def subscribed(self, account: Account, subscription: Subscription) -> None:
+        """A client subscribed."""
+        ...
+
+    def unsubscribed(self, subscription: Subscription) -> None:
+        """It ended."""
+        ...
 
 
 class Router:
     """Routes messages; implements `ports.Network`."""
 
-    def __init__(self, turn: Turn, rng: Rng) -> None:
+    def __init__(self, turn: Turn, rng: Rng, clock: Clock) -> None:
         self.turn = turn
         self.lanes = Lanes(turn)
         """Deliveries that wait for room, by link, or by account and subject for those of no client."""
         self._choice = QueueChoice(rng)
-        self.accounts: dict[str, Account] = {}
+        self.accounts = Accounts()
+        self.account = self.accounts.__getitem__
         self.map_number = 0
         """Counts how often streams' subjects have changed."""
-        self.mesh: Mesh | None = None
-        self.counts = RouterCounts()
+        self.mesh: LinkedBrokers | None = None
         self.book = NO_ACCOUNTS
         self.draw = rng.random
-        self._beyond: Beyond | None = None
-        self.replies: Replies | None = None
-        """Who asked for what from another account; None: accounts have nothing to do with each other."""
+        self.imports: Imports | None = None
+        """None: accounts have nothing to do with each other."""
+        self.replies = Replies(self, clock.monotonic_ms, lambda: secrets.token_urlsafe(REPLY_TOKEN_BYTES))
+        self.no_responders = NoResponders(turn, self.replies)
         self._api_prefixes: tuple[bytes, ...] = _CORE_PREFIXES
         self.system: SystemHooks | None = None
-        """Who answers under `$SYS.REQ`."""
-        self._far: set[str] = set()
         self._core: CoreHooks | None = None
-        self.deliveries = Deliveries(self, self._choice)
+        self.deliveries = Deliveries(turn, self.accounts, self.lanes, self._choice, self.replies)
         # The core delivers and asks without a call between.
         self.deliver = self.deliveries.deliver
         self.pending_bytes = self.deliveries.pending_bytes
@@ -107,34 +119,22 @@ class Router:
     def attach(self, core: CoreHooks | None) -> None:
         """Plug the core in; without one this is a plain NATS server."""
         self._core = core
-        self._tell_core()
-        self.invalidate_captures()
+        self.book_changed()
 
-    def _tell_core(self) -> None:
+    def attach_links(self, brokers: LinkedBrokers) -> None:
+        """Reach other brokers by these links."""
+        self.mesh = self.deliveries.mesh = brokers
+
+    def book_changed(self) -> None:
+        """Accounts import and export something else."""
         if self._core is not None:
             self._core.book = self.book
-
-    def declare(self, book: AccountBook, replies: Replies, present: Sequence[Subscription]) -> None:
-        """What accounts import and export from now on; `present` are the subscriptions of all clients."""
-        self.book = book
-        if self._beyond is None:
-            self._beyond = Beyond(self, replies)
-            self.replies = replies
-        self._beyond.declare(book, present)
-        self._tell_core()
         self.invalidate_captures()
 
     def serve_domain(self, domain: str) -> None:
         """JetStream's API is asked as `$JS.<domain>.API` as well."""
         own = (b"$JS.%b.API." % domain.encode(),) if domain else ()
         self._api_prefixes = (*_CORE_PREFIXES, *own)
-
-    def account(self, name: str) -> Account:
-        """The account of that name; made when first asked for."""
-        found = self.accounts.get(name)
-        if found is None:
-            found = self.accounts[name] = Account(name, self._far)
-        return found
 
     def invalidate_captures(self) -> None:
         """The streams' subjects have changed: ask the core again."""
@@ -144,7 +144,7 @@ class Router:
 
     # Clients
 
-    def publishes(self, origin: ClientConnection, batch: Publishes) -> Publishes:
+    def publishes(self, origin: ClientOrigin, batch: Publishes) -> Publishes:
         """Route a run of publishes of one client, in order; returns those that the turn has no room for."""
         turn = self.turn
         while batch and turn.room_bytes > 0:
@@ -154,7 +154,7 @@ class Router:
             batch = batch[routed:]
         return batch
 
-    def _publish(self, origin: ClientConnection, batch: Publishes) -> int:
+    def _publish(self, origin: ClientOrigin, batch: Publishes) -> int:
         """Route some of a run; returns how many of them, since deliveries of one may take all the room that there is."""
         turn = self.turn
         account = origin.account
@@ -190,7 +190,7 @@ class Router:
             elif match.is_api and core is not None:
                 core.on_api(origin.info, subject, reply, header, payload)
             elif not delivered:
-                self.undelivered(origin, match, subject, reply)
+                self.no_responders.undelivered(origin, match, subject, reply)
         return len(batch)
 
     def find(self, account: Account, subject: bytes, *, is_named: bool = False) -> Match[Subscription]:
@@ -205,7 +205,7 @@ class Router:
         match = self._find(account, subject)
         if type(match.window) is Passage:
             return match
-        if match is _INVALID:
+        if match is INVALID:
             return beyond.asked(subject, match)  # The names of the API's calls may end with a filter.
         wider = beyond.extended(subject, match)
         cache = account.sublist.cache
@@ -234,7 +234,7 @@ class Router:
             match.is_api = True
             return match
         if not is_valid_literal(subject):
-            return _INVALID
+            return INVALID
         if self.system is not None and subject.startswith(SYSTEM_PREFIX):
             match = sublist.lookup(subject)
             match.window = self.system
@@ -244,12 +244,12 @@ class Router:
             match.window = core.capture(account.name, subject) if core is not None else None
         return match
 
-    def pass_on(self, origin: Foreign, message: Message, stored: Message) -> bool:
+    def pass_on(self, origin: ForeignOrigin, message: Message, stored: Message) -> bool:
         """Route what imports or a mapping named; `stored` is what a stream gets of it. False: nobody was there for it."""
         account = origin.account
         subject, reply, header, payload = message
         match = self.find(account, subject, is_named=True)
-        delivered = match.anyone and self._fan_out(account, match, message, origin.origin)
+        delivered = match.anyone and self._fan_out(account, match, message, origin.client)
         if match.window is not None:
             origin.take(match.window, stored)
             return True
@@ -277,7 +277,7 @@ class Router:
         match, window = self._found_again(origin, subject)
         if window is None:
             if not match.anyone:
-                self.undelivered(origin, match, subject, reply)
+                self.no_responders.undelivered(origin, match, subject, reply)
             return True
         if window.stream in (stream, HOLD_ALL):
             taken: bool = window.take(origin, subject, reply, header, payload)
@@ -287,7 +287,7 @@ class Router:
         return True
 
     def _found_again(self, origin: Origin, subject: bytes) -> tuple[Match[Subscription], Any]:
-        is_foreign = type(origin) is Foreign
+        is_foreign = type(origin) is ForeignOrigin
         match = self.find(origin.account, subject, is_named=is_foreign)
         window = match.window
         if is_foreign and type(window) is Passage:
@@ -299,31 +299,11 @@ class Router:
         _, window = self._found_again(origin, subject)
         return window is None or window.stream not in (stream, HOLD_ALL)
 
-    def no_responders(self, origin: Origin, subject: bytes, reply: bytes) -> None:
-        """Tell who asked on `subject`, if it has a subscription for the answer, that nobody is there (status 503).
-
-        Nobody else hears of it, whatever the reply subject is: the client may have no right to publish there.
-        """
-        self.counts.no_responders += 1
-        client: Any = origin
-        if type(origin) is Foreign:
-            client = origin.origin
-            account, replies = origin.account.name, self.replies
-            while replies is not None and (home := replies.end(account, reply)) is not None:
-                account, reply = home
-            if account != client.account.name:
-                return  # It is not known any more who asked.
-        for subscription in client.account.sublist.match(reply).local:
-            if subscription.connection is client:
-                put(self.turn, subscription, (reply, b"", headers.no_responders(subject), b""))
-                return
-
-    def subscribe(self, subscription: Subscription) -> None:
+    def subscribe(self, account: Account, subscription: Subscription) -> None:
         """A client subscribed."""
-        account = subscription.connection.account
         self.join(account, subscription)
-        if account.beyond is not None and self._beyond is not None:
-            self._beyond.subscribed(account, subscription)
+        if self.imports is not None:
+            self.imports.subscribed(account, subscription)
 
     def join(self, account: Account, subscription: Subscription) -> None:
         """Somebody listens in that account from now on."""
@@ -333,12 +313,11 @@ class Router:
         if self.mesh is not None and (count == 1 or subscription.queue):
             self.mesh.interest_changed(account.name, subscription.subject, subscription.queue, count)
 
-    def unsubscribe(self, subscription: Subscription) -> None:
+    def unsubscribe(self, account: Account, subscription: Subscription) -> None:
         """A subscription ended, or its client went."""
-        account = subscription.connection.account
         self.leave(account, subscription)
-        if self._beyond is not None:
-            self._beyond.unsubscribed(subscription)
+        if self.imports is not None:
+            self.imports.unsubscribed(subscription)
 
     def leave(self, account: Account, subscription: Subscription) -> None:
         """Somebody listens there no more."""
@@ -370,7 +349,7 @@ class Router:
 
     def set_far(self, node: str, far: bool) -> None:
         """Is the broker of another cluster? Said before anything is known of its subscriptions."""
-        (self._far.add if far else self._far.discard)(node)
+        (self.accounts.far.add if far else self.accounts.far.discard)(node)
 
     # ports.Network
 
@@ -421,25 +400,24 @@ class Router:
         account: Account,
         match: Match[Subscription],
         message: Message,
-        origin: ClientConnection | None,
+        origin: ClientOrigin | None,
     ) -> bool:
         """Give a message to all that want it, here and on links. False when in the end nobody did."""
-        echo = origin is None or origin.echo
-        skip = None if echo else origin
+        skip = None if origin is None or origin.echo else origin.subscriber
         plain = match.plain
-        delivered = len(plain) > 1 or (bool(plain) and plain[0].connection is not skip)
+        delivered = len(plain) > 1 or (bool(plain) and plain[0].subscriber is not skip)
         if origin is None:
             self._fan_out_own(account.name, plain, message)
         elif len(plain) > 1:
-            delivered = echo or any(one.connection is not skip for one in plain)
+            delivered = skip is None or any(one.subscriber is not skip for one in plain)
             origin.fan_out(plain, message, skip)
         elif delivered:
             put(self.turn, plain[0], message)
         nodes: dict[str, list[bytes]] = {}
         for group in match.groups:
             members = group.local
-            if not echo:
-                members = [member for member in members if member.connection is not origin]
+            if skip is not None:
+                members = [member for member in members if member.subscriber is not skip]
             if members:
                 put(self.turn, self._choice.member(members), message)
                 delivered = True
@@ -460,12 +438,3 @@ class Router:
             self.lanes.do(name, FanOut(plain, message, None))
         elif (left := fan_out(self.turn, plain, message)) is not None:
             self.lanes.do(name, left)
-
-    def undelivered(self, origin: Origin, match: Match[Subscription], subject: bytes, reply: bytes) -> None:
-        """A message that nobody wanted: whoever asked is told."""
-        if match is _INVALID:
-            self.counts.invalid_subjects += 1
-            if origin.pedantic:
-                origin.error("Invalid Publish Subject")
-        if reply and origin.no_responders:
-            self.no_responders(origin, subject, reply)

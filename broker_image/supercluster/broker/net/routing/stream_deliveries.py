@@ -7,15 +7,19 @@ with it, and to go on. What was asked for from another account goes to whoever a
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
 
-from supercluster.broker.net.routing.backlog import ItemsFanOut
+from supercluster.broker.net.routing.account import Accounts
+from supercluster.broker.net.routing.backlog import ItemsFanOut, Lanes
 from supercluster.broker.net.routing.client_writes import put_items
+from supercluster.broker.net.routing.cross_account_replies import Replies
 from supercluster.broker.net.routing.delivery_plan import DELIVER_TO_VERSION, parts_of
+from supercluster.broker.net.routing.linked_brokers import LinkedBrokers
 from supercluster.broker.net.routing.queue_choice import QueueChoice
-from supercluster.broker.net.routing.subscription import Subscription
+from supercluster.broker.net.routing.subscriber import Subscriber, Subscription
+from supercluster.broker.net.routing.turn import Turn
 from supercluster.broker.ports import Channel
 from supercluster.broker.protocol.frames import (
+    Buffer,
     FrameType,
     Item,
     encode_deliver,
@@ -24,18 +28,19 @@ from supercluster.broker.protocol.frames import (
 )
 from supercluster.broker.protocol.subjects import REPLY_PREFIX
 
-if TYPE_CHECKING:
-    from supercluster.broker.net.clients.connection import ClientConnection
-    from supercluster.broker.net.routing.router import Router
-
 
 class Deliveries:
     """Of one broker. Output is only collected, as in the router."""
 
-    def __init__(self, router: Router, choice: QueueChoice) -> None:
-        self._router = router
-        self._turn = router.turn
+    def __init__(
+        self, turn: Turn, accounts: Accounts, lanes: Lanes, choice: QueueChoice, replies: Replies
+    ) -> None:
+        self.mesh: LinkedBrokers | None = None
+        self._turn = turn
+        self._accounts = accounts
+        self._lanes = lanes
         self._choice = choice
+        self._replies = replies
 
     def deliver(self, account: str, inbox: bytes, items: Sequence[Item]) -> None:
         """See `ports.Network`."""
@@ -43,7 +48,7 @@ class Deliveries:
             asked = inbox
             account, inbox = self._asker_of(account, inbox)
             items = _readdressed(items, asked, inbox)
-        where = self._router.account(account)
+        where = self._accounts[account]
         match = where.sublist.match(inbox)
         self._turn.want()
         self._put_plain(account, inbox, match.plain, items)
@@ -55,15 +60,15 @@ class Deliveries:
         for part in parts_of(match, items, self._serves_all_groups, self._choice.broker):
             if self._serves_all_groups(part.node):
                 body = encode_deliver(account, inbox, part.items)
-                self._router.send(part.node, FrameType.DELIVER, body, Channel.CONTROL)
+                self._send(part.node, FrameType.DELIVER, body)
             else:
                 body = encode_deliver_to(account, inbox, part.plain, part.groups, part.items)
-                self._router.send(part.node, FrameType.DELIVER_TO, body, Channel.CONTROL)
+                self._send(part.node, FrameType.DELIVER_TO, body)
 
     def _put_plain(
         self, account: str, inbox: bytes, plain: Sequence[Subscription], items: Sequence[Item]
     ) -> None:
-        lanes = self._router.lanes
+        lanes = self._lanes
         if len(plain) <= 1 and not (lanes and (account, inbox) in lanes):
             for subscription in plain:
                 put_items(self._turn, subscription, items)
@@ -72,13 +77,12 @@ class Deliveries:
 
     def _serves_all_groups(self, node: str) -> bool:
         """Is the broker of a version that is not told which queue groups a delivery is for?"""
-        link = self._router.mesh.links.get(node) if self._router.mesh is not None else None
-        return link is not None and link.peer.version < DELIVER_TO_VERSION
+        version = self.mesh.version_of(node) if self.mesh is not None else None
+        return version is not None and version < DELIVER_TO_VERSION
 
     def _asker_of(self, account: str, inbox: bytes) -> tuple[str, bytes]:
         """Who asked from another account; those that this broker does not know of are as they are."""
-        replies = self._router.replies
-        found = replies.resolve(account, inbox) if replies is not None else None
+        found = self._replies.resolve(account, inbox)
         return self._asker_of(*found) if found is not None else (account, inbox)
 
     def _share_out(self, members: list[Subscription], items: Sequence[Item]) -> list[Subscription]:
@@ -110,7 +114,7 @@ class Deliveries:
         if inbox.startswith(REPLY_PREFIX):
             home, reply = self._asker_of(account, inbox)
             items = _readdressed(items, inbox, reply)
-        match = self._router.account(home).sublist.match(reply)
+        match = self._accounts[home].sublist.match(reply)
         if home != account:
             plain, queues = True, None  # What was said of the subject there is not of the asker's.
             if match.nodes or any(not group.local for group in match.groups):
@@ -122,36 +126,40 @@ class Deliveries:
             if group.local and (queues is None or group.name in queues):
                 chosen += self._share_out(group.local, items)
         for subscription in chosen:
-            connection = subscription.connection
+            subscriber = subscription.subscriber
             key = (node, account, inbox)
-            if connection.congested and key not in connection.slow_for:
-                connection.slow_for.add(key)
+            if subscriber.congested and key not in subscriber.slow_for:
+                subscriber.slow_for.add(key)
                 self._tell_slow(key, slow=True)
 
-    def relieved(self, connection: ClientConnection) -> None:
+    def relieved(self, subscriber: Subscriber) -> None:
         """A client takes all again, or is gone."""
-        for key in connection.slow_for:
+        for key in subscriber.slow_for:
             self._tell_slow(key, slow=False)
-        connection.slow_for.clear()
+        subscriber.slow_for.clear()
 
     def _tell_slow(self, key: tuple[str, str, bytes], *, slow: bool) -> None:
         node, account, inbox = key
-        self._router.send(node, FrameType.SLOW, [encode_slow(account, inbox, slow)], Channel.CONTROL)
+        self._send(node, FrameType.SLOW, [encode_slow(account, inbox, slow)])
+
+    def _send(self, node: str, frame_type: FrameType, body: Sequence[Buffer]) -> None:
+        if self.mesh is not None:
+            self.mesh.send(node, frame_type, body, Channel.CONTROL)
 
     def pending_bytes(self, account: str, inbox: bytes) -> int:
         """See `ports.Network`."""
         if inbox.startswith(REPLY_PREFIX):
             account, inbox = self._asker_of(account, inbox)
-        found = self._router.accounts.get(account)
+        found = self._accounts.get(account)
         if found is None:
             return 0
         match = found.sublist.match(inbox)
-        waiting = [subscription.connection.pending_bytes() for subscription in match.local]
-        if self._router.lanes:
-            waiting.append(self._router.lanes.size_bytes((account, inbox)))
-        if self._router.mesh is not None:
+        waiting = [subscription.subscriber.pending_bytes() for subscription in match.local]
+        if self._lanes:
+            waiting.append(self._lanes.size_bytes((account, inbox)))
+        if self.mesh is not None:
             nodes = {*match.nodes, *(node for group in match.groups for node in group.remote)}
-            waiting += [self._router.mesh.pending_bytes(node, account, inbox) for node in nodes]
+            waiting += [self.mesh.pending_bytes(node, account, inbox) for node in nodes]
         return max(waiting, default=0)
 
 

@@ -1,6 +1,6 @@
 """Clients that come by WebSocket: the same connection as any client's, behind frames.
 
-`WebSocketListener` makes one `WebSocketProtocol` per socket. It answers the upgrade and then hands a `ClientConnection` a
+`listener.py` makes one `WebSocketProtocol` per socket. It answers the upgrade and then hands a `ClientConnection` a
 transport that writes frames, so that nothing else of the broker knows of it.
 """
 
@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from supercluster.broker.net.clients.client_server import ClientServer
 from supercluster.broker.net.clients.connection import ClientConnection
 from supercluster.broker.protocol import websocket
-
-if TYPE_CHECKING:
-    from supercluster.broker.net.clients.listener import ClientServer
 
 log = logging.getLogger(__name__)
 

@@ -210,7 +210,7 @@ def body(ready: str, generation: int = 1, observed: int = 1) -> dict[str, object
             "conditions": [
                 {"type": "Ready", "status": ready, "reason": "R", "message": "m"},
                 {"type": "Whole", "status": ready, "reason": "R", "message": "m"},
-                {"type": "Unwise", "status": "True", "reason": "EvenReplicas", "message": "odd is better"},
+                {"type": "Warning", "status": "True", "reason": "EvenReplicas", "message": "odd is better"},
             ],
         },
     }
@@ -230,7 +230,7 @@ def test_the_table_shows_what_is_wanting() -> None:
     header, stream, cluster = text.splitlines()
     assert header.split() == ["KIND", "NAMESPACE", "NAME", "READY", "STATE", "NOTE"]
     assert "2/3 replicas" in stream
-    assert "Unwise: EvenReplicas: odd is better" in stream
+    assert "Warning: EvenReplicas: odd is better" in stream
     assert "Ready: R: m" in cluster
 
 
@@ -250,7 +250,7 @@ def test_a_move_is_shown_with_how_far_it_is() -> None:
     assert overview.is_ready(body)
 
 
-@pytest.mark.parametrize("type_", ["HeldUp", "MessagesLost", "Unwise", "Deferred"])
+@pytest.mark.parametrize("type_", ["Blocked", "MessagesLost", "Warning", "Deferred"])
 def test_what_waits_for_a_person_is_shown_while_it_does_and_not_when_it_is_over(type_: str) -> None:
     """O20."""
     ready = {"type": "Ready", "status": "True"}

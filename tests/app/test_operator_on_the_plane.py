@@ -276,7 +276,7 @@ def test_of_two_resources_that_claim_a_stream_the_older_has_it(site: Site) -> No
     second = stream("second", name="claimed", subjects=["other.>"])
     site.kubectl("apply", "-f", "-", stdin=second)
     eventually(
-        lambda: site.condition("stream", "second", "Accepted").get("reason") == "NameClaimed", "the refusal"
+        lambda: site.condition("stream", "second", "Accepted").get("reason") == "NameConflict", "the refusal"
     )
     assert site.ask("STREAM.INFO.claimed")["config"]["subjects"] == ["claimed.>"]
     site.kubectl("delete", "stream", "second", "--timeout=60s")
@@ -439,14 +439,14 @@ def test_an_image_that_does_not_come_up_costs_one_broker_and_is_put_right(site: 
 
     before = {entry["name"] for entry in site.get("ncl", "east")["status"]["brokers"] if entry["ready"]}
     image("nosuch/broker:1")
-    eventually(lambda: synced().get("reason") == "RollOutStopped", "the roll-out to end", 90.0)
+    eventually(lambda: synced().get("reason") == "RolloutStopped", "the roll-out to end", 90.0)
     (broken,) = re.findall(r"^(east-[0-9]) was restarted and does not come up: \S+", synced()["message"])
     assert {
         entry["name"] for entry in site.get("ncl", "east")["status"]["brokers"] if entry["ready"]
     } == before - {broken}
     image(None)
     eventually(lambda: synced().get("status") == "True", "the spec to be put right", 120.0)
-    assert "RollOutStopped" in site.events("east")
+    assert "RolloutStopped" in site.events("east")
     eventually(lambda: is_drainable(site), "the cluster to be whole again", 60.0)
 
 

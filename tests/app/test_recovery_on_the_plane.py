@@ -103,7 +103,7 @@ def test_a_person_has_a_stream_without_majority_go_on_from_one_copy(site: MoveSi
         assert done["outcome"] == "Recovered", done
         assert f"goes on from the copy of {left}" in done["message"]
         assert site.condition("str", "rec", "Recovered")["status"] == "True"
-        assert {"RecoveryBegun", "RecoveryForced", "RecoveryRefused"} <= site.events("rec")
+        assert {"RecoveryStarted", "RecoveryForced", "RecoveryRefused"} <= site.events("rec")
         assert publish(site, rest, 3) == [21, 22, 23]
     finally:
         for process in processes:

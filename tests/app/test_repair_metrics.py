@@ -47,23 +47,23 @@ def test_repairs_that_wait_for_the_budget_have_no_move_yet_and_are_counted() -> 
 def test_what_waits_for_a_person_is_counted() -> None:
     cache = ObjectCache()
     held = {
-        "type": "HeldUp",
+        "type": "Blocked",
         "status": "True",
         "reason": "AwaitingApproval",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }
-    over = {**held, "status": "False", "reason": "NothingToSay"}
+    over = {**held, "status": "False", "reason": "NoIssues"}
     cache.put(body("SuperCluster", "demo", {}, {"conditions": [held]}))
     cache.put(body("SuperCluster", "other", {}, {}))
-    stopped = {**over, "type": "Synced", "reason": "RollOutStopped"}
+    stopped = {**over, "type": "Synced", "reason": "RolloutStopped"}
     supervised = {**stopped, "reason": "AwaitingRestartApproval"}
     rolling = {**stopped, "reason": "RollingOut"}
     told = {"east": held, "west": over, "north": stopped, "south": supervised, "central": rolling}
     for name, condition in told.items():
         cache.put(body("Cluster", name, {"superCluster": "demo"}, {"conditions": [condition]}))
     lines = repair_lines(cache, RepairCounts())
-    assert 'supercluster_held_up{super_cluster="ns/demo"} 4' in lines
-    assert 'supercluster_held_up{super_cluster="ns/other"} 0' in lines
+    assert 'supercluster_blocked{super_cluster="ns/demo"} 4' in lines
+    assert 'supercluster_blocked{super_cluster="ns/other"} 0' in lines
 
 
 def test_copies_that_are_moved_off_brokers_that_go_are_no_repairs() -> None:

@@ -163,8 +163,8 @@ def test_another_version_comes_broker_by_broker_under_load_and_nothing_is_lost(s
             "it went on all the time"
         )
     assert site.is_replaced(before), "every broker was restarted once"
-    assert {"HandingOver", "RestartingBroker"} <= site.events("east")
-    assert "RollOutStopped" not in site.events("east")
+    assert {"HandingOverLeaderships", "RestartingBroker"} <= site.events("east")
+    assert "RolloutStopped" not in site.events("east")
 
 
 @pytest.mark.long
@@ -212,12 +212,12 @@ def test_the_way_back_ends_at_the_first_broker_once_the_map_has_what_older_ones_
     with publishing(site, name, set()) as publisher:
         site.upgrade(OLDER, mode="Automatic", waitTimeout="10s")
         site.wait(
-            lambda: site.condition("ncl", "east", "HeldUp").get("reason") == "StreamsNotWhole",
+            lambda: site.condition("ncl", "east", "Blocked").get("reason") == "StreamsNotWhole",
             f"it to be said, of {site.synced()}",
         )
         (refused,) = {name for name, pod in site.pods().items() if pod[0] != before[name][0]}
         assert site.versions() == {each: "0.0.4" if each == refused else VERSION for each in site.names}
-        told = site.condition("ncl", "east", "HeldUp")["message"]
+        told = site.condition("ncl", "east", "Blocked")["message"]
         assert f"stream {min(STREAMS)} lacks its replica on {refused}" in told
         assert "has no leader" not in told
         site.watch_some_rounds("Cluster")

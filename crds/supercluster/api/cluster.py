@@ -202,7 +202,7 @@ class RolloutSpec(ApiModel):
     wait_timeout: Duration = Field(
         default="15m",
         description="How long a roll-out waits for streams that are not whole, or for brokers that are away, before the condition "
-        "HeldUp names them, and what a person may do. It goes on waiting: only the annotation supercluster.dev/release-restart has "
+        "Blocked names them, and what a person may do. It goes on waiting: only the annotation supercluster.dev/release-restart has "
         "it go on without streams, and nothing has it go on without a broker.",
     )
 

@@ -13,7 +13,7 @@ from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.planners.move.views import IN_FLIGHT, is_ended, is_repair
 
 WAITING, RUNNING = "waiting", "running"
-_WAITS_FOR_A_PERSON = frozenset({Reason.ROLL_OUT_STOPPED, Reason.AWAITING_RESTART})
+_WAITS_FOR_A_PERSON = frozenset({Reason.ROLLOUT_STOPPED, Reason.AWAITING_RESTART})
 
 
 def repair_lines(cache: ObjectCache, counts: RepairCounts) -> list[str]:
@@ -77,13 +77,13 @@ def repair_lines(cache: ObjectCache, counts: RepairCounts) -> list[str]:
         for each in below
         for state in (WAITING, RUNNING)
     ]
-    return [*lines, *_held_up(cache, sorted(names))]
+    return [*lines, *_blocked(cache, sorted(names))]
 
 
-def _held_up(cache: ObjectCache, names: Sequence[tuple[str, str]]) -> list[str]:
+def _blocked(cache: ObjectCache, names: Sequence[tuple[str, str]]) -> list[str]:
     """What does not go on without a person: drains and roll-outs that are held up or were stopped, restarts to be approved."""
     lines = _head(
-        "supercluster_held_up", "gauge", "SuperClusters and Clusters with something that waits for a person."
+        "supercluster_blocked", "gauge", "SuperClusters and Clusters with something that waits for a person."
     )
     for namespace, name in names:
         whole = cache.model(SuperCluster, namespace, name)
@@ -91,14 +91,14 @@ def _held_up(cache: ObjectCache, names: Sequence[tuple[str, str]]) -> list[str]:
         if whole is not None:
             told.append(whole.status.conditions)
         count = sum(any(map(_is_held_up, conditions)) for conditions in told)
-        lines.append(f'supercluster_held_up{{super_cluster="{namespace}/{name}"}} {count}')
+        lines.append(f'supercluster_blocked{{super_cluster="{namespace}/{name}"}} {count}')
     return lines
 
 
 def _is_held_up(condition: Condition) -> bool:
     if condition.type == ConditionType.SYNCED:
         return condition.status == "False" and condition.reason in _WAITS_FOR_A_PERSON
-    return (condition.type, condition.status) == (ConditionType.HELD_UP, "True")
+    return (condition.type, condition.status) == (ConditionType.BLOCKED, "True")
 
 
 def _head(name: str, kind: str, text: str) -> list[str]:

@@ -28,8 +28,8 @@ async def world() -> Shrinking:
 
 
 def hold_up(world: Shrinking, key: Key) -> str:
-    found = condition(world.status(key), "HeldUp")
-    assert (found["status"], found["reason"]) == ("True", "NotProven")
+    found = condition(world.status(key), "Blocked")
+    assert (found["status"], found["reason"]) == ("True", "NotProvenSafe")
     return str(found["message"])
 
 
@@ -152,7 +152,7 @@ async def test_a_crashing_broker_keeps_its_volume_though_its_claim_is_being_dele
     strand(world, "east-1", CRASHED)
     await world.round(CLUSTER)
     assert ("Pod", NS, "east-1") in world.kube.objects
-    assert condition(world.status(CLUSTER), "Unwise")["reason"] == "VolumeGoing"
+    assert condition(world.status(CLUSTER), "Warning")["reason"] == "VolumeTerminating"
 
 
 @pytest.mark.covers("SF-30", "MR-2")
@@ -309,7 +309,7 @@ async def test_a_resource_that_can_not_be_read_is_not_absent(world: Shrinking, k
         await world.round(STREAM)
     assert ("Stream", NS, "flights") in world.kube.objects
     assert f"can't read {kind} {name}" in hold_up(world, STREAM)
-    assert world.told().count("NotProven") == 1
+    assert world.told().count("NotProvenSafe") == 1
     healthy = {"storage": {"type": "PersistentVolumeClaim"}} if kind == "Cluster" else {"moves": {}}
     world.change(kind, name, lambda body: body["spec"].update(healthy))
     for _ in range(2):
@@ -335,7 +335,7 @@ async def test_gateways_of_a_cluster_that_can_not_be_read_stay(world: Shrinking)
     assert world.status(SC)["founder"]["cluster"] == "east"
     world.change("Cluster", "west", lambda body: body["spec"].pop("storage"))
     await world.converge()
-    assert condition(world.status(CLUSTER), "HeldUp")["status"] == "False"
+    assert condition(world.status(CLUSTER), "Blocked")["status"] == "False"
 
 
 async def test_a_map_is_not_begun_anew_while_a_member_can_not_be_read() -> None:

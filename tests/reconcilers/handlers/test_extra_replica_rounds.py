@@ -88,7 +88,7 @@ async def test_two_a_person_adds_one_by_name_at_the_same_time_and_both_stay(worl
         await world.wait(65)
         world.ask("add", "east-4")
         await world.converge()
-        assert condition(world.move(), "Progressing")["reason"] == "OtherMove"
+        assert condition(world.move(), "Progressing")["reason"] == "OtherMoveRunning"
         world.finish()
         await world.wait(5)
     world.finish()

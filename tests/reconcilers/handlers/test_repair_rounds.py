@@ -88,7 +88,7 @@ async def test_the_status_says_which_word_counts_and_why(world: Repairing) -> No
     assert world.replication["minimum"] == 2
     assert world.replication["decidedBy"] == "ReplicaPolicy heavy"
     assert "its weight 9 is above that of keep, light" in world.replication["reason"]
-    assert condition(world.status(Key("ReplicaPolicy", NS, "keep")), "Unwise")["reason"] == "PolicyConflict"
+    assert condition(world.status(Key("ReplicaPolicy", NS, "keep")), "Warning")["reason"] == "PolicyConflict"
     assert world.status(Key("ReplicaPolicy", NS, "light"))["conflicts"] == ["keep"]
     assert world.status(Key("ReplicaPolicy", NS, "heavy"))["inForce"] == 1
     world.change("Stream", "flights", lambda body: body["spec"].update(minReplicas=1))
@@ -204,7 +204,7 @@ async def test_a_broker_that_a_roll_out_restarts_is_waited_for_longer_and_not_fo
     await world.wait(305)
     (repair,) = world.repairs().values()
     assert repair["spec"]["repair"]["replace"] == ["east-2"]
-    assert condition(world.status(Key("Cluster", NS, "east")), "Synced")["reason"] == "RollOutStopped"
+    assert condition(world.status(Key("Cluster", NS, "east")), "Synced")["reason"] == "RolloutStopped"
 
 
 @pytest.mark.covers("MR-6", "MR-3")
@@ -575,16 +575,16 @@ async def test_a_policy_tells_of_streams_that_no_resource_declares_and_its_patte
         "ReplicaPolicy", "other", superCluster="demo", selector={"namePattern": "orde*"}, minReplicas=1
     )
     await world.converge()
-    unwise = condition(world.status(POLICY), "Unwise")
-    assert (unwise["status"], unwise["reason"]) == ("True", "PolicyConflict")
+    warnings = condition(world.status(POLICY), "Warning")
+    assert (warnings["status"], warnings["reason"]) == ("True", "PolicyConflict")
     assert (
-        "ReplicaPolicy other, by its namePattern orde* streams with names such as orde" in unwise["message"]
+        "ReplicaPolicy other, by its namePattern orde* streams with names such as orde" in warnings["message"]
     )
     assert world.status(POLICY)["conflicts"] == ["other"]
     assert world.status(other)["conflicts"] == ["keep"]
     world.change("ReplicaPolicy", "other", lambda body: body["spec"].update(weight=1))
     await world.converge()
-    assert condition(world.status(POLICY), "Unwise")["status"] == "False"
+    assert condition(world.status(POLICY), "Warning")["status"] == "False"
     assert world.status(POLICY)["conflicts"] == []
     world.lose("east-2")
     await world.wait(30)

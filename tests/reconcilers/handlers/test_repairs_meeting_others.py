@@ -68,7 +68,9 @@ async def test_a_move_that_waits_for_a_person_holds_up_no_repair(world: Repairin
     await world.wait(65)
     (repair,) = world.repairs().values()
     assert repair["status"]["phase"] == "Running"
-    assert condition(world.status(Key("StreamMove", NS, asked)), "Progressing")["reason"] == "OtherMove"
+    assert (
+        condition(world.status(Key("StreamMove", NS, asked)), "Progressing")["reason"] == "OtherMoveRunning"
+    )
     world.finish()
     world.give_back("east-2")
     await world.wait(35)

@@ -98,7 +98,7 @@ async def test_every_broker_is_restarted_once_as_a_follower() -> None:
     world.clock.ms += 2_000
     await world.round(CLUSTER)
     assert world.budget == 1
-    assert world.told().count("HandingOver") == world.told().count("RestartingBroker") == 3
+    assert world.told().count("HandingOverLeaderships") == world.told().count("RestartingBroker") == 3
 
 
 @pytest.mark.covers("OP-3", "OP-4")
@@ -171,7 +171,7 @@ async def test_the_cluster_is_synced_when_every_broker_has_the_new_settings() ->
     told: Any = json.loads(world.kube.objects["ConfigMap", NS, "east-config"]["data"]["broker.json"])
     assert told["limits"]["maxConnections"] == 7
     synced = condition(world.status(CLUSTER), "Synced")
-    assert synced["reason"] == "SettingsOnTheirWay"
+    assert synced["reason"] == "SettingsPending"
     assert "0 of 3 brokers" in synced["message"]
     world.brokers.settings = {"east-2": old}
     world.brokers.refused = {"east-2": "tags[0] is 7"}

@@ -259,7 +259,7 @@ async def test_the_status_says_what_is_lost_with_a_cluster_that_is_out_of_contac
     world.brokers.lost = ["cluster west is out of contact (3 brokers): no stream can be created"]
     await world.round(SC)
     ready = condition(world.kube.objects[("SuperCluster", NS, "demo")]["status"], "Whole")
-    assert (ready["status"], ready["reason"]) == ("False", "ClusterOutOfContact")
+    assert (ready["status"], ready["reason"]) == ("False", "ClusterUnreachable")
     assert ready["message"] == world.brokers.lost[0], "all pods may be ready: the network is not"
     world.brokers.fail = lambda call: BrokersUnreachableError("nobody") if call == "brokers" else None
     await world.round(SC)
@@ -306,7 +306,7 @@ async def test_drift_on_both_sides_is_repaired_with_an_event(world: World) -> No
     assert condition(world.status(STREAM), "Whole")["status"] == "True"
     for _ in range(2):
         lost = condition(world.status(STREAM), "MessagesLost")
-        assert (lost["status"], lost["reason"]) == ("True", "StreamCreatedAgain")
+        assert (lost["status"], lost["reason"]) == ("True", "StreamRecreated")
         assert "its messages are lost, 4 up to sequence 4 when" in lost["message"]
         await world.clock.advance(60_000)
         await world.converge()

@@ -109,7 +109,7 @@ async def test_brokers_are_emptied_and_go_and_the_map_forgets_them(world: Shrink
     assert (world.running, world.draining) == (5, ["east-3", "east-4"])
     assert world.synced()[:2] == ("False", "Draining")
     assert "east-3 has 1 copy, east-4 has 1 copy" in world.synced()[2]
-    assert "DrainBegun" in world.told()
+    assert "DrainStarted" in world.told()
     (move,) = world.drains().values()
     assert move["spec"]["repair"]["replace"] == ["east-3", "east-4"]
     assert sorted(move["spec"]["repair"]["nodes"]) == ["east-0", "east-1", "east-2"]
@@ -227,7 +227,7 @@ async def test_raising_the_count_in_the_middle_takes_it_back(world: Shrinking) -
     await world.converge()
     assert world.leaving() == []
     assert (world.running, world.draining, world.drains()) == (5, [], {})
-    assert {"DrainTakenBack", "DrainMoveWithdrawn"} <= set(world.told())
+    assert {"DrainCancelled", "DrainMoveWithdrawn"} <= set(world.told())
     assert world.synced()[0] == "True"
     assert world.brokers.moves.started == []
 

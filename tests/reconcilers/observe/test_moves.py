@@ -24,6 +24,7 @@ MOVE = {
         "lag": 3,
         "eta_ns": 1_500_000_000,
         "trouble": "the new copies come no nearer",
+        "below_ingest_rate": True,
     },
     "cancelled": False,
 }
@@ -63,6 +64,7 @@ def test_a_running_move_and_the_last_one_are_read() -> None:
     progress = view.running.progress
     assert (progress.stage, progress.targets, progress.eta_seconds) == ("tail", ("west-0", "west-1"), 2)
     assert (progress.bytes_per_s, progress.trouble) == (500, "the new copies come no nearer")
+    assert view.running.is_below_ingest_rate
     assert (progress.bytes_left, progress.lag_entries) == (10, 3)
     assert view.last is not None
     assert (view.last.id, view.last.is_done, view.last.bytes_copied) == ("u0", True, 99)

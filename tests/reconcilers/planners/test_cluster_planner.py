@@ -466,10 +466,10 @@ def test_a_roll_out_ends_at_the_first_broker_that_does_not_come_up() -> None:
     stopped = rolled(there, status=in_turn("east-1"))
     assert stopped.steps == ()
     synced = condition(stopped.status_patch, "Synced")
-    assert (synced["status"], synced["reason"]) == ("False", "RollOutStopped")
+    assert (synced["status"], synced["reason"]) == ("False", "RolloutStopped")
     assert "east-1 was restarted and does not come up: ErrImagePull: no such image" in synced["message"]
     assert "no other broker is restarted" in synced["message"]
-    assert [note.warning for note in stopped.notes if note.reason == Reason.ROLL_OUT_STOPPED] == [True]
+    assert [note.warning for note in stopped.notes if note.reason == Reason.ROLLOUT_STOPPED] == [True]
     slow = (pods()[0], replace(broken, trouble=""), pods()[2])
     assert condition(rolled(slow, status=in_turn("east-1")).status_patch, "Synced")["reason"] == "RollingOut"
     late = rolled(slow, status=in_turn("east-1", "2026-01-02T02:54:00Z"))
@@ -567,7 +567,7 @@ def test_brokers_are_fetched_with_the_operators_secrets() -> None:
                     {"type": "PodScheduled", "status": "False", "message": "pod has unbound claims"}
                 ]
             },
-            "BrokersUnplaced",
+            "BrokersUnschedulable",
             "east-2: pod has unbound claims",
         ),
         (
@@ -667,7 +667,7 @@ def test_the_status_says_when_every_broker_has_taken_the_settings_over() -> None
     late = Reports({**taken, "east-1": BrokerReport(settings="older")})
     waiting = plan(resource, replace(observed, reports=late))
     synced = condition(waiting.status_patch, "Synced")
-    assert (synced["reason"], waiting.recheck_after_ms) == ("SettingsOnTheirWay", 1_000)
+    assert (synced["reason"], waiting.recheck_after_ms) == ("SettingsPending", 1_000)
     assert "2 of 3 brokers have taken over the changed settings; not yet east-1" in synced["message"]
     bad = Reports({**taken, "east-1": BrokerReport(settings="older", refused="limits.maxPayloadBytes is 0")})
     synced = condition(plan(resource, replace(observed, reports=bad)).status_patch, "Synced")

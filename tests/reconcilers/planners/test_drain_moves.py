@@ -61,8 +61,8 @@ def test_moves_that_await_approval_hold_up_no_others_and_are_named_with_what_to_
     waiting = [held(name) for name in big]
     found, made = drained({**big, **small}, waiting)
     assert made == ["small0", "small1", "small2", "small3"], "as many as there are places, twice"
-    assert found.held_up is not None
-    reason, text = found.held_up
+    assert found.blocked is not None
+    reason, text = found.blocked
     assert str(reason) == "AwaitingApproval"
     assert "east-2 can't go before a person acts" in text
     assert "stream big0: StreamMove big0-drain awaits approval: set its spec.approved to true" in text
@@ -77,16 +77,16 @@ def test_what_is_under_way_takes_a_place_and_what_is_suspended_does_not() -> Non
     sizes = {"big0": 3, "big1": 3, "big2": 3, **{f"small{n}": 2 for n in range(9)}}
     found, made = drained(sizes, [*running, held("big2", "Planned", suspend=True)])
     assert made == ["small0", "small1"]
-    assert found.held_up is not None
-    assert "StreamMove big2-drain is suspended: set its spec.suspend to false" in found.held_up[1]
-    assert "big0" not in found.held_up[1]
+    assert found.blocked is not None
+    assert "StreamMove big2-drain is suspended: set its spec.suspend to false" in found.blocked[1]
+    assert "big0" not in found.blocked[1]
 
 
 def test_no_more_are_laid_before_a_person_than_can_be_looked_through() -> None:
     sizes = {f"big{n:03}": 3 for n in range(HELD_MAX + 9)}
     found, made = drained(sizes)
     assert len(made) == HELD_MAX
-    assert found.held_up is None, "nothing waits so far"
+    assert found.blocked is None, "nothing waits so far"
     _, more = drained(sizes, [held(name) for name in made])
     assert more == []
 
@@ -98,7 +98,7 @@ def test_a_copy_leaves_though_another_move_of_its_stream_awaits_approval() -> No
     other = stream_move("small-g2", streamRef="small", approval="Manual", status=status)
     found, made = drained({"small": 2}, [other])
     assert made == ["small"]
-    assert found.held_up is None
+    assert found.blocked is None
     running = stream_move("small-g2", streamRef="small", status={**status, "phase": "Running"})
     assert drained({"small": 2}, [running])[1] == []
 
@@ -113,11 +113,11 @@ def test_the_condition_of_the_super_cluster_says_it_and_takes_it_back() -> None:
     seen = SuperClusterObserved(moves=(held("big"),), repair=repair, **common)
     plan = plan_super_cluster(OWN, seen, NOW)
     assert plan.status_patch is not None
-    (told,) = [each for each in plan.status_patch["conditions"] if each["type"] == "HeldUp"]
+    (told,) = [each for each in plan.status_patch["conditions"] if each["type"] == "Blocked"]
     assert (told["status"], told["reason"]) == ("True", "AwaitingApproval")
     assert [str(note.reason) for note in plan.notes if note.warning] == ["AwaitingApproval"]
     before = super_cluster(status={"conditions": plan.status_patch["conditions"]})
     quiet = RepairObserved({}, NOW, (), (), {})
     after = plan_super_cluster(before, SuperClusterObserved(repair=quiet, **common), NOW)
-    (told,) = [each for each in (after.status_patch or {})["conditions"] if each["type"] == "HeldUp"]
+    (told,) = [each for each in (after.status_patch or {})["conditions"] if each["type"] == "Blocked"]
     assert told["status"] == "False"

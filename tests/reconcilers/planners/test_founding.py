@@ -219,7 +219,7 @@ def test_a_person_may_have_the_map_begun_once_more() -> None:
         clusters=(cluster(),), credentials=credentials(), traces=Traces(join_only=True, has_volumes=True)
     )
     planned = plan_super_cluster(asked, observed, NOW)
-    assert [note.message for note in planned.notes if note.reason == "MapAnew"] == [
+    assert [note.message for note in planned.notes if note.reason == "StreamMapRecreated"] == [
         "annotation supercluster.dev/begin-map-anew: brokers may begin another map of streams: all that the former one had is given up"
     ]
     free = with_status(asked, planned)

@@ -37,9 +37,9 @@ def verdict(*conditions: tuple[str, str, str], **metadata: Any) -> str:
         ([("Ready", "False", "NoLeader"), ("Synced", "True", "AsDeclared")], "Reconciling"),
         ([READY, ("Synced", "False", "RollingOut")], "Reconciling"),
         ([READY, ("Synced", "Unknown", "BrokersUnreachable")], "Reconciling"),
-        ([READY, ("Synced", "False", "RollOutStopped")], "Stalled"),
-        ([READY, ("Synced", "True", "AsDeclared"), ("HeldUp", "True", "StreamsNotWhole")], "Stalled"),
-        ([READY, ("Synced", "True", "AsDeclared"), ("HeldUp", "True", "NotProven")], "Current"),
+        ([READY, ("Synced", "False", "RolloutStopped")], "Stalled"),
+        ([READY, ("Synced", "True", "AsDeclared"), ("Blocked", "True", "StreamsNotWhole")], "Stalled"),
+        ([READY, ("Synced", "True", "AsDeclared"), ("Blocked", "True", "NotProvenSafe")], "Current"),
         ([READY, ("Accepted", "False", "SubjectsOverlap"), ("Synced", "False", "NotAccepted")], "Stalled"),
         ([("Accepted", "False", "ClusterNotFound"), ("Synced", "False", "NotAccepted")], "Reconciling"),
         ([("Progressing", "True", "Moving"), ("Complete", "False", "Moving")], "Reconciling"),
@@ -49,7 +49,7 @@ def verdict(*conditions: tuple[str, str, str], **metadata: Any) -> str:
         ),
         ([("Progressing", "False", "Moved"), ("Complete", "True", "Moved")], "Current"),
         ([("Progressing", "False", "Failed"), ("Complete", "False", "Failed")], "Stalled"),
-        ([("Progressing", "True", "NoHeadway"), ("Complete", "False", "NoHeadway")], "Stalled"),
+        ([("Progressing", "True", "BelowIngestRate"), ("Complete", "False", "BelowIngestRate")], "Stalled"),
     ],
 )
 def test_the_verdict_follows_from_the_other_conditions(
@@ -63,11 +63,11 @@ def test_a_resource_that_is_being_deleted_is_at_work() -> None:
 
 
 def test_the_finding_is_repeated_and_its_time_is_kept() -> None:
-    told = body(READY, ("Synced", "False", "RollOutStopped"))
+    told = body(READY, ("Synced", "False", "RolloutStopped"))
     patch = with_kstatus(told, None, NOW)
     assert patch is not None
     stalled = condition(patch, "Stalled")
-    assert (stalled["reason"], stalled["message"]) == ("RollOutStopped", "Synced says")
+    assert (stalled["reason"], stalled["message"]) == ("RolloutStopped", "Synced says")
     again = {**told, "status": patch}
     assert with_kstatus(again, None, NOW + timedelta(hours=1)) is None
 

@@ -22,7 +22,7 @@ def test_a_message_is_cut_to_what_a_condition_holds() -> None:
 def test_types_that_others_declare_stay_and_stand_last() -> None:
     foreign = Condition(type="Blessed", status="True", reason="Because")
     conditions = Conditions((foreign,), 1, NOW)
-    conditions.put(ConditionType.HELD_UP, False, Reason.NOTHING_TO_SAY)
+    conditions.put(ConditionType.BLOCKED, False, Reason.NO_ISSUES)
     conditions.put(ConditionType.READY, True, Reason.ALL_CURRENT)
-    assert [each.type for each in conditions.result()] == ["Ready", "HeldUp", "Blessed"]
+    assert [each.type for each in conditions.result()] == ["Ready", "Blocked", "Blessed"]
     assert conditions.notes() != ()

@@ -159,7 +159,7 @@ def test_a_repair_that_is_young_is_looked_at_often_and_does_not_tell_of_each_sta
     assert young.recheck_after_ms < (old.recheck_after_ms or 0)
     stuck = replace(RUNNING, progress=PROGRESS.model_copy(update={"trouble": "a copy does not open"}))
     told = after(running, brokers=replace(VIEW, running=stuck)).to_object()["status"]
-    assert condition(told, "Progressing")["reason"] == "NoHeadway", "trouble is told at once"
+    assert condition(told, "Progressing")["reason"] == "MoveStalled", "trouble is told at once"
     called_off = StreamMove.model_validate(
         {**running.to_object(), "spec": {**running.spec.to_object(), "cancel": True}}
     )
@@ -235,8 +235,8 @@ def test_what_a_move_waits_for_is_its_phase_and_its_message(
         ({}, {"refusal": "no suitable peers", "refusal_code": 10005}, "NoSuitableBrokers"),
         ({}, {"refusal": "move and scale in one", "refusal_code": 10123}, "RefusedByBrokers"),
         ({"destination": {"cluster": "south"}}, {}, "ClusterNotFound"),
-        ({}, {"stream": stream(placement={"cluster": "east"})}, "PlacementDisagrees"),
-        ({"replicas": 5}, {}, "PlacementDisagrees"),
+        ({}, {"stream": stream(placement={"cluster": "east"})}, "PlacementConflict"),
+        ({"replicas": 5}, {}, "PlacementConflict"),
         ({"stream": "flights"}, {"brokers": replace(VIEW, declared_by="demo-ns/flights")}, "StreamDeclared"),
         ({}, {"window_error": "spec.maintenanceWindow.cron is 'x'"}, "InvalidWindow"),
     ],
@@ -458,7 +458,7 @@ def test_a_move_that_one_broker_does_not_know_is_not_over_before_others_had_time
     """The one that answered may be cut off and not have noticed."""
     first = after(started(), brokers=VIEW)
     told = condition(first.to_object()["status"], "Progressing")
-    assert (first.status.phase, told["status"], told["reason"]) == ("Running", "Unknown", "OutOfSight")
+    assert (first.status.phase, told["status"], told["reason"]) == ("Running", "Unknown", "MoveUnknown")
     assert plan_stream_move(first, look(), NOW + timedelta(seconds=9)).steps == ()
     soon = with_status(first, plan_stream_move(first, look(), NOW + timedelta(seconds=9)))
     assert isinstance(soon, StreamMove)
@@ -558,11 +558,15 @@ def test_the_words_of_every_ended_move_are_kept_when_its_spec_is_touched() -> No
 @pytest.mark.covers("MV-13")
 def test_a_move_that_does_not_come_on_says_why_in_its_condition_and_in_one_event() -> None:
     trouble = "the new copies come no nearer: raise the bandwidth of the move well above 9000 bytes/s"
-    slow = RunningMove("uid-move", PROGRESS.model_copy(update={"trouble": trouble, "eta_seconds": None}))
+    slow = RunningMove(
+        "uid-move",
+        PROGRESS.model_copy(update={"trouble": trouble, "eta_seconds": None}),
+        is_below_ingest_rate=True,
+    )
     first = plan(started(), brokers=replace(VIEW, running=slow))
     stalled = after(started(), brokers=replace(VIEW, running=slow))
     told = condition(stalled.to_object()["status"], "Progressing")
-    assert (told["status"], told["reason"], told["message"]) == ("True", "NoHeadway", trouble)
+    assert (told["status"], told["reason"], told["message"]) == ("True", "BelowIngestRate", trouble)
     assert stalled.status.message == trouble
     assert [note.reason for note in first.notes] == [EventReason.MOVE_STALLED]
     assert first.notes[0].warning
@@ -584,7 +588,7 @@ def test_a_move_whose_stream_has_no_leader_says_for_whom_it_waits_and_forgets_no
         ),
     )
     found = condition(told.to_object()["status"], "Progressing")
-    assert (found["status"], found["reason"], found["message"]) == ("True", "NoHeadway", trouble)
+    assert (found["status"], found["reason"], found["message"]) == ("True", "MoveStalled", trouble)
     assert told.status.percent == before.status.percent
 
 

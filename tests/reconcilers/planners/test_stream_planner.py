@@ -196,7 +196,7 @@ def test_of_two_resources_the_older_has_the_stream_and_the_other_says_so() -> No
     assert plan(converged(older), stream_observed(mine, rivals=(younger,))).is_empty
     refused = plan(younger, stream_observed(mine, rivals=(older,)))
     assert refused.steps == ()
-    assert condition(refused.status_patch, "Accepted")["reason"] == "NameClaimed"
+    assert condition(refused.status_patch, "Accepted")["reason"] == "NameConflict"
     assert "first" in condition(refused.status_patch, "Accepted")["message"]
 
 
@@ -210,7 +210,7 @@ def test_of_two_made_in_the_same_second_the_one_that_has_the_stream_keeps_it(hol
         for mine, other in ((first, second), (second, first))
     }
     assert condition(refused.pop(holder), "Accepted")["status"] == "True"
-    assert condition(next(iter(refused.values())), "Accepted")["reason"] == "NameClaimed"
+    assert condition(next(iter(refused.values())), "Accepted")["reason"] == "NameConflict"
 
 
 def test_of_two_made_in_the_same_second_one_creates_the_stream() -> None:
@@ -229,14 +229,14 @@ def test_of_two_made_in_the_same_second_one_creates_the_stream() -> None:
         ({"replicas": 5}, "TooManyReplicas", ("spec.replicas is 5", "3 brokers")),
         ({"placement": {"cluster": "west"}}, "ClusterNotFound", ("placement.cluster is west", "east")),
         ({"placement": {"tags": ["ssd"]}}, "PlacementUnmatched", ("[ssd]", "east")),
-        ({"limits": {"maxMessageSize": "2Mi", "maxBytes": "1Mi"}}, "LimitsContradict", ("2Mi", "1Mi")),
+        ({"limits": {"maxMessageSize": "2Mi", "maxBytes": "1Mi"}}, "LimitsConflict", ("2Mi", "1Mi")),
         ({"subjects": ["a", "b.x", "b.*"]}, "SubjectsOverlap", ("spec.subjects has b.x and b.*", "narrower")),
         (
             {"subjects": ["a", "*.x"]},
             "SubjectsOverlap",
             ("spec.subjects has *.x", "$JS.>", "begin with a word"),
         ),
-        ({"limits": {"maxMessageSize": "4Gi"}}, "LimitsContradict", ("4Gi", "2147483647")),
+        ({"limits": {"maxMessageSize": "4Gi"}}, "LimitsConflict", ("4Gi", "2147483647")),
     ],
 )
 def test_a_spec_that_can_not_be_carried_out_names_field_value_and_remedy(
@@ -260,9 +260,9 @@ def test_a_missing_super_cluster_is_named() -> None:
 @pytest.mark.parametrize(
     ("spec", "type_", "reason"),
     [
-        ({"replicas": 2}, "Unwise", "EvenReplicas"),
-        ({"storage": "Memory"}, "Unwise", "VolatileStorage"),
-        ({"placement": {"preferredLeader": "east-9"}}, "Unwise", "PreferredLeaderUnknown"),
+        ({"replicas": 2}, "Warning", "EvenReplicas"),
+        ({"storage": "Memory"}, "Warning", "VolatileStorage"),
+        ({"placement": {"preferredLeader": "east-9"}}, "Warning", "PreferredLeaderUnknown"),
     ],
 )
 def test_what_is_unwise_or_not_there_yet_is_carried_out_and_said(
@@ -284,9 +284,9 @@ def test_what_is_unwise_or_not_there_yet_is_carried_out_and_said(
 def test_what_an_even_count_is_worth_is_said(count: int, worth: str) -> None:
     home = cluster(replicas=5, status={"replicas": 5})
     planned = plan(stream(replicas=count), stream_observed(clusters=(home,)))
-    assert condition(planned.status_patch, "Unwise")["message"] == worth
+    assert condition(planned.status_patch, "Warning")["message"] == worth
     advised = plan_cluster(resource := cluster(replicas=count), cluster_observed(resource), DEFAULTS, NOW)
-    assert condition(advised.status_patch, "Unwise")["message"] == worth
+    assert condition(advised.status_patch, "Warning")["message"] == worth
 
 
 def scaled(asked: int, there: int, moves: tuple[StreamMove, ...] = (), **changes: Any) -> Plan:

@@ -120,10 +120,10 @@ def test_one_pod_at_a_time() -> None:
 def test_a_claim_that_goes_under_a_broker_that_runs_is_a_persons_to_decide_about() -> None:
     found = plan([*claims(2), replace(claims()[2], terminating=True)])
     assert found.steps == ()
-    assert "gone at its next restart" in said(found, ConditionType.UNWISE)
+    assert "gone at its next restart" in said(found, ConditionType.WARNING)
     lost = plan([*claims(2), replace(claims()[2], is_lost=True)])
     assert lost.steps == ()
-    assert "bring the PersistentVolume back, or delete the claim" in said(lost, ConditionType.UNWISE)
+    assert "bring the PersistentVolume back, or delete the claim" in said(lost, ConditionType.WARNING)
 
 
 def test_without_claims_nothing_is_missed() -> None:
@@ -232,4 +232,4 @@ def test_a_pod_whose_container_has_run_is_not_deleted_for_its_claim() -> None:
     known[1] = replace(known[1], terminating=True)
     found = plan(known, there)
     assert found.steps == ()
-    assert "data-east-1 is being deleted" in said(found, ConditionType.UNWISE)
+    assert "data-east-1 is being deleted" in said(found, ConditionType.WARNING)

@@ -110,7 +110,7 @@ async def rebalance(admin: Admin, brokers: Mapping[str, BrokerTarget], wish: Wis
                 await admin.let_clients_go(brokers[share.name], share.asked, wish.per_s)
         if not await _until(lambda: _is_over(admin, brokers), deadline_s):
             return False
-        for text in await _held_up(admin, brokers, [share.name for share in plan.shares if share.asked]):
+        for text in await _blocked(admin, brokers, [share.name for share in plan.shares if share.asked]):
             say(text)
         wanted = sum(load.clients for load in loads)
         await _until(
@@ -144,7 +144,7 @@ async def _have_arrived(admin: Admin, brokers: Mapping[str, BrokerTarget], wante
     return sum(load.clients for load in await _loads(admin, brokers)) >= wanted
 
 
-async def _held_up(admin: Admin, brokers: Mapping[str, BrokerTarget], names: Sequence[str]) -> list[str]:
+async def _blocked(admin: Admin, brokers: Mapping[str, BrokerTarget], names: Sequence[str]) -> list[str]:
     """What brokers say that did not ask as many as they were to."""
     found = []
     for name in names:

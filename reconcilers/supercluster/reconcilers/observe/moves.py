@@ -227,7 +227,8 @@ def _running(move: Mapping[str, Any]) -> RunningMove:
         bytes_per_s=_count(move["bytes_per_s"]) if "bytes_per_s" in move else None,
         trouble=str(told.get("trouble") or "")[:REASON_CHARACTERS_MAX],
     )
-    return RunningMove(str(move["id"]), progress, bool(move.get("cancelled", False)))
+    is_slow = bool(told.get("below_ingest_rate"))
+    return RunningMove(str(move["id"]), progress, bool(move.get("cancelled", False)), is_slow)
 
 
 def _ended(report: Mapping[str, Any]) -> EndedMove:

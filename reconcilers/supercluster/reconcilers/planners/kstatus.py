@@ -19,18 +19,18 @@ _PASSING = frozenset(
     {
         *(Reason.SUPER_CLUSTER_NOT_FOUND, Reason.CLUSTER_NOT_FOUND, Reason.STREAM_NOT_FOUND),
         *(Reason.NO_SUITABLE_BROKERS, Reason.PLACEMENT_UNMATCHED, Reason.TOO_MANY_REPLICAS),
-        *(Reason.FOUNDER_MISSING, Reason.NOT_PROVEN),
+        *(Reason.FOUNDER_MISSING, Reason.NOT_PROVEN_SAFE),
     }
 )
 # Why Synced is False until a person does something.
 _FOR_A_PERSON = frozenset(
     {
-        *(Reason.ROLL_OUT_STOPPED, Reason.SETTINGS_REFUSED, Reason.CREDENTIALS_UNREADABLE),
+        *(Reason.ROLLOUT_STOPPED, Reason.SETTINGS_REFUSED, Reason.CREDENTIALS_UNREADABLE),
         *(Reason.MOVE_ENDED, Reason.SCALE_DOWN_REFUSED, Reason.NOT_ACCEPTED),
     }
 )
 # Of a StreamMove.
-_MOVE_FAILED = frozenset({Reason.FAILED, Reason.REFUSED, Reason.NO_HEADWAY})
+_MOVE_FAILED = frozenset({Reason.FAILED, Reason.REFUSED, Reason.BELOW_INGEST_RATE, Reason.MOVE_STALLED})
 _MOVE_AT_REST = frozenset(
     {
         *(Reason.AWAITING_APPROVAL, Reason.AWAITING_WINDOW, Reason.SUSPENDED, Reason.DRY_RUN),
@@ -54,7 +54,7 @@ def with_kstatus(body: Mapping[str, Any], patch: Manifest | None, now: datetime)
     conditions = Conditions(conditions_of(entries), int(metadata.get("generation", 1)), now)
     for type_, found in ((ConditionType.RECONCILING, reconciling), (ConditionType.STALLED, stalled)):
         if found is None:
-            conditions.put(type_, False, Reason.NOTHING_TO_SAY)
+            conditions.put(type_, False, Reason.NO_ISSUES)
         else:
             conditions.put(type_, True, *found)
     after = [condition.to_object() for condition in conditions.result()]
@@ -64,9 +64,9 @@ def with_kstatus(body: Mapping[str, Any], patch: Manifest | None, now: datetime)
 
 
 def _stalled(there: Mapping[str, Mapping[str, Any]]) -> _Finding | None:
-    for type_ in (ConditionType.HELD_UP, ConditionType.ACCEPTED):
+    for type_ in (ConditionType.BLOCKED, ConditionType.ACCEPTED):
         entry = there.get(type_, {})
-        bad = "True" if type_ == ConditionType.HELD_UP else "False"
+        bad = "True" if type_ == ConditionType.BLOCKED else "False"
         if entry.get("status") == bad and entry.get("reason") not in _PASSING:
             return _finding(entry)
     if _is_passing(there):

@@ -13,7 +13,7 @@ from supercluster.reconcilers.planners.plan import Manifest, Note
 # Types whose status True is what people should look at; for the others it is False.
 NEGATIVE = frozenset(
     {
-        *(ConditionType.UNWISE, ConditionType.DEFERRED, ConditionType.HELD_UP, ConditionType.MESSAGES_LOST),
+        *(ConditionType.WARNING, ConditionType.DEFERRED, ConditionType.BLOCKED, ConditionType.MESSAGES_LOST),
         *(ConditionType.RECONCILING, ConditionType.STALLED),
     }
 )
@@ -21,10 +21,10 @@ NEGATIVE = frozenset(
 _TOLD = frozenset(
     {
         ConditionType.ACCEPTED,
-        ConditionType.UNWISE,
+        ConditionType.WARNING,
         ConditionType.DEFERRED,
         ConditionType.RECOVERED,
-        ConditionType.HELD_UP,
+        ConditionType.BLOCKED,
     }
 )
 # Types whose good state is an event that people should look at too.
@@ -159,10 +159,10 @@ def status_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, An
     return patch or None
 
 
-def put_held_up(conditions: Conditions, found: tuple[Reason, str] | None) -> None:
+def put_blocked(conditions: Conditions, found: tuple[Reason, str] | None) -> None:
     """Said while something waits for a person, and taken back; of a resource that never waited nothing is said."""
-    if found is not None or conditions.was(ConditionType.HELD_UP):
-        put_findings(conditions, ConditionType.HELD_UP, [found] if found is not None else [])
+    if found is not None or conditions.was(ConditionType.BLOCKED):
+        put_findings(conditions, ConditionType.BLOCKED, [found] if found is not None else [])
 
 
 def put_findings(conditions: Conditions, type_: ConditionType, findings: list[tuple[Reason, str]]) -> None:
@@ -170,7 +170,7 @@ def put_findings(conditions: Conditions, type_: ConditionType, findings: list[tu
     if findings:
         conditions.put(type_, True, findings[0][0], "; ".join(message for _, message in findings))
     else:
-        conditions.put(type_, False, Reason.NOTHING_TO_SAY)
+        conditions.put(type_, False, Reason.NO_ISSUES)
 
 
 def with_held(
@@ -180,34 +180,37 @@ def with_held(
     status = body.get("status") or {}
     before = list(status.get("conditions") or ())
     after = list((patch or {}).get("conditions", before))
-    stood = next((entry for entry in before if entry.get("type") == ConditionType.HELD_UP), None)
-    was_held = stood is not None and (stood.get("status"), stood.get("reason")) == ("True", Reason.NOT_PROVEN)
+    stood = next((entry for entry in before if entry.get("type") == ConditionType.BLOCKED), None)
+    was_held = stood is not None and (stood.get("status"), stood.get("reason")) == (
+        "True",
+        Reason.NOT_PROVEN_SAFE,
+    )
     if held is None and not was_held:
         return patch, None
     is_told_by_plan = any(
-        entry.get("type") == ConditionType.HELD_UP
+        entry.get("type") == ConditionType.BLOCKED
         and entry.get("status") == "True"
-        and entry.get("reason") != Reason.NOT_PROVEN
+        and entry.get("reason") != Reason.NOT_PROVEN_SAFE
         for entry in after
     )
     if held is None and is_told_by_plan:
         return patch, None
     entry = {
-        "type": ConditionType.HELD_UP.value,
+        "type": ConditionType.BLOCKED.value,
         "status": "False" if held is None else "True",
-        "reason": (Reason.NOTHING_TO_SAY if held is None else Reason.NOT_PROVEN).value,
+        "reason": (Reason.NO_ISSUES if held is None else Reason.NOT_PROVEN_SAFE).value,
         "message": cut(held or ""),
         "observedGeneration": int(body["metadata"].get("generation", 1)),
         "lastTransitionTime": timestamp(now),
     }
     if stood is not None and stood.get("status") == entry["status"]:
         entry["lastTransitionTime"] = stood.get("lastTransitionTime") or entry["lastTransitionTime"]
-    after = [each for each in after if each.get("type") != ConditionType.HELD_UP]
-    position = sum(_ORDER.get(each.get("type"), 99) < _ORDER[ConditionType.HELD_UP] for each in after)
+    after = [each for each in after if each.get("type") != ConditionType.BLOCKED]
+    position = sum(_ORDER.get(each.get("type"), 99) < _ORDER[ConditionType.BLOCKED] for each in after)
     after.insert(position, entry)
     changed = {key: value for key, value in (patch or {}).items() if key != "conditions"}
     if after != before:
         changed["conditions"] = after
     is_news = held is not None and (stood is None or stood.get("message") != entry["message"])
-    note = Note(Reason.NOT_PROVEN, str(entry["message"]), warning=True) if is_news else None
+    note = Note(Reason.NOT_PROVEN_SAFE, str(entry["message"]), warning=True) if is_news else None
     return changed or None, note

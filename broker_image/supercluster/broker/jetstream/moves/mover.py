@@ -354,6 +354,7 @@ class Mover:
             "stage_ms": self._clock.spent_ms(self._host.clock.monotonic_ms()),
             "stuck": self._progress.stuck,
             "trouble": self._progress.trouble,
+            "below_ingest_rate": self._progress.is_below_ingest_rate,
             "cancelled": self.move.cancelled,
         }
 

@@ -50,6 +50,11 @@ class MoveProgress:
         found += [f"{member} {why}" for member, why in self._unanswered().items()]
         return "; ".join([*found, *([self._too_slow] if self._too_slow else [])])
 
+    @property
+    def is_below_ingest_rate(self) -> bool:
+        """Do the copies come no nearer at the rate at which they are sent?"""
+        return bool(self._too_slow)
+
     def why(self, why: str) -> str:
         """Why the move is where it is, with those who are out of contact."""
         away = ", ".join(f"{member} for {ms // 1000} s" for member, ms in sorted(self._away_ms.items()))

@@ -150,7 +150,7 @@ class Lineages:
             log.close(clean=True)
             core.event(
                 found.group,
-                "LineageBegun",
+                "LineageStarted",
                 f"stream {found.name} goes on from this copy, as {recovery.member}, by recovery {recovery.id}",
             )
         self._forget(group_id)

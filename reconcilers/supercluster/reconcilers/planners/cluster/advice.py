@@ -24,11 +24,11 @@ def even_replicas(count: int) -> tuple[Reason, str]:
 def advise(desired: Cluster, refused: str, volumes: Volumes, conditions: Conditions) -> None:
     """`refused`: why fewer brokers can't be had."""
     spec = desired.spec
-    unwise = []
+    warnings = []
     if spec.replicas % 2 == 0:
-        unwise.append(even_replicas(spec.replicas))
+        warnings.append(even_replicas(spec.replicas))
     if spec.storage.type == "EmptyDir":
-        unwise.append(
+        warnings.append(
             (
                 Reason.VOLATILE_STORAGE,
                 (
@@ -37,6 +37,6 @@ def advise(desired: Cluster, refused: str, volumes: Volumes, conditions: Conditi
                 ),
             )
         )
-    put_findings(conditions, ConditionType.UNWISE, [*unwise, *volumes.unwise])
+    put_findings(conditions, ConditionType.WARNING, [*warnings, *volumes.warnings])
     deferred = [(Reason.SCALE_DOWN_REFUSED, refused)] if refused else []
     put_findings(conditions, ConditionType.DEFERRED, [*deferred, *volumes.deferred])

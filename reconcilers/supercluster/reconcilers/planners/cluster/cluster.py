@@ -28,7 +28,7 @@ from supercluster.reconcilers.planners.cluster.restart_order import PodView, Rep
 from supercluster.reconcilers.planners.cluster.rollout_plan import (
     Rollout,
     RolloutView,
-    held_up,
+    blocked,
     plan_rollout,
     settings_of,
     settings_trouble,
@@ -63,7 +63,7 @@ from supercluster.reconcilers.planners.status import (
     Conditions,
     is_within,
     parse_timestamp,
-    put_held_up,
+    put_blocked,
     status_patch,
 )
 
@@ -171,7 +171,7 @@ def plan_cluster(
     if not steps and not rolls:
         steps = volumes.late_steps
     notes = _describe(desired, observed, conditions, wanted, steps, rollout)
-    put_held_up(conditions, held_up(desired, rollout, observed.super_cluster.status.repair, now))
+    put_blocked(conditions, blocked(desired, rollout, observed.super_cluster.status.repair, now))
     if drainable is None:
         conditions.put(ConditionType.DRAINABLE, True, Reason.AS_DECLARED)
     else:
@@ -442,7 +442,7 @@ def _why_not_ready(pods: tuple[PodView, ...]) -> Reason:
     if any(pod.trouble and pod.restarts for pod in pods):
         return Reason.BROKERS_CRASHING
     if any(pod.unplaced for pod in pods):
-        return Reason.BROKERS_UNPLACED
+        return Reason.BROKERS_UNSCHEDULABLE
     return Reason.BROKERS_STARTING
 
 

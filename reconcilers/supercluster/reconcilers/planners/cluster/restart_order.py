@@ -290,7 +290,7 @@ def _why_not_back(pods: tuple[PodView, ...], revision: str, turn: Turn, rules: R
     return Wait(
         f"{restarted.name} was restarted and does not come up: {why}; no other broker is restarted. Put the spec right, or "
         f"back: {restarted.name} is then restarted at once",
-        Reason.ROLL_OUT_STOPPED,
+        Reason.ROLLOUT_STOPPED,
         turn.broker,
     )
 

@@ -151,7 +151,9 @@ def _step(desired: Cluster, choice: Choice) -> Step | None:
         name = choice.pod.name
         text = f"{name} is restarted next: it hands {choice.leads} leaderships over"
         hold_ms = int(HAND_OVER_HOLD / timedelta(milliseconds=1))
-        return HandOverLeaderships(name, choice.avoid, hold_ms, Note.done(EventReason.HANDING_OVER, text))
+        return HandOverLeaderships(
+            name, choice.avoid, hold_ms, Note.done(EventReason.HANDING_OVER_LEADERSHIPS, text)
+        )
     if isinstance(choice, Restart):
         pod = choice.pod
         left = f"; {choice.left} leaderships could not be handed over before" if choice.left else ""
@@ -161,7 +163,7 @@ def _step(desired: Cluster, choice: Choice) -> Step | None:
     return None
 
 
-def held_up(
+def blocked(
     desired: Cluster, rollout: Rollout, repair: RepairStatus | None, now: datetime
 ) -> tuple[Reason, str] | None:
     """What a roll-out has waited for too long, why it is not whole, and how a person has it go on; None: nothing. By itself it
@@ -243,7 +245,7 @@ def tell_rollout(rollout: Rollout, conditions: Conditions) -> tuple[Note, ...]:
         before = conditions.reason_of(ConditionType.SYNCED)
         conditions.put(ConditionType.SYNCED, False, choice.kind, choice.reason)
         if choice.kind is not Reason.ROLLING_OUT and before != choice.kind:
-            return (Note(choice.kind, choice.reason, warning=choice.kind is Reason.ROLL_OUT_STOPPED),)
+            return (Note(choice.kind, choice.reason, warning=choice.kind is Reason.ROLLOUT_STOPPED),)
     return ()
 
 
@@ -266,7 +268,7 @@ def settings_trouble(
     if late:
         ready = f"{len(told) - len(late)} of {len(told)} brokers have taken over the changed settings"
         return (
-            Reason.SETTINGS_ON_THEIR_WAY,
+            Reason.SETTINGS_PENDING,
             f"{ready}; not yet {', '.join(late)}: Kubernetes brings them within about a minute",
         )
     return None

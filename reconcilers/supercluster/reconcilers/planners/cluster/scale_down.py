@@ -123,13 +123,13 @@ def plan_scale_down(
     back = tuple(name for name in sorted(parted) if name in naming.brokers(desired.metadata.name, wanted))
     if back:
         note = Note.done(
-            EventReason.DRAIN_TAKEN_BACK, f"spec.replicas is {wanted}: {', '.join(back)} stays after all"
+            EventReason.DRAIN_CANCELLED, f"spec.replicas is {wanted}: {', '.join(back)} stays after all"
         )
         return ScaleDown(max(wanted, there), StayBrokers(back, note), status, f"next: keep {', '.join(back)}")
     silent = tuple(name for name in sorted(begun) if name in view.known and not view.known[name].leaves)
     if silent:
         note = Note.done(
-            EventReason.DRAIN_BEGUN,
+            EventReason.DRAIN_STARTED,
             f"spec.replicas is {wanted}: draining {', '.join(silent)}; next their copies and votes are handed over",
         )
         return ScaleDown(

@@ -77,7 +77,7 @@ class Volumes:
     """To be done when nothing else is: they may be refused for long."""
     retired: tuple[RetiredClaim, ...] = ()
     notes: tuple[Note, ...] = ()
-    unwise: tuple[Finding, ...] = ()
+    warnings: tuple[Finding, ...] = ()
     deferred: tuple[Finding, ...] = ()
 
 
@@ -209,13 +209,13 @@ def _going(used: Sequence[ClaimView], pods: Collection[PodView]) -> tuple[Findin
                 f"claim {claim.name} is being deleted, and {claim.broker} runs on its volume still: what is there is gone at "
                 "its next restart; delete the pod to have it begin anew now, when its streams have all their other replicas"
             )
-            found.append((Reason.VOLUME_GOING, message))
+            found.append((Reason.VOLUME_TERMINATING, message))
         elif claim.is_lost and not claim.terminating:
             message = (
                 f"claim {claim.name} has lost its volume: bring the PersistentVolume back, or delete the claim, and "
                 f"{claim.broker} begins anew with copies from the others"
             )
-            found.append((Reason.VOLUME_GOING, message))
+            found.append((Reason.VOLUME_TERMINATING, message))
     return tuple(found)
 
 

@@ -49,7 +49,7 @@ def problem(desired: StreamMove, observed: MoveObserved) -> tuple[Reason, str] |
         )
     disagreement = _disagrees(desired, stream) if stream is not None and not spec.dry_run else None
     if disagreement is not None:
-        return Reason.PLACEMENT_DISAGREES, disagreement
+        return Reason.PLACEMENT_CONFLICT, disagreement
     too_few = _too_few(desired, observed)
     if too_few is not None:
         return Reason.BELOW_MINIMUM, too_few

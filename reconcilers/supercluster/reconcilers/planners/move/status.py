@@ -10,7 +10,7 @@ from supercluster.api.conditions import ConditionType, EventReason, Reason
 from supercluster.api.stream import NodeFinding
 from supercluster.api.stream_move import MoveAudit, MovePlan, MoveProgress, Phase, WindowStatus
 from supercluster.reconcilers.planners import naming
-from supercluster.reconcilers.planners.move.views import NO_WORD, EndedMove, MoveObserved
+from supercluster.reconcilers.planners.move.views import NO_WORD, EndedMove, MoveObserved, RunningMove
 from supercluster.reconcilers.planners.plan import Manifest, Note, Plan, Step
 from supercluster.reconcilers.planners.status import Conditions, status_patch, timestamp
 
@@ -23,7 +23,7 @@ ENDINGS: dict[str, EventReason] = {
 }
 # A broker that is cut off notices within its links' silence, some seconds, and refuses to answer from then on. What ends a
 # move for good is not concluded from one that has not noticed yet.
-OUT_OF_SIGHT = timedelta(seconds=10)
+UNKNOWN_MIN = timedelta(seconds=10)
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -137,24 +137,26 @@ class Draft:
             # It was over before anybody saw it run.
             self._change(started_at=timestamp(ended.started))
 
-    def stall(self, trouble: str) -> None:
-        """The move runs and does not come on: an event when that begins, and when it is something else."""
+    def stall(self, running: RunningMove) -> None:
+        """The move runs without progress. An event tells of it once."""
+        trouble = running.progress.trouble
         before = self._conditions.reason_of(ConditionType.PROGRESSING)
-        self.say("Running", Reason.NO_HEADWAY, trouble, holds=True)
-        if before != Reason.NO_HEADWAY:
+        reason = Reason.BELOW_INGEST_RATE if running.is_below_ingest_rate else Reason.MOVE_STALLED
+        self.say("Running", reason, trouble, holds=True)
+        if before not in (Reason.BELOW_INGEST_RATE, Reason.MOVE_STALLED):
             self._notes.append(Note(EventReason.MOVE_STALLED, trouble, warning=True))
 
-    def lose_sight(self, phase: Phase) -> None:
+    def mark_unknown(self, phase: Phase) -> None:
         """The brokers do not tell of a move that was started."""
         message = "the broker that was asked does not tell of the move; it counts as over if that stays so"
-        self.say(phase, Reason.OUT_OF_SIGHT, message, holds=None)
+        self.say(phase, Reason.MOVE_UNKNOWN, message, holds=None)
 
     @property
-    def is_long_out_of_sight(self) -> bool:
+    def is_long_unknown(self) -> bool:
         """Has it been so for longer than a broker can be cut off without knowing?"""
         since = self._conditions.held_since(ConditionType.PROGRESSING)
-        was_said = self._conditions.reason_of(ConditionType.PROGRESSING) == Reason.OUT_OF_SIGHT
-        return was_said and since is not None and self._now - since >= OUT_OF_SIGHT
+        was_said = self._conditions.reason_of(ConditionType.PROGRESSING) == Reason.MOVE_UNKNOWN
+        return was_said and since is not None and self._now - since >= UNKNOWN_MIN
 
     def how_far(self, progress: MoveProgress) -> str:
         if progress.stage == NO_WORD:

@@ -14,7 +14,7 @@ from supercluster.api.conditions import EventReason, Reason
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.move import problems as move_problems
 from supercluster.reconcilers.planners.move.problems import PLAN_OUTDATED
-from supercluster.reconcilers.planners.move.status import OUT_OF_SIGHT, Draft
+from supercluster.reconcilers.planners.move.status import UNKNOWN_MIN, Draft
 from supercluster.reconcilers.planners.move.views import (
     IN_FLIGHT,
     EndedMove,
@@ -80,7 +80,7 @@ def plan_stream_move(desired: StreamMove, observed: MoveObserved, now: datetime)
     if earlier is not None:
         return _over_long_ago(desired, earlier, draft)
     if desired.status.phase in IN_FLIGHT:
-        return _out_of_sight(desired, observed, draft)
+        return _unknown(desired, observed, draft)
     return _before_the_start(desired, observed, draft, now)
 
 
@@ -108,10 +108,10 @@ def _deletion(desired: StreamMove, observed: MoveObserved, draft: Draft, now: da
         return draft.plan(recheck_after_ms=WAITING_RECHECK_MS)
     if brokers.running is None or brokers.running.id != uid:
         asked_at = parse_timestamp(desired.metadata.deletion_timestamp or "")
-        is_long = asked_at is None or now - asked_at >= OUT_OF_SIGHT
+        is_long = asked_at is None or now - asked_at >= UNKNOWN_MIN
         if is_long or is_ended(desired) or _has_ended(observed, uid):
             return Plan((_let_go(desired),))
-        draft.lose_sight(desired.status.phase or "Pending")
+        draft.mark_unknown(desired.status.phase or "Pending")
         return draft.plan(recheck_after_ms=WAITING_RECHECK_MS)
     return _running(desired, observed, brokers.running, draft, now, called_off=True)
 
@@ -151,7 +151,7 @@ def _running(
             steps = _pace(desired, observed, running)
             return Plan(steps, recheck_after_ms=recheck_ms, wait_after_step=True)
         if running.progress.trouble:
-            draft.stall(running.progress.trouble)
+            draft.stall(running)
         else:
             draft.say("Running", Reason.MOVING, draft.how_far(running.progress), holds=True)
         return draft.plan(
@@ -210,7 +210,7 @@ def _over_long_ago(desired: StreamMove, ended: EndedMove, draft: Draft) -> Plan:
     return draft.plan()
 
 
-def _out_of_sight(desired: StreamMove, observed: MoveObserved, draft: Draft) -> Plan:
+def _unknown(desired: StreamMove, observed: MoveObserved, draft: Draft) -> Plan:
     """It was started, and the brokers do not tell of it."""
     brokers = observed.brokers
     if observed.stream_name is None:
@@ -223,8 +223,8 @@ def _out_of_sight(desired: StreamMove, observed: MoveObserved, draft: Draft) -> 
     if brokers.exists and _is_there(desired, observed):
         message = "the stream is as it was to be; another move ended since, so this one's audit is not kept any more"
         draft.end("Succeeded", Reason.MOVED, message)
-    elif not draft.is_long_out_of_sight:
-        draft.lose_sight(desired.status.phase or "Running")
+    elif not draft.is_long_unknown:
+        draft.mark_unknown(desired.status.phase or "Running")
         return draft.plan(recheck_after_ms=WAITING_RECHECK_MS)
     elif not brokers.exists:
         draft.end("Failed", Reason.FAILED, f"stream {observed.stream_name} was deleted meanwhile")
@@ -284,7 +284,7 @@ def _before_the_start(desired: StreamMove, observed: MoveObserved, draft: Draft,
     if observed.brokers.running is not None:
         other = observed.brokers.running
         message = f"move {other.id} of the stream runs ({other.progress.stage}); one at a time"
-        draft.say("Pending", Reason.OTHER_MOVE, message)
+        draft.say("Pending", Reason.OTHER_MOVE_RUNNING, message)
         return draft.plan(recheck_after_ms=WAITING_RECHECK_MS)
     if draft.made_plan is None:
         draft.say("Pending", Reason.PLANNING, observed.plan_error or "no broker has made a plan yet")
@@ -333,7 +333,7 @@ def _by_the_plan(desired: StreamMove, observed: MoveObserved, draft: Draft, now:
         recheck_after_ms = _until_it_opens_ms(observed.window, now)
     elif observed.refusal is not None:
         # Somebody else's move of the stream was a moment earlier: it is waited for.
-        draft.say("Pending", Reason.OTHER_MOVE, observed.refusal)
+        draft.say("Pending", Reason.OTHER_MOVE_RUNNING, observed.refusal)
         recheck_after_ms = WAITING_RECHECK_MS
     elif has_grant(desired, observed.super_cluster):
         return _start(desired, observed, observed.super_cluster, draft)

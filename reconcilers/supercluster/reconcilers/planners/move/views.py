@@ -29,6 +29,8 @@ class RunningMove:
     id: str
     progress: MoveProgress
     cancelled: bool = False
+    is_below_ingest_rate: bool = False
+    """Do its copies fall behind what the stream takes in?"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ class Draining:
     status: LeavingStatus | None = None
     is_watching: bool = False
     """Copies are still to be moved off: look again soon."""
-    held_up: tuple[Reason, str] | None = None
+    blocked: tuple[Reason, str] | None = None
     """What does not go on without a person. All else does."""
 
 
@@ -119,7 +119,7 @@ def consider(
             ),
         )[:OTHER_MOVES_MAX],
     )
-    return Draining(tuple(steps), status, is_watching=True, held_up=_held_up(held, going))
+    return Draining(tuple(steps), status, is_watching=True, blocked=_blocked(held, going))
 
 
 def _waits_for_a_person(move: StreamMove) -> bool:
@@ -135,7 +135,7 @@ def _what_to_do(move: StreamMove) -> str:
     return f"StreamMove {name} awaits approval: set its spec.approved {again}to true"
 
 
-def _held_up(held: Mapping[str, str], going: frozenset[str]) -> tuple[Reason, str] | None:
+def _blocked(held: Mapping[str, str], going: frozenset[str]) -> tuple[Reason, str] | None:
     if not held:
         return None
     told = [f"stream {name}: {what}" for name, what in sorted(held.items())[:NAMED_MAX]]

@@ -134,7 +134,7 @@ def _describe(
             "different weights (declared streams were compared one by one, others by the patterns alone)"
         )
         found.append((Reason.POLICY_CONFLICT, message))
-    put_findings(conditions, ConditionType.UNWISE, found)
+    put_findings(conditions, ConditionType.WARNING, found)
     if refusal is not None:
         conditions.put(ConditionType.READY, False, Reason.NOT_ACCEPTED, refusal)
         return

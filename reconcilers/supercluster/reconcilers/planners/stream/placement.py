@@ -141,7 +141,7 @@ def size_problem(stream: Stream, home: Cluster) -> Finding | None:
     whole = size_bytes(limits.max_bytes) if limits.max_bytes else 0
     if message and whole and message > whole:
         return (
-            Reason.LIMITS_CONTRADICT,
+            Reason.LIMITS_CONFLICT,
             (
                 f"spec.limits.maxMessageSize is {limits.max_message_size}, more than spec.limits.maxBytes, which is "
                 f"{limits.max_bytes}; the largest message must fit into the stream"
@@ -149,7 +149,7 @@ def size_problem(stream: Stream, home: Cluster) -> Finding | None:
         )
     if message > MESSAGE_BYTES_MAX:
         return (
-            Reason.LIMITS_CONTRADICT,
+            Reason.LIMITS_CONFLICT,
             f"spec.limits.maxMessageSize is {limits.max_message_size}; at most {MESSAGE_BYTES_MAX} bytes are possible",
         )
     return None
@@ -177,7 +177,7 @@ def subjects_problem(stream: Stream) -> Finding | None:
     return None
 
 
-def unwise(stream: Stream, home: Cluster) -> list[Finding]:
+def warnings(stream: Stream, home: Cluster) -> list[Finding]:
     """What is carried out and yet ill-advised."""
     spec, found = stream.spec, []
     if spec.replicas % 2 == 0:

@@ -118,7 +118,7 @@ def consider(
         ConditionType.RECOVERED, None, Reason.RECOVERING, f"stream {name} is to go on from the copy on {node}"
     )
     note = Note.done(
-        EventReason.RECOVERY_BEGUN,
+        EventReason.RECOVERY_STARTED,
         f"annotation {FORCE_RECOVER}: stream {name} goes on from the copy on {node}, which has sequence {accepted} at least",
     )
     return Recovering(step=ForceRecovery(name, act, node, accepted, note))

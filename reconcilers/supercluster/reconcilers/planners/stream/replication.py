@@ -66,7 +66,7 @@ def with_replication(
     return {**(patch or {}), **changed} if changed else patch
 
 
-def held_up(
+def blocked(
     stream: Stream,
     configured: int | None,
     policies: Sequence[ReplicaPolicy],

@@ -129,11 +129,11 @@ def plan_stream(desired: Stream, observed: StreamObserved, now: datetime) -> Pla
         return _refused(desired, observed, there, conditions, problem, ours)
     assert wanted is not None
     conditions.put(ConditionType.ACCEPTED, True, Reason.AS_DECLARED)
-    put_findings(conditions, ConditionType.UNWISE, placement.unwise(desired, wanted))
+    put_findings(conditions, ConditionType.WARNING, placement.warnings(desired, wanted))
     replicas_there = info.replicas_configured if info is not None and ours else None
     if conditions.was(ConditionType.DEFERRED):  # Said of minReplicas by an operator of before repairs.
         put_findings(conditions, ConditionType.DEFERRED, [])
-    held = replication.held_up(desired, replicas_there, observed.policies, observed.super_cluster)
+    held = replication.blocked(desired, replicas_there, observed.policies, observed.super_cluster)
     moving = moves_of_stream.consider(
         desired,
         observed.moves,
@@ -207,7 +207,7 @@ def _problem(desired: Stream, observed: StreamObserved, wanted: Cluster | None) 
     first = _older_rival(desired, observed)
     if first is not None:
         return (
-            Reason.NAME_CLAIMED,
+            Reason.NAME_CONFLICT,
             (
                 f"Stream {first.metadata.name} is older and declares stream {desired.stream_name} too; set spec.name to "
                 "another name in a new resource, or delete one of the two"
@@ -286,7 +286,7 @@ def _steps(
         lost = _lost(desired)
         if lost and not conditions.says(ConditionType.MESSAGES_LOST, lost):
             # Recorded before it is made: afterwards nobody could tell an empty stream from one that was emptied.
-            conditions.put(ConditionType.MESSAGES_LOST, True, Reason.STREAM_CREATED_AGAIN, lost)
+            conditions.put(ConditionType.MESSAGES_LOST, True, Reason.STREAM_RECREATED, lost)
             return ()
         return (CreateStream(create_config(desired, home.metadata.name), _create_note(desired)),)
     # Another count of replicas is made as a move is (`moves_of_stream`), never by an update of the configuration.

@@ -104,7 +104,7 @@ def consider(
     goes_on = f"the map of streams is to go on from the copy on {node}"
     conditions.put(ConditionType.RECOVERED, None, Reason.RECOVERING, goes_on)
     note = Note.done(
-        EventReason.RECOVERY_BEGUN,
+        EventReason.RECOVERY_STARTED,
         f"annotation {FORCE_RECOVER_META}: the map of streams goes on from the copy on {node}, which has entry {accepted} at least",
     )
     accepts_doubt = ACCEPT_DOUBTFUL in value.split(":")[2:]

@@ -45,7 +45,7 @@ from supercluster.reconcilers.planners.replica.leaderless_moves import leaderles
 from supercluster.reconcilers.planners.replica.repair_moves import RepairObserved
 from supercluster.reconcilers.planners.replica.repair_pace import REGULAR_LOOK, is_due_soon
 from supercluster.reconcilers.planners.replica.undeclared import undeclared_below
-from supercluster.reconcilers.planners.status import Conditions, put_held_up, status_patch
+from supercluster.reconcilers.planners.status import Conditions, put_blocked, status_patch
 from supercluster.reconcilers.planners.strategies import BUILT_IN, Strategy, StrategyError, strategy_of
 from supercluster.reconcilers.planners.super_cluster import map_recovery as recovery_of_map
 from supercluster.reconcilers.planners.super_cluster.accounts import AccountsPlan, AccountView, plan_accounts
@@ -159,7 +159,7 @@ def plan_super_cluster(
     _describe_accounts(observed, conditions, accounts)
     _describe_accepted(desired, observed, conditions, accounts, strategies, is_through=not steps)
     if observed.repair is not None:
-        put_held_up(conditions, draining.held_up)
+        put_blocked(conditions, draining.blocked)
     # That somebody else's move has ended, or that a broker is away, is no event in Kubernetes.
     is_watching = waits_for_a_place(observed.moves) or repairing.is_watching or draining.is_watching
     is_watching = is_watching or is_due_soon(desired, observed.repair) or recovering.is_waiting
@@ -241,7 +241,7 @@ def _describe(
         )
         conditions.put(ConditionType.SYNCED, False, Reason.APPLYING, told)
     elif waiting := why_waiting(observed.certificates):
-        conditions.put(ConditionType.SYNCED, False, Reason.SETTINGS_ON_THEIR_WAY, waiting)
+        conditions.put(ConditionType.SYNCED, False, Reason.SETTINGS_PENDING, waiting)
     else:
         conditions.put(ConditionType.SYNCED, True, Reason.AS_DECLARED)
     if not observed.clusters:
@@ -255,7 +255,7 @@ def _describe(
     ]
     if observed.lost:
         message = "; ".join((*observed.lost, *starting))
-        conditions.put(ConditionType.READY, False, Reason.CLUSTER_OUT_OF_CONTACT, message)
+        conditions.put(ConditionType.READY, False, Reason.CLUSTER_UNREACHABLE, message)
         return
     if not all(_is(cluster, ConditionType.READY) for cluster in observed.clusters):
         conditions.put(ConditionType.READY, False, Reason.MEMBERS_STARTING, "; ".join(starting))
@@ -392,7 +392,7 @@ def _note_of_beginning(desired: SuperCluster, observed: SuperClusterObserved) ->
         if observed.holds_map
         else "brokers may begin another map of streams: all that the former one had is given up"
     )
-    return (Note.done(EventReason.MAP_ANEW, f"annotation {BEGIN_MAP_ANEW}: {told}"),)
+    return (Note.done(EventReason.STREAM_MAP_RECREATED, f"annotation {BEGIN_MAP_ANEW}: {told}"),)
 
 
 def _places(

@@ -34,7 +34,7 @@ def waiting(
 
 def is_held_up(found: Plan) -> bool:
     told = (found.status_patch or {}).get("conditions", ())
-    return any(each["type"] == "HeldUp" and each["status"] == "True" for each in told)
+    return any(each["type"] == "Blocked" and each["status"] == "True" for each in told)
 
 
 @pytest.mark.covers("OP-3", "MR-7")
@@ -46,7 +46,7 @@ def test_it_is_said_after_a_time_which_stream_why_and_how_to_go_on() -> None:
     assert not is_held_up(waiting(since=JUST_NOW))
     late = waiting(since=LONG_AGO)
     assert late.steps == (), "it goes on waiting"
-    told = condition(late.status_patch, "HeldUp")
+    told = condition(late.status_patch, "Blocked")
     assert (told["status"], told["reason"]) == ("True", "StreamsNotWhole")
     assert "stream orders lacks its replica on east-3" in told["message"]
     assert REASON in told["message"]
@@ -60,7 +60,7 @@ def test_it_is_said_after_a_time_which_stream_why_and_how_to_go_on() -> None:
 @pytest.mark.covers("OP-3", "RP-8")
 def test_a_stream_without_a_leader_is_told_with_what_a_person_may_do() -> None:
     told = condition(
-        waiting(replace(HANDED, leaderless=(GroupTrouble("a"),)), LONG_AGO).status_patch, "HeldUp"
+        waiting(replace(HANDED, leaderless=(GroupTrouble("a"),)), LONG_AGO).status_patch, "Blocked"
     )
     assert "stream a has no leader" in told["message"]
     assert "supercluster recover stream a" in told["message"]
@@ -108,7 +108,7 @@ def test_a_broker_that_dies_while_others_are_restarted_is_named_after_a_time_wit
     assert not is_held_up(away(since=JUST_NOW))
     late = away(since=LONG_AGO, trouble="ended with exit code 4: the disk is gone")
     assert late.steps == (), "nobody is restarted beside it"
-    told = condition(late.status_patch, "HeldUp")
+    told = condition(late.status_patch, "Blocked")
     assert (told["status"], told["reason"]) == ("True", "BrokersMissing")
     assert f"waiting since {LONG_AGO}" in told["message"]
     assert "east-2 on node n7 is not ready (ended with exit code 4: the disk is gone)" in told["message"]
@@ -121,13 +121,13 @@ def test_a_broker_that_dies_while_others_are_restarted_is_named_after_a_time_wit
 
 @pytest.mark.covers("OP-3")
 def test_a_pod_that_does_not_end_with_its_node_is_named_too() -> None:
-    told = condition(away(since=LONG_AGO, terminating=True).status_patch, "HeldUp")
+    told = condition(away(since=LONG_AGO, terminating=True).status_patch, "Blocked")
     assert "east-2 is being deleted on node n7, and does not end" in told["message"]
 
 
 def test_a_pod_that_is_never_made_is_counted() -> None:
     found = rolled(pods()[:2], status={"rollout": {"revision": "r2", "waitingSince": LONG_AGO}})
-    told = condition(found.status_patch, "HeldUp")
+    told = condition(found.status_patch, "Blocked")
     assert "1 pods are not there" in told["message"]
     assert "kubectl delete" not in told["message"]
 
@@ -147,7 +147,7 @@ def test_why_a_pod_has_no_node_is_what_kubernetes_says() -> None:
     pod = {"status": {"conditions": [{"type": "PodScheduled", "status": "False", "message": said}]}}
     assert pod_view(pod).unplaced == said
     assert pod_view({"status": {"conditions": [{"type": "PodScheduled", "status": "True"}]}}).unplaced == ""
-    told = condition(away(since=LONG_AGO, node="", unplaced=said, running=True).status_patch, "HeldUp")
+    told = condition(away(since=LONG_AGO, node="", unplaced=said, running=True).status_patch, "Blocked")
     assert f"east-2 is not ready ({said})" in told["message"]
 
 
@@ -156,4 +156,4 @@ def test_when_it_goes_on_nothing_is_said_any_more() -> None:
     body = cluster().to_object()
     body["status"] |= {"conditions": (late.status_patch or {})["conditions"]}
     found = rolled(pods(), HANDED, resource=Cluster.model_validate(body))
-    assert condition(found.status_patch, "HeldUp")["status"] == "False"
+    assert condition(found.status_patch, "Blocked")["status"] == "False"

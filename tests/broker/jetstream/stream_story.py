@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 from supercluster.broker.jetstream.config.stream import StreamConfig
@@ -20,6 +21,7 @@ from supercluster.broker.jetstream.encoding.sections import (
 from supercluster.broker.jetstream.links.frames import Forward
 from supercluster.broker.jetstream.publish.admission import Admission, Answer, Piece, Taken
 from supercluster.broker.jetstream.publish.expiry import Expiry
+from supercluster.broker.jetstream.publish.leader_turn import LeaderTurn
 from supercluster.broker.jetstream.publish.proposal import Proposal
 from supercluster.broker.jetstream.publish.scheduling import Scheduling
 from supercluster.broker.jetstream.state.log_reader import logical_bytes
@@ -66,6 +68,19 @@ def result_of(question: Generator[int, None, Result], between: Callable[[], obje
         between()
 
 
+def turn_of(
+    state: StreamState,
+    admission: Admission,
+    now_ns: int = 0,
+    log: Any = None,
+    append: Callable[[Proposal], bool] = lambda proposal: True,
+) -> LeaderTurn:
+    """A turn of a leader whose entries are taken as `append` says."""
+    stream: Any = SimpleNamespace(state=state)
+    appender: Any = SimpleNamespace(admission=admission, append=append)
+    return LeaderTurn(stream, log, appender, admission, now_ns // MS, now_ns)
+
+
 class StreamStory:
     """One replica that leads."""
 
@@ -83,6 +98,10 @@ class StreamStory:
         """What the verdicts of the last `publish` say besides."""
         self.proposals: list[Proposal] = []
         self.open(ORIGIN)
+
+    def turn(self) -> LeaderTurn:
+        """The leader's next."""
+        return turn_of(self.state, self.judge, self.now_ns, self.log)
 
     def append(
         self, *found: tuple[int, list[bytes | memoryview]], first_seq: int = 0, count: int = 0
@@ -117,11 +136,10 @@ class StreamStory:
 
     def expire(self, expiry: Expiry | None = None) -> list[bytes]:
         """Append what a leader lets go at this moment, without committing. Returns the markers' subjects."""
-        proposal = Proposal()
+        turn = self.turn()
+        proposal = turn.proposal
         self.proposals.append(proposal)
-        found = expiry or self.expiry
-        if found.is_due(self.state, self.now_ns // MS):
-            found.put(self.judge.end, self.now_ns, self.now_ns // MS, proposal)
+        (expiry or self.expiry).put(turn)
         if not proposal.payload:
             return []
         kinds = self.append_proposal(proposal)
@@ -138,10 +156,9 @@ class StreamStory:
 
     def send_on(self) -> list[bytes]:
         """Append and commit what schedules send on at this moment. Returns the subjects."""
-        proposal = Proposal()
-        if not self.scheduling.is_due(self.state, self.now_ns, self.now_ns // MS):
-            return []
-        self.scheduling.put(self.judge.end, self.now_ns, self.now_ns // MS, proposal)
+        turn = self.turn()
+        proposal = turn.proposal
+        self.scheduling.put(turn)
         if not proposal.payload:
             return []
         kinds = self.append_proposal(proposal)

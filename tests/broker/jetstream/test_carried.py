@@ -14,7 +14,6 @@ from supercluster.broker.jetstream.encoding.codec import Reader, u64
 from supercluster.broker.jetstream.encoding.sections import Section, sections
 from supercluster.broker.jetstream.publish import carrying
 from supercluster.broker.jetstream.publish.carrying import Carrying
-from supercluster.broker.jetstream.publish.proposal import Proposal
 from supercluster.broker.jetstream.state import lookup
 from supercluster.broker.jetstream.state.carried import Carried, encode_carried
 from supercluster.broker.jetstream.state.stream import StreamState
@@ -60,8 +59,9 @@ def carry(story: StreamStory) -> list[tuple[int, int]]:
     round_, now_ms = carrying_of(story), 0
     parts: list[tuple[int, int]] = []
     for _ in range(1000):
-        proposal = Proposal()
-        round_.put(proposal, now_ms)
+        turn = story.turn()
+        turn.now_ms, proposal = now_ms, turn.proposal
+        round_.put(turn)
         if not proposal.payload:
             return parts
         payload = b"".join(proposal.payload)
@@ -157,9 +157,9 @@ def test_a_part_is_bounded_by_messages_bytes_and_entries(monkeypatch: pytest.Mon
 def test_no_round_begins(fields: dict[str, Any]) -> None:
     story = StreamStory()
     story.store(message())
-    proposal = Proposal()
-    carrying_of(story, **fields).put(proposal, 0)
-    assert not proposal.payload
+    turn = story.turn()
+    carrying_of(story, **fields).put(turn)
+    assert not turn.proposal.payload
 
 
 def test_a_stretch_names_its_ends() -> None:

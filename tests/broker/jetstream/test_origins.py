@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.broker.jetstream.stream_story import StreamStory, message
+from tests.broker.jetstream.stream_story import StreamStory, message, turn_of
 from tests.broker.jetstream.stream_story import config as stream_config
 
 from supercluster.broker.jetstream.config.source_checks import (
@@ -24,9 +24,8 @@ from supercluster.broker.jetstream.encoding.sections import Section, encode_mirr
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.links.source_frames import OriginAsk, OriginTold
 from supercluster.broker.jetstream.moves.range_hasher import state_hash
+from supercluster.broker.jetstream.publish.admission import Admission
 from supercluster.broker.jetstream.publish.expiry import Expiry
-from supercluster.broker.jetstream.publish.log_tail import LogTail
-from supercluster.broker.jetstream.publish.proposal import Proposal
 from supercluster.broker.jetstream.publish.source_rewrite import Conversion, origin_token
 from supercluster.broker.jetstream.state.gaps import Gaps
 from supercluster.broker.jetstream.state.lookup import seq_at
@@ -460,11 +459,11 @@ def test_a_snapshot_of_a_mirror_has_its_gaps_and_position() -> None:
 def test_a_mirror_expires_by_the_times_of_its_origin() -> None:
     state = a_mirror(max_age=5 * 10**9)
     mirrored(state, 1, 1, *([b"a"] * 10), up_to=10)
-    proposal, end = Proposal(), LogTail(state, [])
-    Expiry().put(end, 10 * 10**9, 0, proposal)
+    turn = turn_of(state, Admission(state, []), 10 * 10**9)
+    Expiry().put(turn)
     (body,) = [
         bytes(body)
-        for kind, body in sections(b"".join(map(bytes, proposal.payload)))
+        for kind, body in sections(b"".join(map(bytes, turn.proposal.payload)))
         if kind == Section.EXPIRE
     ]
     assert int.from_bytes(body, "little") == 5

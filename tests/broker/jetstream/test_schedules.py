@@ -14,7 +14,7 @@ from supercluster.broker.jetstream.encoding import cron
 from supercluster.broker.jetstream.encoding.cron import PatternError, ZoneError, check_zone, parse_schedule
 from supercluster.broker.jetstream.encoding.sections import Section, Verdict
 from supercluster.broker.jetstream.encoding.timestamps import format_time, parse_time
-from supercluster.broker.jetstream.publish.proposal import ENTRY_BYTES_MAX, Proposal
+from supercluster.broker.jetstream.publish.proposal import ENTRY_BYTES_MAX
 from supercluster.broker.jetstream.state.digest import digesting
 from supercluster.broker.jetstream.state.schedules import Schedules
 from supercluster.broker.jetstream.state.snapshot import snapshot_of
@@ -292,10 +292,10 @@ def test_one_entry_at_a_time_and_not_at_once_again_when_it_was_not_appended() ->
     story.store(schedule("@every 1s"))
     story.now_ns += SECOND
     now_ms = story.now_ns // 10**6
-    proposal = Proposal()
-    story.scheduling.put(story.judge.end, story.now_ns, now_ms, proposal)
+    turn = story.turn()
+    story.scheduling.put(turn)
     assert not story.scheduling.is_due(story.state, story.now_ns, now_ms + 99_999)
-    [done] = proposal.commands
+    [done] = turn.proposal.commands
     done(None)
     assert not story.scheduling.is_due(story.state, story.now_ns, now_ms + 999)
     assert story.scheduling.is_due(story.state, story.now_ns, now_ms + 1000)

@@ -15,7 +15,6 @@ from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.encoding.codec import u64
 from supercluster.broker.jetstream.encoding.sections import Section
 from supercluster.broker.jetstream.publish import trimming
-from supercluster.broker.jetstream.publish.proposal import Proposal
 from supercluster.broker.jetstream.publish.trimming import Trimming
 
 STRETCH, LOOKED_AT = 4, 8
@@ -62,11 +61,15 @@ class Trimmed(StreamStory):
             is_all = pattern in ("", ">") and not self.state.messages
             self.entries += [] if is_all else [before - self.state.messages]
 
-    def turn(self, wanted: StreamConfig | None = None) -> bool:
+    def trim(self, wanted: StreamConfig | None = None) -> bool:
         """True: the configuration may be written."""
-        proposal = Proposal()
-        self._wants_turn = False
-        may_be = self.trimming.put(self.judge.end, wanted, proposal)
+        turn = self.turn()
+        proposal = turn.proposal
+        self._wants_turn = may_be = False
+        if wanted is not None:
+            may_be = self.trimming.made_way(turn, wanted)
+        else:
+            self.trimming.put(turn)
         if proposal.payload:
             before = self.state.messages
             self.append_proposal(proposal)
@@ -80,13 +83,13 @@ class Trimmed(StreamStory):
         for _ in range(1_000):
             if not self._wants_turn:
                 return
-            self.turn()
+            self.trim()
         raise AssertionError("it does not end")
 
     def lower(self, **fields: Any) -> None:
         wanted = config(**fields)
         for _ in range(1_000):
-            if self.turn(wanted):
+            if self.trim(wanted):
                 break
         body = u64(2) + u64(0) + json.dumps(wanted.to_json()).encode()
         before = self.state.messages
@@ -169,7 +172,7 @@ def test_a_purge_takes_what_was_published_before_it_and_nothing_behind() -> None
     story.fill([0] * 20)
     story.publish(message(SUBJECTS[0]), message(SUBJECTS[0]))
     story.purge("s.a")
-    story.turn()
+    story.trim()
     assert story.entries == [], "what was published before is not applied yet"
     story.commit()
     story.publish(message(SUBJECTS[0]))
@@ -196,7 +199,7 @@ def test_purges_of_a_deposed_leader_are_for_the_next_one() -> None:
     story.fill([0] * 20)
     story.purge("s.a")
     story.purge("s.a", keep=2)
-    story.turn()
+    story.trim()
     story.trimming.give_up()
     assert story.results == [None, None]
     assert story.state.messages == 20 - STRETCH

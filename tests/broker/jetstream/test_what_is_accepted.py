@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.broker.jetstream.stream_story import StreamStory, block, config, message
+from tests.broker.jetstream.stream_story import StreamStory, block, config, message, turn_of
 
 from supercluster.broker.bounds import FRAME_BYTES_MAX, TIME_NS_MAX
 from supercluster.broker.jetstream.config.consumer import ConsumerConfig
@@ -197,8 +197,10 @@ def test_blocks_that_end_many_large_batches_become_entries_of_a_bounded_size() -
         sizes.append(proposal.size)
         return True
 
-    rest = intake.put_messages(Judged(), story.state, Proposal(), story.log, 1, append)  # type: ignore[arg-type]
-    assert rest.size == 0
+    turn = turn_of(story.state, Judged(), 1, story.log, append)  # type: ignore[arg-type]
+    turn.admission.config_sent = 1
+    intake.put(turn)
+    assert turn.proposal.size == 0
     assert len(sizes) == 8
     assert max(sizes) < 2 * ENTRY_BYTES_MAX + BATCH
 
@@ -265,7 +267,8 @@ def test_a_block_that_waits_already_is_not_kept_again() -> None:
         for number in (1, 2):
             intake.offer(Forward(story_key(story), number, 0, 0, block(message())), early=False)
     assert len(intake._forwards) == 2
-    intake.put_messages(story.judge, story.state, Proposal(), story.log, story.now_ns, lambda proposal: True)
+    story.judge.config_sent = 1
+    intake.put(story.turn())
     assert not intake._forwards
     intake.offer(Forward(story_key(story), 3, 0, 0, block(message())), early=False)
     assert len(intake._forwards) == 1

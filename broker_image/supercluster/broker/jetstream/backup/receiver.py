@@ -30,7 +30,8 @@ from supercluster.broker.jetstream.meta.restoring import Restoring
 from supercluster.broker.jetstream.publish.admission import Admission
 from supercluster.broker.jetstream.publish.held_stream import HeldStream
 from supercluster.broker.jetstream.publish.host import StreamHost
-from supercluster.broker.jetstream.publish.proposal import Proposal
+from supercluster.broker.jetstream.publish.leader_turn import LeaderTurn
+from supercluster.broker.jetstream.publish.proposal import Append, Proposal
 from supercluster.broker.jetstream.replica.lineage import base_of
 from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.state.source_positions import OriginPosition, encode_taken
@@ -212,17 +213,19 @@ class RestoreReceiver:
 
     # ---- what is written --------------------------------------------------------------------------------------------
 
-    def put(self, admission: Admission, append: Callable[[Proposal], bool], now_ms: int) -> None:
-        """The turn of the stream's leader."""
-        now = self._now
+    def put(self, turn: LeaderTurn) -> None:
+        """Entries of their own, while the stream is hidden."""
+        if not turn.is_hidden:
+            return
+        admission, now, now_ms = turn.admission, self._now, turn.now_ms
         if now is None:
             if self._restoring is not None and now_ms >= self._began_ms + BEGIN_WAIT_MS:
                 self._take_over(now_ms)
             return
         if now.phase is _Phase.TAKING:
-            self._read(now, admission, append, now_ms)
+            self._read(now, admission, turn.append, now_ms)
         if now.phase is _Phase.STORING and not admission.end.unapplied_bytes:
-            self._close(now, admission, append)
+            self._close(now, admission, turn.append)
         if now.phase in (_Phase.SHOWING, _Phase.FAILED) and not now.is_asked and now_ms >= now.ask_ms:
             self._ask(now)
 
@@ -234,9 +237,7 @@ class RestoreReceiver:
         self._fail(self._now, self._deposed())
         self._now.ask_ms = 0
 
-    def _read(
-        self, now: _Restore, admission: Admission, append: Callable[[Proposal], bool], now_ms: int
-    ) -> None:
+    def _read(self, now: _Restore, admission: Admission, append: Append, now_ms: int) -> None:
         left = TURN_BYTES_MAX
         try:
             while now.chunks and left > 0 and not _is_behind(admission):
@@ -263,7 +264,7 @@ class RestoreReceiver:
         now: _Restore,
         chunk: _Chunk,
         admission: Admission,
-        append: Callable[[Proposal], bool],
+        append: Append,
         left: int,
     ) -> None:
         """Read the chunk, or about so much of what it unpacks to."""
@@ -294,7 +295,7 @@ class RestoreReceiver:
         is_file = self._stream.assignment.config.storage == "file"
         return errors.STORAGE_RESOURCES if is_file else errors.MEMORY_RESOURCES
 
-    def _close(self, now: _Restore, admission: Admission, append: Callable[[Proposal], bool]) -> None:
+    def _close(self, now: _Restore, admission: Admission, append: Append) -> None:
         """All messages are there: what they belong to follows, the last entry ends it."""
         told, state = now.reader.told, self._stream.state
         assert told is not None

@@ -25,6 +25,7 @@ from supercluster.broker.jetstream.encoding.codec import text
 from supercluster.broker.jetstream.encoding.sections import Section
 from supercluster.broker.jetstream.links.frames import Frame, Request, encode_request
 from supercluster.broker.jetstream.publish.host import StreamHost
+from supercluster.broker.jetstream.publish.leader_turn import LeaderTurn
 from supercluster.broker.jetstream.publish.proposal import Append, Done, Proposal
 from supercluster.broker.jetstream.state.consumer import ConsumerState
 from supercluster.broker.jetstream.state.stream import StreamState
@@ -317,8 +318,12 @@ class ConsumerLeaders:
 
     # ---- what goes out --------------------------------------------------------------------------------------------
 
+    def put(self, turn: LeaderTurn) -> None:
+        """What changed for consumers in this turn."""
+        turn.proposal = self.put_ops(turn.proposal, turn.append)
+
     def put_ops(self, proposal: Proposal, append: Append) -> Proposal:
-        """What changed for consumers in this turn. Entries that are full are appended on the way; returns the one that is not."""
+        """The same, outside of the turn. Entries that are full are appended on the way; returns the one that is not."""
         for name in self._pump:
             leader = self._leaders.get(name)
             while leader is not None and (outbox := leader.take_ops()) is not None:

@@ -115,6 +115,8 @@ class Admission:
 
     def __init__(self, state: StreamState, uncommitted: Iterable[Entry]) -> None:
         self.end = LogTail(state, uncommitted)
+        self.config_sent = state.config_version
+        """The newest configuration that is in the log, or in the entry that is being put together."""
         self.batches = Batches()
         self.messages = MessageJudge(self.end)
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from supercluster.broker.jetstream.encoding.sections import Section, packed, section
 from supercluster.broker.jetstream.publish.held_stream import HeldStream
 from supercluster.broker.jetstream.publish.host import StreamHost
-from supercluster.broker.jetstream.publish.proposal import Proposal
+from supercluster.broker.jetstream.publish.leader_turn import LeaderTurn
 from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.state.carried import encode_carried
 from supercluster.broker.raft.confchange import node_of
@@ -63,9 +63,10 @@ class Carrying:
         """When the next part of a round is due."""
         return self._at_ms if self._last_seq and not self._is_under_way else None
 
-    def put(self, proposal: Proposal, now_ms: int) -> None:
+    def put(self, turn: LeaderTurn) -> None:
         """The next messages become a part of this turn's entry, if there are any to carry."""
-        if self._is_under_way or now_ms < self._at_ms or proposal.is_full:
+        proposal, now_ms = turn.proposal, turn.now_ms
+        if turn.is_hidden or self._is_under_way or now_ms < self._at_ms or proposal.is_full:
             return
         state = self._stream.state
         if not self._last_seq:

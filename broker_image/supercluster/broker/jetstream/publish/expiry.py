@@ -12,8 +12,7 @@ from array import array
 from supercluster.broker.jetstream.encoding.codec import u64
 from supercluster.broker.jetstream.encoding.sections import Section
 from supercluster.broker.jetstream.publish.delete_markers import markers_for
-from supercluster.broker.jetstream.publish.log_tail import LogTail
-from supercluster.broker.jetstream.publish.proposal import Proposal
+from supercluster.broker.jetstream.publish.leader_turn import LeaderTurn
 from supercluster.broker.jetstream.state.log_reader import DecodedEntry
 from supercluster.broker.jetstream.state.stream import StreamState
 
@@ -51,8 +50,13 @@ class Expiry:
             return False
         return bool(state.config.max_age_ns or state.ttls.next_ns() is not None)
 
-    def put(self, end: LogTail, leader_time_ns: int, now_ms: int, proposal: Proposal) -> None:
-        """Look now: what is to go becomes a part of this turn's entry."""
+    def put(self, turn: LeaderTurn) -> None:
+        """What is to go becomes a part of this turn's entry."""
+        if not turn.is_hidden and self.is_due(turn.stream.state, turn.now_ms):
+            self._put(turn)
+
+    def _put(self, turn: LeaderTurn) -> None:
+        end, proposal, leader_time_ns, now_ms = turn.admission.end, turn.proposal, turn.time_ns, turn.now_ms
         state = end.state
         if not state.config.allow_msg_ttl:
             last = self._up_to(state, leader_time_ns, now_ms, EXPIRY_MESSAGES_MAX)

@@ -1,4 +1,4 @@
-"""A stream leader's door for publishes: what other brokers' windows send waits here for the judge (SF-10, SF-11).
+"""A stream leader's door for publishes: what other brokers' windows send waits here to be judged (SF-10, SF-11).
 
 Blocks are judged in the order of their arrival and become sections of the turn's entry. Every sender is answered: with
 its verdicts once they are committed, with the number that the leader waits for, or with what became of its session.
@@ -17,11 +17,10 @@ from supercluster.broker.jetstream.encoding.sections import (
     encode_session,
 )
 from supercluster.broker.jetstream.links.frames import Forward, Frame, encode_numbered
-from supercluster.broker.jetstream.publish.admission import Admission, Answer
+from supercluster.broker.jetstream.publish.admission import Answer
 from supercluster.broker.jetstream.publish.host import StreamHost
-from supercluster.broker.jetstream.publish.proposal import Append, Proposal
+from supercluster.broker.jetstream.publish.leader_turn import LeaderTurn
 from supercluster.broker.jetstream.state.stream import Applied, StreamState
-from supercluster.broker.ports import StreamLog
 
 # Forwards that wait for a turn. A window resends what was dropped here.
 FORWARDS_MAX = 8192
@@ -77,59 +76,54 @@ class PublishInbox:
 
     # ---- proposing ------------------------------------------------------------------------------------------------
 
-    def put_sessions(self, judge: Admission, state: StreamState, proposal: Proposal) -> None:
-        """Openings of sessions."""
+    def put(self, turn: LeaderTurn) -> None:
+        """Openings of sessions and blocks of messages, as soon as the stream's configuration is in the log."""
+        if turn.stream.state.config_version or turn.admission.config_sent:
+            if self._opens:
+                self._put_sessions(turn)
+            if self._forwards:
+                self._put_messages(turn)
+
+    def _put_sessions(self, turn: LeaderTurn) -> None:
+        end, state = turn.admission.end, turn.stream.state
         opens, self._opens = self._opens, []
         for key in opens:
-            if not judge.end.may_open(key):
+            if not end.may_open(key):
                 self._tell_opened(key, is_open=False)
             elif state.sessions.current(key) is not None:
                 self._tell_opened(key, is_open=True)
-            elif judge.end.session(key) is None:
-                judge.end.opened(key)
-                proposal.add(Section.SESSION_OPEN, [encode_session(key)])
+            elif end.session(key) is None:
+                end.opened(key)
+                turn.proposal.add(Section.SESSION_OPEN, [encode_session(key)])
 
-    def put_messages(
-        self,
-        judge: Admission,
-        state: StreamState,
-        proposal: Proposal,
-        log: StreamLog,
-        now_ns: int,
-        append: Append,
-    ) -> Proposal:
-        """Blocks of messages. Entries that are full are appended on the way; returns the one that is not.
-
-        `append` says whether an entry was taken. Where not, all is judged anew, and what waits is for the next turn.
-        """
+    def _put_messages(self, turn: LeaderTurn) -> None:
+        """Where an entry is not taken, what waits is for the next turn."""
+        admission, log, now_ns = turn.admission, turn.log, turn.time_ns
         while self._forwards:
-            if judge.end.is_removing or judge.end.unapplied_bytes > UNCOMMITTED_BYTES_MAX:
+            if admission.end.is_removing or admission.end.unapplied_bytes > UNCOMMITTED_BYTES_MAX:
                 break  # What waits stays in line; the windows behind it fill up and publishers slow down (MV-11).
             forward, early = self._forwards.popleft()
             self._waiting.discard(_block(forward))
-            room = log.has_room(len(forward.block) + proposal.size + judge.batches.bytes)
+            room = log.has_room(len(forward.block) + turn.proposal.size + admission.batches.bytes)
             try:
-                taken = judge.take(forward, now_ns, room=room)
+                taken = admission.take(forward, now_ns, room=room)
             except WireError as error:
                 self._host.event(self._group, "BadFrame", f"forward of {forward.session.node}: {error}")
                 continue
             if taken.answer is not Answer.TAKEN:
-                self._answer(forward, taken.answer, taken.next_number, state)
+                self._answer(forward, taken.answer, taken.next_number, turn.stream.state)
                 continue
             self._asked_again.pop(forward.session, None)
             for piece in taken.pieces:
                 # A block may end several batches of some MiB, so what is full is looked at piece by piece.
-                run = piece.section.run
+                run, proposal = piece.section.run, turn.proposal
                 proposal.put_own(piece.own, run.first_seq - len(piece.own) // 3)
                 proposal.add(Section.MESSAGES, encode_messages(piece.section))
                 proposal.count_from(run.first_seq, run.stored)
                 if early:
                     proposal.early.append((forward.session, run))
-                if proposal.is_full:
-                    if not append(proposal):
-                        return Proposal()
-                    proposal = Proposal()
-        return proposal
+                if proposal.is_full and not turn.next_entry():
+                    return
 
     @property
     def has_waiting(self) -> bool:

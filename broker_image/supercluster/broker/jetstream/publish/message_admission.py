@@ -14,7 +14,7 @@ from supercluster.broker.jetstream.publish import counters as counting
 from supercluster.broker.jetstream.publish.atomic_batches import DUPLICATE_ID, UNSUPPORTED_HEADER, Candidate
 from supercluster.broker.jetstream.publish.counters import CounterError
 from supercluster.broker.jetstream.publish.log_tail import LogTail
-from supercluster.broker.jetstream.publish.scheduling import ScheduleError, check_schedule
+from supercluster.broker.jetstream.publish.schedule_checks import ScheduleError, check_schedule
 from supercluster.broker.jetstream.publish.source_rewrite import SOURCE
 from supercluster.broker.jetstream.state.log_reader import logical_bytes
 from supercluster.broker.jetstream.state.message_ttl import TTL, ttl_seconds

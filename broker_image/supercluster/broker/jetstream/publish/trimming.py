@@ -19,6 +19,7 @@ from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.encoding.codec import u64
 from supercluster.broker.jetstream.encoding.sections import Section
 from supercluster.broker.jetstream.publish.expiry import EXPIRY_CHOSEN_MAX, EXPIRY_MESSAGES_MAX
+from supercluster.broker.jetstream.publish.leader_turn import LeaderTurn
 from supercluster.broker.jetstream.publish.log_tail import LogTail
 from supercluster.broker.jetstream.publish.proposal import Done, Proposal
 from supercluster.broker.jetstream.state.log_reader import logical_bytes
@@ -290,21 +291,24 @@ class Trimming:
 
     # ---- entries --------------------------------------------------------------------------------------------------
 
-    def put(self, end: LogTail, wanted: StreamConfig | None, proposal: Proposal) -> bool:
-        """The next stretch becomes a part of this turn's entry. `wanted` is a configuration that waits to be written. True:
-        it may be."""
+    def made_way(self, turn: LeaderTurn, wanted: StreamConfig) -> bool:
+        """The next stretch that goes for that configuration becomes a part of this turn's entry. True: it may be written."""
         if self._is_under_way:
             return False
-        if wanted is not None:
-            found = self.makes_way(end.state, wanted)
-            if found is None:
-                self._lowering = None
-                return True
-            self._propose(found, proposal, lambda result: None)
-            return False
-        if self._purges and self._purges[0].has_begun(end):
-            self._put_purge(self._purges[0], end.state, proposal)
+        found = self.makes_way(turn.admission.end.state, wanted)
+        if found is None:
+            self._lowering = None
+            return True
+        self._propose(found, turn.proposal, lambda result: None)
         return False
+
+    def put(self, turn: LeaderTurn) -> None:
+        """The next stretch of a purge becomes a part of this turn's entry; configurations come first."""
+        if self._is_under_way or turn.config_waits or not self._purges:
+            return
+        end = turn.admission.end
+        if self._purges[0].has_begun(end):
+            self._put_purge(self._purges[0], end.state, turn.proposal)
 
     def _put_purge(self, purge: _Purge, state: StreamState, proposal: Proposal) -> None:
         found = purge.next(state)

@@ -25,8 +25,8 @@ from supercluster.broker.jetstream.publish.admission import Admission
 from supercluster.broker.jetstream.publish.atomic_batches import Candidate
 from supercluster.broker.jetstream.publish.counters import BROKEN
 from supercluster.broker.jetstream.publish.host import StreamHost
+from supercluster.broker.jetstream.publish.leader_turn import LeaderTurn
 from supercluster.broker.jetstream.publish.message_admission import STREAM_FULL, STREAM_SEALED
-from supercluster.broker.jetstream.publish.proposal import Append, Proposal
 from supercluster.broker.jetstream.publish.source_rewrite import Conversion, origin_token
 from supercluster.broker.jetstream.replica.lineage import base_of
 from supercluster.broker.jetstream.state.source_positions import OriginPosition, encode_taken
@@ -131,14 +131,14 @@ class SourcePuller:
 
     # ---- asking -----------------------------------------------------------------------------------------------------
 
-    def advance(self, judge: Admission, now_ms: int) -> None:
+    def advance(self, admission: Admission, now_ms: int) -> None:
         """Ask where nothing is asked, and whoever leads the origin now where another one was asked."""
         for reader in self._readers.values():
-            reader.note_whole(judge.end.state.last_seq)
+            reader.note_whole(admission.end.state.last_seq)
             if reader.told is None:
-                self._look_at(reader, judge, now_ms)
+                self._look_at(reader, admission, now_ms)
 
-    def _look_at(self, reader: _Reader, judge: Admission, now_ms: int) -> None:
+    def _look_at(self, reader: _Reader, admission: Admission, now_ms: int) -> None:
         found = self._host.origin_of(self._account, reader.origin)
         if found is None or isinstance(found, ApiError):
             if found is not None:
@@ -163,10 +163,10 @@ class SourcePuller:
                 reader.again_ms = now_ms + MISSING_RETRY_MS
                 self._host.who_leads(reader.group)
         elif leader != reader.node or now_ms >= reader.again_ms:
-            self._ask(reader, judge, leader, now_ms)
+            self._ask(reader, admission, leader, now_ms)
 
-    def _ask(self, reader: _Reader, judge: Admission, leader: str, now_ms: int) -> None:
-        position = judge.end.positions.get(reader.key)
+    def _ask(self, reader: _Reader, admission: Admission, leader: str, now_ms: int) -> None:
+        position = admission.end.positions.get(reader.key)
         origin = reader.origin
         if position != reader.asked_with:
             reader.asked_with, reader.scanned = position, -1
@@ -186,14 +186,14 @@ class SourcePuller:
             origin.opt_start_time_ns,
             origin.filters,
             reader.told_stream,
-            self._taken(reader, judge),
+            self._taken(reader, admission),
         )
         reader.is_asked = self._host.ask_origin(leader, ask)
         reader.again_ms = now_ms + (ASK_AGAIN_MS if reader.is_asked else MISSING_RETRY_MS)
 
-    def _taken(self, reader: _Reader, judge: Admission) -> int:
+    def _taken(self, reader: _Reader, admission: Admission) -> int:
         """What is committed here, and the origin need not keep any longer."""
-        position = judge.end.state.origins.get(reader.key)
+        position = admission.end.state.origins.get(reader.key)
         return position.up_to if position is not None and position.origin == base_of(reader.group) else 0
 
     def on_origin_told(self, told: OriginTold, now_ms: int) -> None:
@@ -222,35 +222,30 @@ class SourcePuller:
 
     # ---- taking -----------------------------------------------------------------------------------------------------
 
-    def put(
-        self, judge: Admission, proposal: Proposal, propose: Append, now_ns: int, now_ms: int
-    ) -> Proposal:
-        """Write down what was told. `propose` appends an entry, and is False when that failed. Returns the entry that is being
-        put together."""
+    def put(self, turn: LeaderTurn) -> None:
+        """Write down what was told."""
+        self.follow(turn.stream.state.config)
+        admission, now_ms = turn.admission, turn.now_ms
         for reader in self._readers.values():
             told = reader.told
             if told is None or now_ms < reader.again_ms:
                 continue
-            if judge.end.is_removing or judge.end.unapplied_bytes > UNCOMMITTED_BYTES_MAX:
+            if admission.end.is_removing or admission.end.unapplied_bytes > UNCOMMITTED_BYTES_MAX:
                 reader.again_ms = now_ms + HELD_MS
                 continue
             reader.told, reader.again_ms = None, now_ms
-            if judge.end.positions.get(reader.key) != reader.asked_with:
+            if admission.end.positions.get(reader.key) != reader.asked_with:
                 continue  # Another answer was taken, or an entry was lost: it is asked for by what the log has now.
-            if reader.key == MIRROR_KEY:
-                writer: _Writer = _MirrorWriter(reader, told, judge, proposal, propose)
-            else:
-                writer = _SourceWriter(reader, told, judge, proposal, propose)
-            is_whole = writer.write(now_ns)
-            proposal = writer.proposal
+            writes = _MirrorWriter if reader.key == MIRROR_KEY else _SourceWriter
+            writer = writes(reader, told, turn)
+            is_whole = writer.write(turn.time_ns)
             if not is_whole:
                 reader.again_ms = now_ms + HELD_MS
                 reader.is_asked = True  # In a while again, and not before.
-            elif judge.end.positions.get(reader.key) == reader.asked_with:
+            elif admission.end.positions.get(reader.key) == reader.asked_with:
                 reader.scanned = told.up_to
             if not writer.is_appended:
-                return Proposal()
-        return proposal
+                return
 
     def whole_since_ms(self, state: StreamState) -> int:
         """Of a mirror: everything that the origin had then is applied here. -1: this leader has not heard so yet."""
@@ -296,21 +291,18 @@ class _Writer:
         self,
         reader: _Reader,
         told: OriginTold,
-        judge: Admission,
-        proposal: Proposal,
-        propose: Append,
+        turn: LeaderTurn,
     ) -> None:
         assert reader.conversion is not None
         self.reader = reader
         self.on_origin_told = told
-        self.judge = judge
-        self.end = judge.end
-        self.proposal = proposal
+        self.turn = turn
+        self.messages = turn.admission.messages
+        self.end = turn.admission.end
         self.is_appended = True
         self.conversion = reader.conversion
         self.origin = base_of(reader.group)
         self.last_seq = reader.asked_with.last_seq if reader.asked_with is not None else 0
-        self._propose = propose
 
     def write(self, now_ns: int) -> bool:
         """False: not all of it could be taken now."""
@@ -318,14 +310,13 @@ class _Writer:
 
     def propose(self) -> bool:
         """Append what is put together, and begin anew."""
-        self.is_appended = self._propose(self.proposal)
-        self.proposal = Proposal()
+        self.is_appended = self.turn.next_entry()
         return self.is_appended
 
     def taken(self, up_to: int) -> None:
         """The entry that is being put together has everything up to there."""
         position = OriginPosition(self.origin, up_to, self.last_seq)
-        self.proposal.add(Section.ORIGIN_TAKEN, [encode_taken(self.reader.key, position)])
+        self.turn.proposal.add(Section.ORIGIN_TAKEN, [encode_taken(self.reader.key, position)])
         self.end.taken(self.reader.key, position)
 
     def candidate(self, at: int) -> Candidate:
@@ -354,7 +345,7 @@ class _SourceWriter(_Writer):
         first_seq, up_to, is_whole = end.next_seq, self.on_origin_told.up_to, True
         for at, seq in enumerate(self.on_origin_told.seqs):
             message = self.candidate(at)
-            found = self.judge.messages.judge_taken(message, end.next_seq, now_ns)
+            found = self.messages.judge_taken(message, end.next_seq, now_ns)
             if found is not None and _is_held(found):
                 up_to, is_whole = seq - 1, False
                 break
@@ -365,12 +356,12 @@ class _SourceWriter(_Writer):
             if found is None or found.verdict == Verdict.DUPLICATE:
                 self.last_seq = seq
         if parts:
-            self.proposal.count_from(first_seq, len(parts) // 3)
-            self.proposal.add(Section.OWN_MESSAGES, [encode_block(parts)])
+            self.turn.proposal.count_from(first_seq, len(parts) // 3)
+            self.turn.proposal.add(Section.OWN_MESSAGES, [encode_block(parts)])
         before = self.reader.asked_with.up_to if self.reader.asked_with is not None else 0
         if parts or (self.on_origin_told.seqs and up_to > before) or self.is_quiet():
             self.taken(up_to)
-        if self.proposal.is_full:
+        if self.turn.proposal.is_full:
             self.propose()
         return is_whole
 
@@ -390,7 +381,7 @@ class _MirrorWriter(_Writer):
             if seq < max(self.end.next_seq, self._next_seq if self._times else 0):
                 continue  # The origin is another one, which has not come so far (or was recovered, SF-9).
             message = self.candidate(at)
-            found = self.judge.messages.judge_taken(message, seq, now_ns)
+            found = self.messages.judge_taken(message, seq, now_ns)
             if found is not None and _is_held(found):
                 up_to, is_whole = seq - 1, False
                 break
@@ -430,8 +421,8 @@ class _MirrorWriter(_Writer):
         if not self._times:
             return True
         self.last_seq = self._next_seq - 1
-        self.proposal.count_from(self._first_seq, len(self._times))
-        self.proposal.add(Section.MIRRORED, encode_mirrored(self._times, self._parts))
+        self.turn.proposal.count_from(self._first_seq, len(self._times))
+        self.turn.proposal.add(Section.MIRRORED, encode_mirrored(self._times, self._parts))
         self.end.next_seq = self.last_seq + 1
         self.taken(self.last_seq)
         self._parts, self._times = [], []

@@ -17,6 +17,7 @@ from supercluster.broker.jetstream.publish.admission import Admission
 from supercluster.broker.jetstream.publish.held_stream import HeldStream
 from supercluster.broker.jetstream.publish.host import StreamHost
 from supercluster.broker.jetstream.publish.inbox import PublishInbox
+from supercluster.broker.jetstream.publish.leader_turn import LeaderTurn
 from supercluster.broker.jetstream.publish.proposal import Proposal
 from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.stream.waiters import Waiters
@@ -46,8 +47,6 @@ class Appender:
         self._waiters = waiters
         self.admission: Admission | None = None
         """None: this replica does not lead."""
-        self.config_sent = 0
-        """The newest configuration that is in the log, or in the entry that is being put together."""
         self.grown_bytes = 0
         """What this replica has appended as the leader."""
         self._acks: list[tuple[str, list[Ack]]] = []
@@ -56,7 +55,6 @@ class Appender:
     def begin(self) -> None:
         """This replica leads, and what it judges comes behind the log's end."""
         self.admission = Admission(self._stream.state, self._uncommitted())
-        self.config_sent = self._stream.state.config_version
         self.admission.batches.room = self._host.batch_room
 
     def end(self) -> None:
@@ -72,10 +70,10 @@ class Appender:
         else:
             self._host.acks_back(node, self._replica.id, acks)
 
-    def put_acks(self, proposal: Proposal) -> None:
-        """The turn has come."""
-        proposal.acks, self._acks = self._acks, []
-        for node, acks in proposal.acks:
+    def put(self, turn: LeaderTurn) -> None:
+        """Acknowledgements become operations of their consumers."""
+        turn.proposal.acks, self._acks = self._acks, []
+        for node, acks in turn.proposal.acks:
             self._consumers.acknowledge(node, acks)
 
     def give_acks_back(self) -> None:

@@ -7,9 +7,7 @@ answered when the entry is applied, or not at all when the leader is deposed: th
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Generator
-from typing import Any
+from collections.abc import Callable, Generator, Sequence
 
 from supercluster.broker.jetstream.api import answers
 from supercluster.broker.jetstream.backup.receiver import RestoreReceiver
@@ -17,20 +15,21 @@ from supercluster.broker.jetstream.backup.sender import SnapshotSender
 from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.consumer.leaders import ConsumerLeaders
 from supercluster.broker.jetstream.consumer.pull import GiveBack
-from supercluster.broker.jetstream.encoding.codec import text, u8, u64
+from supercluster.broker.jetstream.consumer.stored_subjects import StoredSubjects
+from supercluster.broker.jetstream.encoding.codec import u8
 from supercluster.broker.jetstream.encoding.sections import Section, sections
 from supercluster.broker.jetstream.links.frames import Request
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.moves.current import CurrentMove
 from supercluster.broker.jetstream.moves.moving_stream import MovingStream
 from supercluster.broker.jetstream.moves.range_hasher import RangeHasher
-from supercluster.broker.jetstream.publish.admission import Admission
 from supercluster.broker.jetstream.publish.carrying import Carrying
+from supercluster.broker.jetstream.publish.config_change import ConfigChange
 from supercluster.broker.jetstream.publish.expiry import Expiry
 from supercluster.broker.jetstream.publish.held_stream import HeldStream
 from supercluster.broker.jetstream.publish.host import StreamHost
 from supercluster.broker.jetstream.publish.inbox import PublishInbox
-from supercluster.broker.jetstream.publish.interest_switch import put_interest
+from supercluster.broker.jetstream.publish.leader_turn import LeaderTurn, Proposer
 from supercluster.broker.jetstream.publish.proposal import Done, Proposal
 from supercluster.broker.jetstream.publish.republish import Republisher
 from supercluster.broker.jetstream.publish.scheduling import Scheduling
@@ -43,8 +42,11 @@ from supercluster.broker.jetstream.state.source_readers import account_and_strea
 from supercluster.broker.jetstream.state.stream import Applied, StreamState
 from supercluster.broker.jetstream.stream import requests
 from supercluster.broker.jetstream.stream.appender import Appender
-from supercluster.broker.jetstream.stream.call import cluster_info, info
+from supercluster.broker.jetstream.stream.call import info
 from supercluster.broker.jetstream.stream.copy import StreamCopy
+from supercluster.broker.jetstream.stream.leader_advisories import LeaderAdvisories
+from supercluster.broker.jetstream.stream.leader_timers import LeaderTimers
+from supercluster.broker.jetstream.stream.leadership_check import LeadershipCheck
 from supercluster.broker.jetstream.stream.log_head import LogHead
 from supercluster.broker.jetstream.stream.preferred_leader import PreferredLeader
 from supercluster.broker.jetstream.stream.waiters import Waiters
@@ -52,14 +54,10 @@ from supercluster.broker.jetstream.turn.slices import Job
 from supercluster.broker.jetstream.turn.state_view import pieces_of
 from supercluster.broker.moves.note import Note
 from supercluster.broker.ports import StreamLog
-from supercluster.broker.raft.confchange import node_of
-from supercluster.broker.raft.config import ReadState, Role
+from supercluster.broker.raft.config import ReadState
 from supercluster.broker.raft.entry import Entry, EntryKind
 from supercluster.broker.raft.errors import ReplicaError
 from supercluster.broker.raft.node import Raft
-
-# Of more subjects in one turn nobody asks which consumers they are for: all that wait are served.
-GROWN_SUBJECTS_MAX = 4096
 
 # What takes messages away, and what may make retention do so.
 _FREEING = (
@@ -99,23 +97,16 @@ class StreamReplica(Replica):
         self.restores = RestoreReceiver(
             self, self.stream, host, self.consumers.advisories, self.when_configured, self.created_answer
         )
-        self.expiry = Expiry()
         self.trimming = Trimming(lambda: host.touch_next(self.id))
-        self.scheduling = Scheduling()
         self._head = LogHead(self, self.stream)
         self.carrying = Carrying(self, self.stream, host, self._head.least_index)
         self._preferred_leader = PreferredLeader(self, self.stream, host)
-        self._config_told = 0
-        self._has_grown = False
-        self._grown_subjects: set[bytes] = set()
-        self._all_subjects = False
-        """Were messages stored since the last turn, perhaps such as nobody has a verdict for?"""
         self._is_bare = False
         """Is what is being replayed a state without its messages, and no other is known?"""
         self._bare_until = 0
         self._republisher = Republisher()
-        self._confirmation = 0
-        """The newest question whether this replica still leads."""
+        self._stored = StoredSubjects()
+        self._leadership = LeadershipCheck(self, self.consumers)
         self.copy = StreamCopy(
             self,
             self.stream,
@@ -132,6 +123,8 @@ class StreamReplica(Replica):
             self.snapshots,
             self.restores,
         )
+        self._advisories = LeaderAdvisories(self.copy)
+        self._begin_term()
 
     @property
     def assignment(self) -> Assignment:
@@ -177,8 +170,7 @@ class StreamReplica(Replica):
             self.consumers.in_doubt.applied(entry.index, entry.term, clock.machine_ms(), clock.now_ns())
         if self.serves:
             if entry.count:
-                self._has_grown = True
-                self._note_subjects(entry)
+                self._stored.note(entry, self.state.reader)
             self._applied_as_leader(done)
 
     def _pass(self, entry: Entry, index: int, late: StreamState) -> None:
@@ -289,8 +281,7 @@ class StreamReplica(Replica):
 
     def start_serving(self, now_ms: int) -> None:
         self.appender.begin()
-        self._config_told = self.state.config_version
-        self.expiry, self.scheduling = Expiry(), Scheduling()
+        self._begin_term()
         self.consumers.open(self.state, self.host.clock.now_ns())
         self.stream.read_anew()
         self.state.on_removed = self._removed
@@ -298,20 +289,39 @@ class StreamReplica(Replica):
             name for name, consumer in self.state.consumers.items() if consumer.config.filter_subjects
         )
         self._count_pending()
-        if len(self.raft.membership.voters) > 1:
-            consumers = list(self.state.consumers)
-            self.consumers.advisories.leader_elected(self.host.node, self._replicas(), consumers)
+        self._advisories.begin()
         self.move.follow(now_ms)
         self.restores.start(now_ms)
         if self.sourcing.is_behind(self.state.config):
             self.host.touch_next(self.id)  # A leader of one replica may begin behind its part of this turn.
 
+    def _begin_term(self) -> None:
+        """What a leader does in each turn begins with the log as it is: nothing of an earlier term is left."""
+        expiry, scheduling = Expiry(), Scheduling()
+        self._proposers: Sequence[Proposer] = (
+            ConfigChange(self.trimming),
+            self.intake,
+            self.sourcing,
+            self.waiters,
+            self.trimming,
+            self.carrying,
+            self._advisories,
+            self.restores,
+            expiry,
+            scheduling,
+            self.appender,
+            self.consumers,
+        )
+        self._timers = LeaderTimers(
+            self.copy, self._advisories, self._preferred_leader, self.carrying, expiry, scheduling
+        )
+
     def stop_serving(self) -> None:
         self.snapshots.stop("the stream has another leader")
         self.restores.stop()
         self.move.stop()
-        if self.appender.admission is not None and not self._hears_majority():
-            self.consumers.advisories.quorum_lost(self._replicas())
+        if self.appender.admission is not None:
+            self._advisories.end()
         self.appender.end()
         self.carrying.give_up()
         self.trimming.give_up()
@@ -321,14 +331,6 @@ class StreamReplica(Replica):
         self.sourcing.close()
         self.origin_reads.clear()
         self.appender.give_acks_back()
-
-    def _replicas(self) -> list[dict[str, Any]]:
-        return [replica.to_json() for replica in cluster_info(self.copy).replicas]
-
-    def _hears_majority(self) -> bool:
-        """Is a majority of the voters in contact?"""
-        voters, contact = self.raft.membership.voters, self.host.brokers_in_contact()
-        return 2 * sum(node_of(voter) in contact for voter in voters) > len(voters)
 
     def fail(self, error: ReplicaError) -> None:
         super().fail(error)
@@ -388,45 +390,11 @@ class StreamReplica(Replica):
         admission = self.appender.admission
         if admission is None:
             return
-        proposal = Proposal()
-        waits = self.assignment.version > self.appender.config_sent
-        if waits and self.trimming.put(admission.end, self.assignment.config, proposal):
-            self.appender.config_sent = self.assignment.version
-            config = json.dumps(self.assignment.config.to_json()).encode()
-            proposal.add(
-                Section.CONFIG_PUT, [u64(self.assignment.version) + u64(self.assignment.created_ns), config]
-            )
-            proposal.commands.append(lambda result: None)
-            if self.state.config_version:
-                put_interest(self.state.config, self.assignment.config, proposal)
-            admission.end.configured(self.assignment.config)
-        if self.state.config_version or self.appender.config_sent:
-            self.intake.put_sessions(admission, self.state, proposal)
-            append, now_ns = self.appender.append, self.leader_time_ns()
-            proposal = self.intake.put_messages(admission, self.state, proposal, self.log, now_ns, append)
-            admission = self.appender.admission or admission  # Another one, when an entry was not taken.
-        self.sourcing.follow(self.state.config)
-        proposal = self.sourcing.put(admission, proposal, self.appender.append, self.leader_time_ns(), now_ms)
-        admission = self.appender.admission or admission
-        proposal = self.waiters.put_commands(proposal, self.appender.append)
-        admission = self.appender.admission or admission
-        if not waits:
-            self.trimming.put(admission.end, None, proposal)
-        if not self.stream.is_hidden:
-            self.carrying.put(proposal, now_ms)
-        admission.batches.sweep(self.leader_time_ns())
-        self._tell_abandoned(admission)
-        if self.stream.is_hidden:
-            self.restores.put(admission, self.appender.append, now_ms)
-        elif self.expiry.is_due(self.state, now_ms):
-            self.expiry.put(admission.end, self.leader_time_ns(), now_ms, proposal)
-        if not (self.stream.is_hidden or proposal.is_full) and self.scheduling.is_due(
-            self.state, self.leader_time_ns(), now_ms
-        ):
-            self.scheduling.put(admission.end, self.leader_time_ns(), now_ms, proposal)
-        self.appender.put_acks(proposal)
-        proposal = self.consumers.put_ops(proposal, self.appender.append)
-        self.appender.propose(proposal)
+        time_ns, is_hidden = self.leader_time_ns(), self.stream.is_hidden
+        turn = LeaderTurn(self.stream, self.log, self.appender, admission, now_ms, time_ns, is_hidden)
+        for proposer in self._proposers:
+            proposer.put(turn)
+        self.appender.propose(turn.proposal)
         if self.appender.admission is not None:
             self.sourcing.advance(self.appender.admission, now_ms)
         self.move.advance(now_ms)
@@ -447,7 +415,7 @@ class StreamReplica(Replica):
             end.applied(done.index)
             if was_removing and not end.is_removing and self.intake.has_waiting:
                 self.host.touch_next(self.id)
-        self._tell_config()
+        self._advisories.config_applied()
         self.intake.applied(done)
         if self.sourcing.is_behind(self.state.config):
             self.host.touch(self.id)  # Nothing else may ever happen here, and there may be origins now.
@@ -456,53 +424,22 @@ class StreamReplica(Replica):
         self.waiters.applied(done.index, done.results)
         self.trimming.applied()
         if not self.consumers.committed(done.index):
-            self._confirm_leadership()
+            self._leadership.ask()
         if self.stream.is_hidden:
             self.restores.applied()
 
-    def _confirm_leadership(self) -> None:
-        """This process stood still: what consumers are handed out waits until it is known that nobody else leads."""
-        self._confirmation += 1
-        self.raft.read_index(self._confirmation)
-        self.host.touch_next(self.id)
-
     def reads_ready(self, reads: list[ReadState], failed: list[int]) -> None:
-        if any(read.context == self._confirmation for read in reads):
-            self.consumers.leads_surely(self.applied_index)
-        if self._confirmation in failed and self.raft.role is Role.LEADER and self.serves:
-            self._confirm_leadership()
-
-    def _tell_abandoned(self, admission: Admission) -> None:
-        if admission.batches.abandoned:
-            for batch, reason in admission.batches.take_abandoned():
-                self.consumers.advisories.batch_abandoned(batch, reason)
-
-    def _tell_config(self) -> None:
-        """The stream is new, or its configuration is another."""
-        if self.state.config_version != self._config_told and not self.stream.is_hidden:
-            self.consumers.advisories.stream_action("modify" if self._config_told else "create")
-            self._config_told = self.state.config_version
+        self._leadership.answered(reads, failed)
 
     def _reply(self, subject: bytes) -> None:
         self.host.network.publish(self.assignment.account, subject, b"", b"", b"")
 
-    def _note_subjects(self, entry: Entry) -> None:
-        """Consumers that wait for what was stored are found by its subjects."""
-        stored = self.state.reader.entry_of(entry.first_seq)
-        if stored is not None and len(self._grown_subjects) < GROWN_SUBJECTS_MAX:
-            self._grown_subjects.update(stored.parts[::3])
-        else:
-            self._all_subjects = True
-
     def after_turn(self, now_ms: int) -> None:
         if not self.serves:
             return
-        grown = self.intake.send_verdicts() or self._has_grown
-        if self._has_grown:
-            is_known = self._grown_subjects and not self._all_subjects
-            self.consumers.stored(self._grown_subjects if is_known else None)
-            self._grown_subjects, self._all_subjects = set(), False
-        self._has_grown = False
+        grown = self.intake.send_verdicts() or self._stored.any_stored
+        if self._stored.any_stored:
+            self.consumers.stored(self._stored.take())
         if (self.origin_reads or self.state.readers) and self.origin_reads.serve(
             self.state, self.stream.source, now_ms, grown=grown
         ):
@@ -539,35 +476,9 @@ class StreamReplica(Replica):
             self._head_is_due = due = True
         self.auditor.advance(self.state, self.applied_index, now_ms)
         self.consumers.in_doubt.tick(self.host.clock.machine_ms(), self.host.clock.now_ns())
-        if not self.serves:
-            return due
-        move_ms = self.move.deadline_ms()
-        if move_ms is not None and now_ms >= move_ms:
-            due = True
-        due |= self._preferred_leader.advance(now_ms)
-        due |= any(at <= now_ms for at in self._origin_deadlines_ms())
-        if self.stream.is_hidden:
-            return due
-        found = self.consumers.tick(now_ms, self.host.clock.now_ns())
-        for name in found.inactive:
-            self.command(Section.CONSUMER_DELETE, [text(name)], lambda result: None)
-        if self.appender.admission is not None:
-            self.appender.admission.batches.sweep(self.host.clock.now_ns())
-            self._tell_abandoned(self.appender.admission)
-        carry_ms = self.carrying.deadline_ms()
-        due |= carry_ms is not None and now_ms >= carry_ms
-        due |= self.scheduling.is_due(self.state, self.host.clock.now_ns(), now_ms)
-        return due or found.any_due or self.expiry.is_due(self.state, now_ms)
-
-    def _origin_deadlines_ms(self) -> list[int]:
-        """When there is something to do about origins of this stream, or those who take messages from it."""
-        found = (
-            self.sourcing.deadline_ms(),
-            self.origin_reads.deadline_ms(self.state),
-            self.snapshots.deadline_ms(),
-            self.restores.deadline_ms() if self.stream.is_hidden else None,
-        )
-        return [at for at in found if at is not None]
+        if self.serves:
+            due |= self._timers.tick(now_ms)
+        return due
 
     def _takes_from_here(self, stream: str, key: str) -> bool:
         """By the map: does that stream take messages of this one under that key? Yes, while the map may be old."""
@@ -583,29 +494,7 @@ class StreamReplica(Replica):
         doubt_ms = self.consumers.in_doubt.deadline_ms()
         if doubt_ms is not None:
             doubt_ms += self.host.clock.monotonic_ms() - self.host.clock.machine_ms()
-        head_ms = self._head.deadline_ms(lagged=self._head_waits)
-        deadlines = [at for at in (found, audit_ms, doubt_ms, head_ms) if at is not None]
-        if not self.serves or self.raft.is_handing_over:
-            return min(deadlines, default=None)
-        move_ms = self.move.deadline_ms()
-        if move_ms is not None:
-            deadlines.append(move_ms)
-        deadlines += self._origin_deadlines_ms()
-        if self.stream.is_hidden:
-            return min(deadlines, default=None)
-        carry_ms = self.carrying.deadline_ms()
-        if carry_ms is not None:
-            deadlines.append(carry_ms)
-        preferred_ms = self._preferred_leader.deadline_ms()
-        if preferred_ms is not None:
-            deadlines.append(preferred_ms)
-        now_ms, now_ns = self.host.clock.monotonic_ms(), self.host.clock.now_ns()
-        deadlines += self.consumers.deadlines_ms(now_ms, now_ns)
-        batch_ns = self.appender.admission.batches.next_ns() if self.appender.admission is not None else None
-        if batch_ns is not None:
-            deadlines.append(now_ms + max(0, -(-(batch_ns - now_ns) // 1_000_000)))
-        for pacer in (self.expiry, self.scheduling):
-            due_ms = pacer.deadline_ms(self.state, now_ms, now_ns)
-            if due_ms is not None:
-                deadlines.append(due_ms)
-        return min(deadlines, default=None)
+        deadlines = [found, audit_ms, doubt_ms, self._head.deadline_ms(lagged=self._head_waits)]
+        if self.serves and not self.raft.is_handing_over:
+            deadlines += self._timers.deadlines_ms()
+        return min((at for at in deadlines if at is not None), default=None)

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from supercluster.broker.jetstream.encoding.ack_subjects import Ack
-from supercluster.broker.jetstream.publish.proposal import Append, Command, Done, Proposal
+from supercluster.broker.jetstream.publish.leader_turn import LeaderTurn
+from supercluster.broker.jetstream.publish.proposal import Command, Done, Proposal
 
 # Commands that wait for a turn, or requests for a configuration; beyond it the asker is told to ask again.
 WAITING_MAX = 4096
@@ -50,18 +51,14 @@ class Waiters:
             return
         self._commands.append(Command(kind, body, done))
 
-    def put_commands(self, proposal: Proposal, append: Append) -> Proposal:
-        """The turn has come. Entries that are full are appended on the way; returns the one that is not."""
+    def put(self, turn: LeaderTurn) -> None:
+        """Commands go into the log."""
         while self._commands:
             command = self._commands.popleft()
-            proposal.add(command.kind, command.body)
-            proposal.commands.append(command.done)
-            if proposal.is_full:
-                if not append(proposal):
-                    self._give_commands_back()
-                    return Proposal()
-                proposal = proposal.next()
-        return proposal
+            turn.proposal.add(command.kind, command.body)
+            turn.proposal.commands.append(command.done)
+            if turn.proposal.is_full and not turn.next_entry():
+                self._give_commands_back()
 
     def _give_commands_back(self) -> None:
         commands, self._commands = self._commands, deque()

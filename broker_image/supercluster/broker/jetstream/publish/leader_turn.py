@@ -1,0 +1,64 @@
+"""One turn of a stream's leader: its proposers put what there is into an entry, one behind the other.
+
+An entry that is full is appended on the way. Where it is not taken, all that was judged with it is void: the turn goes on with
+an empty entry and with what judges by the log as it is (SF-12).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from supercluster.broker.jetstream.publish.admission import Admission
+from supercluster.broker.jetstream.publish.held_stream import HeldStream
+from supercluster.broker.jetstream.publish.proposal import Proposal
+from supercluster.broker.ports import StreamLog
+
+
+class Appends(Protocol):
+    """Appends entries, and judges by the end of the log while this replica leads."""
+
+    @property
+    def admission(self) -> Admission | None: ...
+
+    def append(self, proposal: Proposal) -> bool:
+        """False: it was not taken, and what was judged with it is void."""
+        ...
+
+
+@dataclass(slots=True)
+class LeaderTurn:
+    """See the module."""
+
+    stream: HeldStream
+    log: StreamLog
+    appender: Appends
+    admission: Admission
+    now_ms: int
+    time_ns: int
+    """Leader time (SF-13)."""
+    is_hidden: bool = False
+    """Is the stream being restored? Then there is nothing else to put."""
+    config_waits: bool = False
+    """Is there a configuration that was not in the log when the turn began?"""
+    proposal: Proposal = field(default_factory=Proposal)
+
+    def append(self, proposal: Proposal) -> bool:
+        """Append an entry. False: it was not taken."""
+        is_taken = self.appender.append(proposal)
+        self.admission = self.appender.admission or self.admission
+        return is_taken
+
+    def next_entry(self) -> bool:
+        """The turn's entry is full: append it, and begin another one. False: it was not taken."""
+        is_taken = self.append(self.proposal)
+        self.proposal = self.proposal.next() if is_taken else Proposal()
+        return is_taken
+
+
+class Proposer(Protocol):
+    """A part of a stream's leader that puts something into the log."""
+
+    def put(self, turn: LeaderTurn) -> None:
+        """Its place in the turn has come."""
+        ...

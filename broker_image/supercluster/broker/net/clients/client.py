@@ -1,39 +1,71 @@
-"""A client, as it is judged, bounded and counted. Its socket and what it says there are `ClientConnection`'s."""
+"""A client: its rights, its output, and its messages that wait for full streams. What it says is read by `ClientConnection`.
+
+A stream whose window is full holds back only its own messages (`held`); when what is held passes a bound the socket is read no more
+until there is room, and the client is not called stale for it (SF-15). A client that takes its messages too slowly is cut off alone
+(MV-11).
+"""
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from supercluster.broker.auth.credentials import STANDARD, WEBSOCKET, ClientLimits, User
 from supercluster.broker.net.clients.allowance import Allowance
 from supercluster.broker.net.clients.counts import ServerCounts
+from supercluster.broker.net.clients.write_deadline import WriteDeadline
 from supercluster.broker.net.routing.account import Account
 from supercluster.broker.net.routing.held_messages import HeldMessages
-from supercluster.broker.net.routing.origin import ForeignOrigin
+from supercluster.broker.net.routing.origin import BETWEEN, ForeignOrigin, Origin
+from supercluster.broker.net.routing.router import Router
 from supercluster.broker.net.routing.subscriber import Subscriber, Subscription
-from supercluster.broker.net.routing.turn import Turn
-from supercluster.broker.ports import ClientInfo
+from supercluster.broker.ports import ClientInfo, Clock
+from supercluster.broker.protocol.not_stored import not_stored
 from supercluster.broker.protocol.parser import Message
 from supercluster.broker.settings.settings import Limits
 
 NONCE_BYTES = 11
 
 
+HELD_BYTES_MAX = 256 << 10
+"""Messages of full streams that one connection keeps before its socket is read no more."""
+
+SOLICITED_BYTES_MAX = 64 << 20
+"""Unsent bytes allowed at least to a client that pulls: brokers that deliver stop long before, but with a delay."""
+
+_HELD = ""
+"""A reason for not reading that is no broker's name."""
+
+
+class ClientHost(Protocol):
+    """What a broker's clients have in common (`client_server.py`)."""
+
+    loop: asyncio.AbstractEventLoop
+    clock: Clock
+    router: Router
+    limits: Limits
+    counts: ServerCounts
+    default_account: str
+
+    def holding(self) -> None:
+        """Some connection holds messages for a full stream: watch that none waits too long."""
+
+
 class Client(ABC):
     """Implements `routing.origin.Origin`."""
 
-    def __init__(
-        self, turn: Turn, account: Account, limits: Callable[[], Limits], counts: ServerCounts
-    ) -> None:
-        self.turn = turn
-        self.account = account
-        self.counts = counts
+    def __init__(self, host: ClientHost) -> None:
+        self.host = host
+        self.router = host.router
+        self.turn = host.router.turn
+        self.counts = host.counts
+        self.account = host.router.account(host.default_account)
         self.subscriber = Subscriber(self)
-        self.allowance = Allowance(limits)
-        self.info = ClientInfo(account.name, "", False)
+        self.allowance = Allowance(lambda: host.limits)
+        self.info = ClientInfo(self.account.name, "", False)
         self.peer = ("", 0)
         self.is_websocket = False
         """It came by WebSocket: addresses of other ports are of no use to it."""
@@ -64,7 +96,14 @@ class Client(ABC):
         self.read_bytes = 0
         """All that came over its socket."""
         self.in_messages = 0
+        self.pings_out = 0
+        """PINGs since it was last heard."""
         self._nonce = ""
+        self._transport: asyncio.Transport | None = None
+        self._write_deadline = WriteDeadline(host.loop, self.close_slow)
+        self._pauses: set[str] = set()
+        """Why the socket is not read: the held messages, or brokers whose link is congested."""
+        self._fin_sent = False
 
     @property
     def id(self) -> int:
@@ -142,21 +181,56 @@ class Client(ABC):
         """Do messages for that stream wait already?"""
         return stream in self.held.streams
 
-    @abstractmethod
     def hold(self, stream: str, message: Message) -> None:
         """Keep a message that the stream's window had no room for; stop reading when too much is held."""
+        self.held.add(stream, message, self.host.clock.monotonic_ms())
+        self.host.holding()
+        if self.held.total_bytes > HELD_BYTES_MAX:
+            self.stall(_HELD)
 
-    @abstractmethod
     def pause(self, stream: str) -> None:
         """Hold its messages for `stream` from now on."""
+        self.held.open(stream, self.host.clock.monotonic_ms())
 
-    @abstractmethod
     def resume(self, stream: str) -> None:
         """Offer what is held for `stream` again, in order, until its window is full or nothing is left."""
+        self.held.offer(
+            stream,
+            self._offer_again,
+            self.host.clock.monotonic_ms(),
+            map_number=self.router.map_number,
+            goes_elsewhere=self._goes_elsewhere,
+        )
+        self._read_if_room()
+        self.turn.want()
 
-    @abstractmethod
+    def _origin_of(self, key: str) -> tuple[Origin, str]:
+        """Of what is held: what it comes from, and the stream."""
+        account, between, stream = key.rpartition(BETWEEN)
+        return (self.foreign[account] if between else self), stream
+
+    def _offer_again(self, key: str, message: Message) -> bool:
+        return self.router.offer_again(*self._origin_of(key), message)
+
+    def _goes_elsewhere(self, key: str, message: Message) -> bool:
+        return self.router.goes_elsewhere(*self._origin_of(key), message[0])
+
     def refuse_held(self, now_ms: int, wait_ms: int) -> None:
-        """Refuse what has waited for a stream too long."""
+        """Refuse what has waited for a stream too long: 503 to those that asked for an acknowledgement, -ERR to plain
+        publishers; each is counted (SF-15)."""
+        for key, (subject, reply, _, _) in self.held.give_up(now_ms, wait_ms):
+            self.counts.held_refused += 1
+            origin, stream = self._origin_of(key)
+            if reply:
+                self.router.no_responders.tell(origin, subject, reply)
+            else:
+                self.error(not_stored(stream, f"the stream takes no messages: a publish to {shown(subject)}"))
+        self._read_if_room()
+        self.turn.want()
+
+    def _read_if_room(self) -> None:
+        if self.held.total_bytes <= HELD_BYTES_MAX // 2:
+            self.unstall(_HELD)
 
     @abstractmethod
     def fan_out(self, plain: Sequence[Subscription], message: Message, skip: object) -> None:
@@ -168,40 +242,82 @@ class Client(ABC):
 
     # Its socket
 
-    @abstractmethod
+    def flush(self) -> None:
+        """Write at once what was collected."""
+        self.subscriber.flush()
+
     def write(self, data: bytes) -> None:
-        """See `Subscriber`."""
+        """Write what was collected; cut the client off when it takes too little."""
+        transport = self._transport
+        if transport is None or self.closed or self._fin_sent:
+            return
+        waiting = transport.get_write_buffer_size()
+        limit = self.host.limits.max_pending_bytes
+        if self.subscriber.solicited:
+            limit = max(limit, SOLICITED_BYTES_MAX)
+        if waiting and waiting + len(data) > limit:
+            self.close_slow()
+            return
+        transport.write(data)
+        if deadline_ms := self.host.limits.write_deadline_ms:
+            self._write_deadline.wrote(transport, waiting, deadline_ms)
 
-    @abstractmethod
+    def close_slow(self) -> None:
+        """It takes too little of what it is sent."""
+        self.counts.slow_consumers += 1
+        self.close("Slow Consumer")
+
     def unsent_bytes(self) -> int:
-        """See `Subscriber`."""
+        """Bytes that the client has not taken yet."""
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
-    @abstractmethod
-    def unsubscribed(self, subscription: Subscription) -> None:
-        """See `Subscriber`."""
-
-    @abstractmethod
     def stall(self, reason: str) -> None:
         """Read no more until `unstall` was called for every reason."""
+        if not self._pauses and self._transport is not None and not self.closed:
+            self.counts.reading_paused += 1
+            self._transport.pause_reading()
+        self._pauses.add(reason)
 
-    @abstractmethod
     def unstall(self, reason: str) -> None:
         """A reason for not reading is gone."""
+        if reason not in self._pauses:
+            return
+        self._pauses.discard(reason)
+        if not self._pauses and self._transport is not None and not self.closed:
+            self.pings_out = 0
+            self._transport.resume_reading()
 
     @property
-    @abstractmethod
     def is_stalled(self) -> bool:
         """Is its socket read no more? Then nobody knows whether it answers."""
+        return bool(self._pauses)
 
     @property
-    @abstractmethod
-    def is_owed(self) -> bool:
-        """Some of its messages wait for their streams, or it has not taken all that it was sent."""
-
-    @property
-    @abstractmethod
     def is_leaving(self) -> bool:
         """It was asked to leave, and can be sent nothing more."""
+        return self._fin_sent
+
+    @property
+    def is_owed(self) -> bool:
+        """Some of its messages wait for their streams, or it has not taken all that it was sent."""
+        return bool(
+            self._pauses or self.held.total_bytes or self.subscriber.out or self.subscriber.pending_bytes()
+        )
+
+    def finish(self) -> None:
+        """Lame duck: send FIN and read on until the client's (SF-16). It can be sent nothing from now on, so it wants nothing:
+        other members of its queue groups get what comes, and messages of streams wait for it elsewhere."""
+        if self._transport is None or self.closed or self._fin_sent:
+            return
+        for subscription in list(self.subscriber.subscriptions.values()):
+            self.subscriber.end(subscription)
+        self.flush()
+        self._fin_sent = True
+        self._transport.write_eof()
+
+    def unsubscribed(self, subscription: Subscription) -> None:
+        """A subscription ended."""
+        self.router.unsubscribe(self.account, subscription)
 
     @property
     @abstractmethod
@@ -209,9 +325,10 @@ class Client(ABC):
         """The certificate that says who the client is, where that is how it is told."""
 
     @property
-    @abstractmethod
     def tls(self) -> tuple[str, str] | None:
         """Version of TLS and cipher; None: plain."""
+        found: tuple[str, str] | None = self._transport.get_extra_info("tls") if self._transport else None
+        return found
 
     @property
     @abstractmethod
@@ -229,10 +346,6 @@ class Client(ABC):
     @abstractmethod
     def limits_changed(self) -> None:
         """The broker has other limits from now on."""
-
-    @abstractmethod
-    def finish(self) -> None:
-        """Lame duck: send FIN and read on until the client's (SF-16)."""
 
     @abstractmethod
     def close(self, reason: str, *, tell: bool = True) -> None:

@@ -63,15 +63,12 @@ class ClientWatch(Protocol):
 
     def came(self, client: Client) -> None:
         """A client has shown its credentials."""
-        ...
 
     def went(self, client: Client) -> None:
         """A client is gone that had come."""
-        ...
 
     def refused(self, client: Client, user: str) -> None:
         """A client had wrong credentials."""
-        ...
 
 
 class ClientServer:

@@ -1,9 +1,6 @@
 """One client connection: the NATS client protocol on a socket.
 
-Reads are parsed in one pass and routed at once; output is collected in `out` and written once per turn. A stream whose
-window is full holds back only its own messages (`held`); when what is held passes a bound the socket is read no more
-until there is room, and the client is not called stale for it (SF-15). A client that takes its messages too slowly is
-cut off alone (MV-11).
+Reads are parsed in one pass and routed at once; what a turn has no room for waits in order, and the socket is read no more until then.
 """
 
 from __future__ import annotations
@@ -16,18 +13,15 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from supercluster.broker.auth.credentials import ClientLimits
-from supercluster.broker.net.clients.client import Client, error_line, shown
+from supercluster.broker.net.clients.client import Client, error_line
 from supercluster.broker.net.clients.client_server import ClientServer
 from supercluster.broker.net.clients.keep_alive import KeepAlive
 from supercluster.broker.net.clients.login import Login
-from supercluster.broker.net.clients.write_deadline import WriteDeadline
 from supercluster.broker.net.routing.account import Account
 from supercluster.broker.net.routing.backlog import FanOut, Lane, fan_out
-from supercluster.broker.net.routing.origin import BETWEEN, Origin
 from supercluster.broker.net.routing.router import Router
 from supercluster.broker.net.routing.subscriber import Subscription
 from supercluster.broker.net.routing.turn import Turn
-from supercluster.broker.protocol.not_stored import not_stored
 from supercluster.broker.protocol.parser import (
     PAYLOAD_VIOLATION,
     ClientParser,
@@ -46,21 +40,12 @@ from supercluster.broker.protocol.subjects import is_valid_filter
 
 log = logging.getLogger(__name__)
 
-HELD_BYTES_MAX = 256 << 10
-"""Messages of full streams that one connection keeps before its socket is read no more."""
-
 CONGESTED_BYTES = 4 << 20
 RELIEVED_BYTES = 1 << 20
 """Unsent bytes at which brokers that deliver to this client's pull requests are told to wait, and to go on."""
 
-SOLICITED_BYTES_MAX = 64 << 20
-"""Unsent bytes allowed at least to a client that pulls: brokers that deliver stop long before, but with a delay."""
-
 STRANGER_BYTES_MAX = 64 << 10
 """Of an operation that is not complete, kept of a client that has not been let in."""
-
-_HELD = ""
-"""A reason for not reading that is no broker's name."""
 
 CLOSE_WAIT_S = 2.0
 """How long a closing connection may take to read the last -ERR."""
@@ -76,7 +61,7 @@ ENDED_AT_ONCE = 1024
 """Subscriptions of a connection that are taken out in the turn in which it ends."""
 
 _ROOM = " room"
-"""The same, for a turn that has no room for more."""
+"""A reason for not reading that is no broker's name: a turn has no room for more."""
 
 
 @dataclass(slots=True)
@@ -110,27 +95,18 @@ class ClientConnection(Client, asyncio.Protocol):
     """A client's socket."""
 
     def __init__(self, server: ClientServer) -> None:
-        limits, router = server.limits, server.router
-        super().__init__(
-            server.turn, router.account(server.default_account), lambda: server.limits, server.counts
-        )
+        super().__init__(server)
         self.server = server
-        self.router = router
         self.lane: Lane | None = None
         """Deliveries of what it published, while a turn had no room for all of them."""
         self._unrouted: list[Event | _Run] = []
         self._unparsed: deque[bytes] | None = None
-        self._parser = ClientParser(limits.max_control_line_bytes, limits.max_payload_bytes)
-        self._transport: asyncio.Transport | None = None
-        self.keep_alive = KeepAlive(server.loop, lambda: server.limits, self)
+        self._parser = ClientParser(server.limits.max_control_line_bytes, server.limits.max_payload_bytes)
+        self.keep_alive = KeepAlive(self)
         self.login = Login(server, self, self.keep_alive)
         self._owes_info = False
         """It was told of another max_payload: INFO follows the next PONG, as with nats-server. While a client connects some expect
         nothing else before it."""
-        self._write_deadline = WriteDeadline(server.loop, self.close_slow)
-        self._pauses: set[str] = set()
-        """Why the socket is not read: the held messages, or brokers whose link is congested."""
-        self._fin_sent = False
 
     # asyncio.Protocol
 
@@ -178,7 +154,7 @@ class ClientConnection(Client, asyncio.Protocol):
         """Parse one read and route what it held."""
         if self.closed:
             return
-        self.keep_alive.pings_out = 0
+        self.pings_out = 0
         self.heard_ms = self.server.clock.machine_ms()
         self.read_bytes += len(data)
         if self.router.mesh is not None:
@@ -302,35 +278,6 @@ class ClientConnection(Client, asyncio.Protocol):
             allowed = self._permitted(self.subscriber.gate, allowed)
         return _Run(allowed, len(allowed), is_cut)
 
-    # ports.Publisher
-
-    def pause(self, stream: str) -> None:
-        """Hold this connection's messages for `stream` from now on."""
-        self.held.open(stream, self.server.clock.monotonic_ms())
-
-    def resume(self, stream: str) -> None:
-        """Offer what is held for `stream` again, in order, until its window is full or nothing is left."""
-        self.held.offer(
-            stream,
-            self._offer_again,
-            self.server.clock.monotonic_ms(),
-            map_number=self.router.map_number,
-            goes_elsewhere=self._goes_elsewhere,
-        )
-        self._read_if_room()
-        self.turn.want()
-
-    def _origin_of(self, key: str) -> tuple[Origin, str]:
-        """Of what is held: what it comes from, and the stream."""
-        account, between, stream = key.rpartition(BETWEEN)
-        return (self.foreign[account] if between else self), stream
-
-    def _offer_again(self, key: str, message: Message) -> bool:
-        return self.router.offer_again(*self._origin_of(key), message)
-
-    def _goes_elsewhere(self, key: str, message: Message) -> bool:
-        return self.router.goes_elsewhere(*self._origin_of(key), message[0])
-
     def described(self) -> dict[str, Any]:
         """What a responder in another account is told of it, where the import shares that."""
         told = {
@@ -345,50 +292,6 @@ class ClientConnection(Client, asyncio.Protocol):
             "client_type": "websocket" if self.is_websocket else "nats",
         }
         return {name: value for name, value in told.items() if value}
-
-    # Router
-
-    def hold(self, stream: str, message: Message) -> None:
-        """Keep a message that the stream's window had no room for; stop reading when too much is held."""
-        self.held.add(stream, message, self.server.clock.monotonic_ms())
-        self.server.holding()
-        if self.held.total_bytes > HELD_BYTES_MAX:
-            self.stall(_HELD)
-
-    def stall(self, reason: str) -> None:
-        """Read no more until `unstall` was called for every reason."""
-        if not self._pauses and self._transport is not None and not self.closed:
-            self.counts.reading_paused += 1
-            self._transport.pause_reading()
-        self._pauses.add(reason)
-
-    def unstall(self, reason: str) -> None:
-        """A reason for not reading is gone."""
-        if reason not in self._pauses:
-            return
-        self._pauses.discard(reason)
-        if not self._pauses and self._transport is not None and not self.closed:
-            self.keep_alive.pings_out = 0
-            self._transport.resume_reading()
-
-    @property
-    def is_stalled(self) -> bool:
-        """Is its socket read no more? Then nobody knows whether it answers."""
-        return bool(self._pauses)
-
-    def refuse_held(self, now_ms: int, wait_ms: int) -> None:
-        """Refuse what has waited for a stream too long: 503 to those that asked for an acknowledgement, -ERR to plain
-        publishers; each is counted (SF-15)."""
-        for key, (subject, reply, _, _) in self.held.give_up(now_ms, wait_ms):
-            self.counts.held_refused += 1
-            account, _, stream = key.rpartition(BETWEEN)
-            if reply:
-                origin: Origin = self.foreign.get(account, self)
-                self.router.no_responders.tell(origin, subject, reply)
-            else:
-                self.error(not_stored(stream, f"the stream takes no messages: a publish to {shown(subject)}"))
-        self._read_if_room()
-        self.turn.want()
 
     def limits_changed(self) -> None:
         """The server holds clients to other limits from now on."""
@@ -409,35 +312,6 @@ class ClientConnection(Client, asyncio.Protocol):
             self._owes_info = False
             self.push(self.server.info_line(self))
 
-    def flush(self) -> None:
-        """Write at once what was collected."""
-        self.subscriber.flush()
-
-    def write(self, data: bytes) -> None:
-        """Write what was collected; cut the client off when it takes too little."""
-        transport = self._transport
-        if transport is None or self.closed or self._fin_sent:
-            return
-        waiting = transport.get_write_buffer_size()
-        limit = self.server.limits.max_pending_bytes
-        if self.subscriber.solicited:
-            limit = max(limit, SOLICITED_BYTES_MAX)
-        if waiting and waiting + len(data) > limit:
-            self.close_slow()
-            return
-        transport.write(data)
-        if deadline_ms := self.server.limits.write_deadline_ms:
-            self._write_deadline.wrote(transport, waiting, deadline_ms)
-
-    def close_slow(self) -> None:
-        """It takes too little of what it is sent."""
-        self.counts.slow_consumers += 1
-        self.close("Slow Consumer")
-
-    def unsent_bytes(self) -> int:
-        """Bytes that the client has not taken yet."""
-        return self._transport.get_write_buffer_size() if self._transport is not None else 0
-
     def close(self, reason: str, *, tell: bool = True) -> None:
         """Send -ERR (clients take it for the end, not for a reason to reconnect, so not where they should) and close,
         without waiting for the client for longer than a bound."""
@@ -456,33 +330,6 @@ class ClientConnection(Client, asyncio.Protocol):
             transport.write(error_line(reason))
         transport.close()
         self.server.loop.call_later(CLOSE_WAIT_S, transport.abort)
-
-    @property
-    def is_leaving(self) -> bool:
-        """It was asked to leave, and can be sent nothing more."""
-        return self._fin_sent
-
-    @property
-    def is_owed(self) -> bool:
-        """Some of its messages wait for their streams, or it has not taken all that it was sent."""
-        return bool(
-            self._pauses or self.held.total_bytes or self.subscriber.out or self.subscriber.pending_bytes()
-        )
-
-    def finish(self) -> None:
-        """Lame duck: send FIN and read on until the client's (SF-16). It can be sent nothing from now on, so it wants nothing:
-        other members of its queue groups get what comes, and messages of streams wait for it elsewhere."""
-        if self._transport is None or self.closed or self._fin_sent:
-            return
-        for subscription in list(self.subscriber.subscriptions.values()):
-            self.subscriber.end(subscription)
-        self.flush()
-        self._fin_sent = True
-        self._transport.write_eof()
-
-    def unsubscribed(self, subscription: Subscription) -> None:
-        """A subscription ended."""
-        self.router.unsubscribe(self.account, subscription)
 
     # Operations
 
@@ -516,12 +363,6 @@ class ClientConnection(Client, asyncio.Protocol):
         if tls is None or not tls.settings.verify_and_map:
             return None
         return (self._transport.get_extra_info("peercert") if self._transport is not None else None) or {}
-
-    @property
-    def tls(self) -> tuple[str, str] | None:
-        """Version of TLS and cipher; None: plain."""
-        found: tuple[str, str] | None = self._transport.get_extra_info("tls") if self._transport else None
-        return found
 
     def _subscribe(self, subject: bytes, queue: bytes, sid: bytes) -> None:
         subscriber = self.subscriber
@@ -572,10 +413,6 @@ class ClientConnection(Client, asyncio.Protocol):
         self.ok()
 
     # End
-
-    def _read_if_room(self) -> None:
-        if self.held.total_bytes <= HELD_BYTES_MAX // 2:
-            self.unstall(_HELD)
 
     def _end(self) -> None:
         """Stop taking part: no more input, no subscriptions. What is held stays until its streams took it."""

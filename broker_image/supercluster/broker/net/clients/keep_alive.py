@@ -6,27 +6,22 @@ What it says at all counts as an answer. One whose socket is not read cannot ans
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from supercluster.broker.net.clients.client import Client
-from supercluster.broker.settings.settings import Limits
 
 
 class KeepAlive:
     """Of one client."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, limits: Callable[[], Limits], client: Client) -> None:
-        self._loop = loop
-        self._limits = limits
+    def __init__(self, client: Client) -> None:
+        self._host = client.host
         self._client = client
         self._timer: asyncio.TimerHandle | None = None
-        self.pings_out = 0
-        """PINGs since it was last heard; whoever hears it sets this to 0."""
 
     def begin(self) -> None:
         """It is the client's turn: it has so long for CONNECT, or until the first PING."""
         client = self._client
-        limits = self._limits()
+        limits = self._host.limits
         wait_ms = limits.ping_interval_ms if client.authenticated else limits.auth_timeout_ms
         if self._timer is None and not client.closed:
             self._wait(wait_ms)
@@ -34,7 +29,7 @@ class KeepAlive:
     def restart(self) -> None:
         """The next PING is due in an interval."""
         self.stop()
-        self._wait(self._limits().ping_interval_ms)
+        self._wait(self._host.limits.ping_interval_ms)
 
     def limits_changed(self) -> None:
         """Another interval counts from now on."""
@@ -48,7 +43,7 @@ class KeepAlive:
             self._timer = None
 
     def _wait(self, wait_ms: int) -> None:
-        self._timer = self._loop.call_later(wait_ms / 1000, self._time_is_up)
+        self._timer = self._host.loop.call_later(wait_ms / 1000, self._time_is_up)
 
     def _time_is_up(self) -> None:
         """No CONNECT in time, or the next PING is due."""
@@ -56,15 +51,15 @@ class KeepAlive:
         client = self._client
         if client.closed:
             return
-        limits = self._limits()
+        limits = self._host.limits
         if not client.authenticated:
             client.close("Authentication Timeout")
             return
         if not client.is_stalled:
-            if self.pings_out >= limits.pings_out_max:
+            if client.pings_out >= limits.pings_out_max:
                 client.counts.stale_connections += 1
                 client.close("Stale Connection")
                 return
-            self.pings_out += 1
+            client.pings_out += 1
         client.push(b"PING\r\n")
         self._wait(limits.ping_interval_ms)

@@ -55,11 +55,9 @@ class Greeter(Inner, Protocol):
 
     def flush(self) -> None:
         """Write what was said so far."""
-        ...
 
     def settled(self) -> None:
         """TLS is there, or is done without: it is the client's turn."""
-        ...
 
 
 class SecureProtocol(asyncio.Protocol):

@@ -20,11 +20,9 @@ class Finder(Protocol):
 
     def met(self, hello: Hello, address: str) -> bytes:
         """A broker introduced itself, from that address; returns whom this one knows, as GATEWAYS has it."""
-        ...
 
     def introduced(self, hello: Hello, body: memoryview) -> None:
         """The answer of a broker that this one introduced itself to."""
-        ...
 
 
 @dataclass(slots=True)

@@ -50,15 +50,12 @@ class Doorkeeper(Protocol):
 
     def connected(self, connection: LinkConnection) -> None:
         """Its socket is open."""
-        ...
 
     def greeted(self, connection: LinkConnection, hello: Hello) -> None:
         """The other side said HELLO."""
-        ...
 
     def closed(self, connection: LinkConnection, reason: str) -> None:
         """It was given up."""
-        ...
 
 
 class LinkConnection(asyncio.Protocol):

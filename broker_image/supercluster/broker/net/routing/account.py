@@ -15,19 +15,15 @@ class Beyond(Protocol):
     @property
     def maps(self) -> bool:
         """Has it mappings?"""
-        ...
 
     def mapping_of(self, subject: bytes) -> Match[Subscription] | None:
         """Where a client's message goes that a mapping is about."""
-        ...
 
     def extended(self, subject: bytes, match: Match[Subscription]) -> Match[Subscription]:
         """The route with its ways beyond the account, where there are any."""
-        ...
 
     def asked(self, subject: bytes, match: Match[Subscription]) -> Match[Subscription]:
         """The same by imported services alone."""
-        ...
 
 
 class Account:

@@ -40,7 +40,6 @@ class Job(Protocol):
 
     def run(self, turn: Turn) -> Sequence[Job]:
         """Work while the turn has room; returns what is left to do, in order."""
-        ...
 
 
 class FanOut:

@@ -58,11 +58,9 @@ class Router(Protocol):
 
     def join(self, account: Account, subscription: Subscription) -> None:
         """Somebody listens in that account from now on."""
-        ...
 
     def publish(self, account: str, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
         """See `ports.Network`."""
-        ...
 
 
 class Replies:

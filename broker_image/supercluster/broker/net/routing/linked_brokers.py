@@ -16,7 +16,6 @@ class LinkedBrokers(Protocol):
 
     def send(self, node: str, frame_type: int, body: Sequence[Buffer], channel: Channel) -> bool:
         """See `ports.Network.send`."""
-        ...
 
     def send_message(
         self,
@@ -28,20 +27,15 @@ class LinkedBrokers(Protocol):
         origin: ClientOrigin | None,
     ) -> bool:
         """Collect a message for a broker's subscribers; while the link is congested its publisher is read no more."""
-        ...
 
     def pending_bytes(self, node: str, account: str, inbox: bytes) -> int:
         """Bytes that wait on the way to that inbox."""
-        ...
 
     def interest_changed(self, account: str, subject: bytes, queue: bytes, members: int) -> None:
         """So many subscribe here from now on."""
-        ...
 
     def version_of(self, node: str) -> int | None:
         """Frame version of a linked broker."""
-        ...
 
     def wake(self) -> None:
         """Something comes from a client: has this process stood still?"""
-        ...

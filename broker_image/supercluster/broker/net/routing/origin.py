@@ -27,7 +27,6 @@ class Origin(Publisher, Protocol):
     @property
     def client(self) -> ClientOrigin:
         """The client itself."""
-        ...
 
     @property
     def pedantic(self) -> bool: ...
@@ -35,19 +34,15 @@ class Origin(Publisher, Protocol):
     @property
     def no_responders(self) -> bool:
         """Is it to be told when nobody is there?"""
-        ...
 
     def in_account(self, account: Account) -> ForeignOrigin:
         """What it is in that account."""
-        ...
 
     def holds(self, stream: str) -> bool:
         """Do messages for that stream wait already?"""
-        ...
 
     def hold(self, stream: str, message: Message) -> None:
         """Keep a message that the stream's window had no room for."""
-        ...
 
 
 class ClientOrigin(Origin, Protocol):
@@ -59,34 +54,27 @@ class ClientOrigin(Origin, Protocol):
     @property
     def echo(self) -> bool:
         """Does it get what it publishes itself?"""
-        ...
 
     @property
     def held(self) -> HeldMessages: ...
 
     def fan_out(self, plain: Sequence[Subscription], message: Message, skip: object) -> None:
         """Deliver what it published to many; what a turn has no room for waits."""
-        ...
 
     def stall(self, reason: str) -> None:
         """Read no more until `unstall` was called for every reason."""
-        ...
 
     def unstall(self, reason: str) -> None:
         """A reason for not reading is gone."""
-        ...
 
     def may_publish_mapped(self, subject: bytes) -> bool:
         """May it publish to what a mapping made of its subject? It is told if not."""
-        ...
 
     def refuse_reply(self, reply: bytes) -> None:
         """It asked for an answer to where only servers do."""
-        ...
 
     def described(self) -> dict[str, Any]:
         """What a responder in another account is told of it, where the import shares that."""
-        ...
 
 
 class ForeignOrigin:

@@ -19,7 +19,6 @@ class Route(Protocol):
 
     def pass_on(self, origin: Origin, message: Message) -> bool:
         """False: it reached nobody."""
-        ...
 
 
 class Passage:

@@ -70,11 +70,9 @@ class SystemHooks(Window, Protocol):
 
     def forwarded(self, messages: Sequence[RemoteMessage]) -> None:
         """Requests that came over a link."""
-        ...
 
     def trace(self, client: ClientOrigin, match: Match[Subscription], message: Message) -> bool:
         """A client wants to know a message's ways. True: it was for that alone, and goes no further."""
-        ...
 
 
 class Imports(Protocol):
@@ -82,11 +80,9 @@ class Imports(Protocol):
 
     def subscribed(self, account: Account, subscription: Subscription) -> None:
         """A client subscribed."""
-        ...
 
     def unsubscribed(self, subscription: Subscription) -> None:
         """It ended."""
-        ...
 
 
 class Router:

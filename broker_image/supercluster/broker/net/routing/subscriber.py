@@ -40,15 +40,12 @@ class Connection(Protocol):
 
     def write(self, data: bytes) -> None:
         """Send what a turn collected."""
-        ...
 
     def unsent_bytes(self) -> int:
         """Bytes that the client has not taken yet."""
-        ...
 
     def unsubscribed(self, subscription: Subscription) -> None:
         """A subscription ended."""
-        ...
 
 
 class Subscriber:

@@ -46,7 +46,6 @@ class Flushable(Protocol):
 
     def flush(self) -> None:
         """Write all that was collected, in one go."""
-        ...
 
 
 class Waiting(Protocol):
@@ -54,7 +53,6 @@ class Waiting(Protocol):
 
     def go_on(self, turn: Turn) -> bool:
         """Work while `turn.room_bytes` is above 0; True: some is left."""
-        ...
 
 
 class Turn:

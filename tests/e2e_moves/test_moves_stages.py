@@ -6,7 +6,7 @@ from pathlib import Path
 
 from e2e.moves.stages import StageWatch
 
-LINE = "2026-01-02T03:04:{second:06.3f}Z WARNING  runtime.jetstream: MoveStage S.$G.F.39b84337e050: move {move}: {stage}: why: so\n"
+LINE = "2026-01-02T03:04:{second:06.3f}Z WARNING  runtime.process_core: MoveStage S.$G.F.39b84337e050: move {move}: {stage}: why: so\n"
 
 
 def line(second: float, stage: str, move: str = "m-1") -> str:
@@ -23,7 +23,7 @@ def test_what_was_logged_before_is_not_looked_at_and_what_comes_in_pieces_is(tmp
         log.write(whole[:40])
         log.flush()
         assert watch.look() == []
-        log.write(whole[40:] + "2026-01-02T03:04:02.000Z WARNING  runtime.jetstream: MoveWaits x\n")
+        log.write(whole[40:] + "2026-01-02T03:04:02.000Z WARNING  runtime.process_core: MoveWaits x\n")
         log.flush()
         (entered,) = watch.look()
         assert (entered.broker, entered.stream, entered.move, entered.stage) == (
@@ -54,7 +54,7 @@ def test_who_takes_part_and_how_long_a_broker_had_no_turn_is_read_too(tmp_path: 
     with StageWatch({"east-0": log}) as watch:
         head = "2026-01-02T03:04:05.000Z WARNING  "
         log.write_text(
-            f"{head}runtime.jetstream: MoveStarted S.$G.F.39b8: stream F moves from a-0@1, a-1@2 to b-1@3.9, b-0@4.9\n"
+            f"{head}runtime.process_core: MoveStarted S.$G.F.39b8: stream F moves from a-0@1, a-1@2 to b-1@3.9, b-0@4.9\n"
             f"{head}net.mesh: this process stood still for 700 ms\n"
             f"{head}net.mesh: this process stood still for 501 ms\n"
         )

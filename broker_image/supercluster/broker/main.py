@@ -19,11 +19,10 @@ from supercluster.broker.dropin import main as dropin
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.runtime import descriptors, entry_command, logs, salvage_command
 from supercluster.broker.runtime.collector import Collector
-from supercluster.broker.runtime.jetstream import make_core
 from supercluster.broker.runtime.process import BrokerProcess
-from supercluster.broker.settings import settings as settings_module
+from supercluster.broker.runtime.process_core import make_core
 from supercluster.broker.settings.place import Place
-from supercluster.broker.settings.settings import Settings, SettingsError
+from supercluster.broker.settings.settings import Settings, SettingsError, load
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
     logs.set_up(options.log_level)
     descriptors.raise_limit()
     try:
-        settings = settings_module.load(options.config)
+        settings = load(options.config)
         place = _place(options)
     except SettingsError as error:
         return _say(str(error), EXIT_CONFIGURATION)

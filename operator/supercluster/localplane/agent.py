@@ -15,22 +15,22 @@ from pathlib import Path
 from supercluster.localplane import client as api
 from supercluster.localplane.client import Client, Json
 from supercluster.localplane.controllers.base import Cluster, Controller
-from supercluster.localplane.controllers.claims import ClaimController
+from supercluster.localplane.controllers.claim import ClaimController
 from supercluster.localplane.controllers.cronjob import CronJobController
 from supercluster.localplane.controllers.deployment import DeploymentController
 from supercluster.localplane.controllers.disruption import DisruptionController
 from supercluster.localplane.controllers.endpoints import EndpointsController
 from supercluster.localplane.controllers.job import JobController
-from supercluster.localplane.controllers.podgc import PodCollector
+from supercluster.localplane.controllers.pod_collector import PodCollector
 from supercluster.localplane.controllers.replicaset import ReplicaSetController
-from supercluster.localplane.controllers.scheduling import Scheduler
+from supercluster.localplane.controllers.scheduler import Scheduler
 from supercluster.localplane.controllers.statefulset import StatefulSetController
-from supercluster.localplane.events import Recorder
+from supercluster.localplane.event_recorder import EventRecorder
 from supercluster.localplane.node import heartbeat
 from supercluster.localplane.node.agent import NODE_NAMES, NodeAgent
 from supercluster.localplane.node.faults import Faults, FaultServer
 from supercluster.localplane.node.kubelet import KubeletServer
-from supercluster.localplane.node.provisioning import Provisioner
+from supercluster.localplane.node.provisioner import Provisioner
 
 NODES_MAX = 100
 TOKEN_BYTES = 24
@@ -46,7 +46,7 @@ NODE_KINDS = (
 )
 
 
-def make_controllers(cluster: Cluster, recorder: Recorder, state_dir: Path) -> list[Controller]:
+def make_controllers(cluster: Cluster, recorder: EventRecorder, state_dir: Path) -> list[Controller]:
     return [
         StatefulSetController(cluster, recorder),
         DeploymentController(cluster, recorder),
@@ -126,8 +126,8 @@ async def start_agent(
     _check_count(nodes)
     client = Client(base_url, token)
     cluster = Cluster(client)
-    on_control = Recorder(client, "localplane-controllers")
-    on_nodes = Recorder(client, "localplane-node")
+    on_control = EventRecorder(client, "localplane-controllers")
+    on_nodes = EventRecorder(client, "localplane-node")
     agent = Agent(client, cluster, NodeAgent(cluster, on_nodes, state_dir, nodes, access=access), token)
     controllers = make_controllers(cluster, on_control, state_dir.resolve())
     async with _stopped_if_it_fails(agent):
@@ -156,7 +156,7 @@ async def start_nodes(
     _check_count(nodes)
     state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     cluster = Cluster(client, NODE_KINDS)
-    recorder = Recorder(client, "localplane-node")
+    recorder = EventRecorder(client, "localplane-node")
     node_agent = NodeAgent(cluster, recorder, state_dir, nodes, access=access, names=names)
     kubelet = KubeletServer(node_agent, client_ca) if client_ca is not None else None
     agent = Agent(client, cluster, node_agent, secrets.token_urlsafe(TOKEN_BYTES), kubelet)

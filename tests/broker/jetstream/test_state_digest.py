@@ -14,7 +14,7 @@ from supercluster.broker.jetstream.state.digest import digesting
 from supercluster.broker.jetstream.state.snapshot import restore, snapshot_of
 from supercluster.broker.jetstream.state.stream import StreamState
 from supercluster.broker.jetstream.turn.slices import at_once
-from supercluster.broker.moves.audit import Comparison
+from supercluster.broker.moves.comparison import Comparison
 
 
 def story(*deleted: int, ids: tuple[str, ...] = (), subjects: bytes = b"ssssss") -> StreamStory:

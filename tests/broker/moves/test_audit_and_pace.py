@@ -12,17 +12,10 @@ from supercluster.broker.jetstream.config.stream import Placement, StreamConfig
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.move_record import Move, MoveReport, Outcome
 from supercluster.broker.jetstream.node.copy_rules import Hold, copy_of
-from supercluster.broker.moves.audit import (
-    ASK_AGAIN_MS,
-    RANGE_SEQS,
-    Ask,
-    Comparison,
-    EntryHasher,
-    RangeHash,
-    range_of,
-)
+from supercluster.broker.moves.comparison import ASK_AGAIN_MS, Ask, Comparison
 from supercluster.broker.moves.note import Note, StageClock, note_of
 from supercluster.broker.moves.pace import Pace
+from supercluster.broker.moves.range_hash import RANGE_SEQS, EntryHasher, RangeHash, range_of
 from supercluster.broker.raft.entry import Entry, EntryKind, make_entry
 
 

@@ -16,7 +16,8 @@ from supercluster.broker.jetstream.links.comparison_frames import (
 from supercluster.broker.jetstream.links.frames import Frame
 from supercluster.broker.jetstream.moves import range_hasher as auditor
 from supercluster.broker.jetstream.moves.range_hasher import RangeHasher
-from supercluster.broker.moves.audit import Comparison, Digest
+from supercluster.broker.moves.comparison import Comparison
+from supercluster.broker.moves.range_hash import Digest
 from supercluster.broker.moves.watch import UNANSWERED_MS
 from supercluster.broker.ports import Channel
 

@@ -10,8 +10,8 @@ import nats
 import pytest
 from tests.support.local_clusters import fresh_address
 
-from supercluster.broker.runtime.jetstream import make_core
 from supercluster.broker.runtime.process import BrokerProcess
+from supercluster.broker.runtime.process_core import make_core
 from supercluster.broker.settings import settings
 from supercluster.broker.settings.place import Place
 

@@ -13,8 +13,8 @@ import pytest
 from supercluster.broker.jetstream.node import map_reader
 from supercluster.broker.monitor import views
 from supercluster.broker.runtime import process as process_module
-from supercluster.broker.runtime.jetstream import ProcessCore, make_core
 from supercluster.broker.runtime.process import BrokerProcess
+from supercluster.broker.runtime.process_core import ProcessCore, make_core
 from supercluster.broker.settings import settings
 from supercluster.broker.settings.place import Place
 from supercluster.broker.settings.reload import Reload, digest_of, merged, waiting

@@ -17,7 +17,7 @@ from tests.simulator.disk import SimDisk, _SimSyncHandle
 from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.raft.errors import DiskError
-from supercluster.broker.runtime.jetstream import VOTE_THREADS, ProcessCore
+from supercluster.broker.runtime.process_core import VOTE_THREADS, ProcessCore
 from supercluster.broker.settings import settings as settings_module
 from supercluster.broker.storage.log.log import FileLog
 from supercluster.broker.storage.log.options import LogOptions

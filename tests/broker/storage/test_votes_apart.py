@@ -9,7 +9,7 @@ from tests.simulator.disk import CrashNow, SimDisk
 
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.storage.log.log import FileLog
-from supercluster.broker.storage.log.options import LogOptions, Standing, Stop
+from supercluster.broker.storage.log.options import Integrity, LogOptions, Stop
 from supercluster.broker.storage.log.slot_file import SlotFile
 from supercluster.broker.storage.recovery.recovery import Verdict, open_log
 
@@ -55,7 +55,7 @@ def test_a_power_failure_on_the_way_leaves_the_one_before_or_itself() -> None:
 def test_what_becomes_durable_meanwhile_takes_the_vote_along() -> None:
     disk = SimDisk(random.Random(1))
     log = opened(disk)
-    log._save_hard(log._hard.__class__(1, "first@x", Standing.DOUBTFUL))
+    log._save_hard(log._hard.__class__(1, "first@x", Integrity.DOUBTFUL))
     ticket = log.begin_vote(*NEW)
     log.settle()
     assert log.load_vote() == NEW

@@ -7,8 +7,8 @@ import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
-from supercluster.localplane.apiserver.objects.garbage import Collector
-from supercluster.localplane.apiserver.objects.kinds import KindRules
+from supercluster.localplane.apiserver.objects.garbage_collector import GarbageCollector
+from supercluster.localplane.apiserver.objects.kind_rules import KindRules
 from supercluster.localplane.apiserver.objects.objects import Objects
 from supercluster.localplane.apiserver.objects.writes import Chance, DeleteOptions, Write
 from supercluster.localplane.apiserver.storage.registry import Registry, Resource
@@ -38,7 +38,7 @@ class Lab:
         self.registry = Registry()
         rules = KindRules(self.registry, self.store, chance.now)
         self.objects = Objects(self.store, self.registry, rules, chance)
-        self.collector = Collector(self.objects, lambda: None)
+        self.collector = GarbageCollector(self.objects, lambda: None)
         rules.followers.append(self.collector.changed)
         self.create("namespaces", {"metadata": {"name": "default"}}, namespace="")
 

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.tiers import examples
 
-from supercluster.localplane.apiserver.schema import fieldsets
-from supercluster.localplane.apiserver.schema import managed_fields as managers
+from supercluster.localplane.apiserver.schema import fieldsets, managed_fields
 from supercluster.localplane.apiserver.schema.patches import merge_patch
 from supercluster.localplane.apiserver.schema.schemas import ANYTHING
 from supercluster.localplane.apiserver.storage.store import Store, clone
@@ -56,8 +55,8 @@ CONFIGS = st.fixed_dictionaries(
 def applied(live: Json, config: Json, name: str) -> Json:
     """The live object after a forced apply, managers included."""
     config = {"metadata": {"name": "x"}, **clone(config)}
-    result = managers.apply(live, config, NAMED, (name, "v1"), "", True, "now")
-    managers.write(result.obj["metadata"], result.managers)
+    result = managed_fields.apply(live, config, NAMED, (name, "v1"), "", True, "now")
+    managed_fields.write(result.obj["metadata"], result.managers)
     return result.obj
 
 
@@ -91,7 +90,7 @@ def test_after_an_apply_the_object_has_what_the_configuration_says(other: Json, 
 def test_a_tool_that_takes_all_back_leaves_the_others_fields(other: Json, config: Json) -> None:
     before = applied({"metadata": {}}, other, "other")
     after = applied(applied(before, config, "tool"), {}, "tool")
-    kept = next((item for item in managers.read(after["metadata"]) if item.name == "other"), None)
+    kept = next((item for item in managed_fields.read(after["metadata"]) if item.name == "other"), None)
     for path in kept.paths if kept else ():
         assert fieldsets.present(after, NAMED, path), fieldsets.shown(path)
 

@@ -8,7 +8,7 @@ import pytest
 from tests.localplane.apiserver.apilab import Lab, a_definition, a_map, a_pod
 
 from supercluster.localplane.apiserver.errors import ApiError
-from supercluster.localplane.apiserver.objects.garbage import Collector
+from supercluster.localplane.apiserver.objects.garbage_collector import GarbageCollector
 
 Json = dict[str, Any]
 
@@ -124,7 +124,7 @@ def test_what_a_restart_interrupted_is_taken_up_again(lab: Lab) -> None:
     lab.delete("configmaps", "owner")
     assert lab.exists("configmaps", "child")
     # A new collector knows nothing of what the old one had still to do.
-    again = Collector(lab.objects, lambda: None)
+    again = GarbageCollector(lab.objects, lambda: None)
     again.start()
     while again.step():
         pass

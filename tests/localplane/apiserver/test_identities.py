@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from supercluster.localplane.apiserver.auth.identity import ADMINISTRATOR, Identities
+from supercluster.localplane.apiserver.auth.identities import ADMINISTRATOR, Identities
 from supercluster.localplane.apiserver.storage.store import Store
 
 

@@ -9,7 +9,7 @@ import pytest
 from supercluster.localplane.client import Json
 from supercluster.localplane.controllers import endpoints
 from supercluster.localplane.controllers.base import selects
-from supercluster.localplane.controllers.scheduling import SELECTED_NODE, choose
+from supercluster.localplane.controllers.scheduler import SELECTED_NODE, choose
 
 
 def node(number: int, **spec: Any) -> Json:

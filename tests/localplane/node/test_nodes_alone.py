@@ -19,7 +19,7 @@ from supercluster.localplane import client as api
 from supercluster.localplane.agent import Agent, start_nodes
 from supercluster.localplane.certificates import Certificate
 from supercluster.localplane.client import Client, Json
-from supercluster.localplane.controllers.scheduling import SELECTED_NODE
+from supercluster.localplane.controllers.scheduler import SELECTED_NODE
 from supercluster.localplane.node import program
 from supercluster.localplane.node.nodes import ForeignNode
 from supercluster.localplane.plane import Plane

@@ -24,8 +24,8 @@ from supercluster.broker.monitor.admin_calls import Answer, CoreCall, ask_core
 from supercluster.broker.net.listening import shown
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.runtime.collector import Collector
-from supercluster.broker.runtime.jetstream import make_core
 from supercluster.broker.runtime.process import BrokerProcess
+from supercluster.broker.runtime.process_core import make_core
 from supercluster.broker.settings import reload
 from supercluster.broker.settings.settings import SettingsError
 from supercluster.broker.version import NATS_VERSION, VERSION

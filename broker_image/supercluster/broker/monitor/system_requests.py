@@ -46,7 +46,7 @@ EMPTY_BESIDE_ERRORS = ("INFO", "ACCOUNTZ", "JSZ")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SystemRequest:
     """One request, as it goes from broker to broker."""
 
     account: str
@@ -126,24 +126,26 @@ class SystemRequests:
                 self._pass_on(asked, subject)
         return True
 
-    def _judged(self, client: Origin, words: tuple[str, ...], reply: bytes, payload: bytes) -> Asked | None:
+    def _judged(
+        self, client: Origin, words: tuple[str, ...], reply: bytes, payload: bytes
+    ) -> SystemRequest | None:
         """What is asked, if this client may; None: for him nobody is there."""
         # An import leads to another account's answers, and gives nobody other rights than his own.
         who = _asker(client)
         is_system = bool(getattr(who.credential, "is_system", False))
         own, by = client.account.name, SYSTEM if is_system else who.account.name
         if words == USER_INFO:
-            return Asked(own, reply, words, b"", own, by)
+            return SystemRequest(own, reply, words, b"", own, by)
         if not is_system:
             if words in (("SERVER", "PING", "CONNZ"), ("ACCOUNT", "PING", "CONNZ")):
-                return Asked(own, reply, ("ACCOUNT", own, "CONNZ"), payload, own, by)
+                return SystemRequest(own, reply, ("ACCOUNT", own, "CONNZ"), payload, own, by)
             if words == ("ACCOUNT", "PING", "STATZ"):
-                return Asked(own, reply, ("ACCOUNT", own, "STATZ"), payload, own, by)
+                return SystemRequest(own, reply, ("ACCOUNT", own, "STATZ"), payload, own, by)
             return None
         known = len(words) in (2, 3) and words[0] in ("SERVER", "ACCOUNT")
         if not known or not self._is_known(words):
             return None
-        return Asked(own, reply, words, payload, "", by)
+        return SystemRequest(own, reply, words, payload, "", by)
 
     def _is_known(self, words: tuple[str, ...]) -> bool:
         if words[0] == "ACCOUNT":
@@ -161,7 +163,7 @@ class SystemRequests:
         links = network.mesh.links.values() if network.mesh is not None else ()
         return next((link.peer.node for link in links if link.peer.process == server_id), None)
 
-    def _pass_on(self, asked: Asked, subject: bytes) -> None:
+    def _pass_on(self, asked: SystemRequest, subject: bytes) -> None:
         """Answer here, and have the others answer that are meant."""
         one = asked.words[0] == "SERVER" and asked.words[1] != "PING"
         node = self._node_of(asked.words[1]) if one else None
@@ -184,7 +186,7 @@ class SystemRequests:
         for _, _, _, reply, header, payload in messages:
             try:
                 asker = read_json(header)
-                asked = Asked(
+                asked = SystemRequest(
                     str(asker["account"]),
                     reply,
                     tuple(map(str, asker["words"])),
@@ -201,14 +203,14 @@ class SystemRequests:
 
     # ---- answers --------------------------------------------------------------------------------------------------
 
-    def _may_ask(self, asked: Asked) -> bool:
+    def _may_ask(self, asked: SystemRequest) -> bool:
         """Is there room for it in the asker's share? Who asks too much is told so, within a bound of its own."""
         verdict = self._shares.judge(asked.by, self._network.clock.monotonic_ms())
         if verdict is Verdict.REFUSE:
             self._refuse(asked, 503, "too many requests in one second")
         return verdict is Verdict.ANSWER
 
-    def _take(self, asked: Asked) -> None:
+    def _take(self, asked: SystemRequest) -> None:
         kind = asked.words[-1]
         try:
             options = Options(asked.payload)
@@ -237,7 +239,7 @@ class SystemRequests:
             name = "statsz" if kind in ("PING", "STATSZ") else "data"
             self._answer(asked.account, asked.reply, {name: body})
 
-    def _refuse(self, asked: Asked, code: int, text: str) -> None:
+    def _refuse(self, asked: SystemRequest, code: int, text: str) -> None:
         error: Json = {"error": {"code": code, "description": text}}
         if asked.words[-1] in EMPTY_BESIDE_ERRORS:
             error = {"data": None, **error}
@@ -254,7 +256,7 @@ class SystemRequests:
 
     # ---- streams, of which there may be thousands -----------------------------------------------------------------
 
-    def _jsz(self, asked: Asked, options: Options) -> None:
+    def _jsz(self, asked: SystemRequest, options: Options) -> None:
         documents = self._documents
         if options.flag("leader_only") and not documents.leads_meta():
             return
@@ -268,7 +270,7 @@ class SystemRequests:
             self._long.add(task)
             task.add_done_callback(self._long.discard)
 
-    async def _jsz_slowly(self, asked: Asked, head: Json, rows: dict[str, Iterator[Json]]) -> None:
+    async def _jsz_slowly(self, asked: SystemRequest, head: Json, rows: dict[str, Iterator[Json]]) -> None:
         """With every stream of these accounts; a slice at a time."""
         data = await encode_jsz(head, rows, self._network.clock)
         server = json.dumps(self._documents.server())

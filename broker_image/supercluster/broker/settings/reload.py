@@ -13,8 +13,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from supercluster.broker.settings import settings as settings_module
-from supercluster.broker.settings.settings import Settings, SettingsError
+from supercluster.broker.settings.settings import Settings, SettingsError, camel, read
 from supercluster.broker.settings.stamps import Stamp, stamp_of
 
 log = logging.getLogger(__name__)
@@ -95,7 +94,7 @@ def _read(file: Path) -> tuple[Settings, str]:
         text = content.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"settings file {file} can't be read: {error}") from error
-    return settings_module.read(file, text), digest_of(content)
+    return read(file, text), digest_of(content)
 
 
 def merged(in_force: Settings, changed: Settings) -> Settings:
@@ -123,10 +122,10 @@ def waiting(started_with: Settings, changed: Settings) -> tuple[str, ...]:
         one, other = getattr(in_force, item.name), getattr(changed, item.name)
         if one == other:
             continue
-        name = settings_module.camel(item.name)
+        name = camel(item.name)
         if item.name in ("ports", "limits", "storage", "raft"):
             found += [
-                f"{name}.{settings_module.camel(part.name)}"
+                f"{name}.{camel(part.name)}"
                 for part in fields(one)
                 if getattr(one, part.name) != getattr(other, part.name)
             ]

@@ -22,7 +22,7 @@ from supercluster.localplane.controllers.base import (
     stamp,
 )
 from supercluster.localplane.controllers.job import is_finished
-from supercluster.localplane.events import Recorder
+from supercluster.localplane.event_recorder import EventRecorder
 
 SCHEDULED_AT = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 KEPT_SUCCEEDED = 3
@@ -127,7 +127,7 @@ def _reference(job: Json) -> Json:
 class CronJobController(Controller):
     kind = api.CRON_JOBS
 
-    def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
+    def __init__(self, cluster: Cluster, recorder: EventRecorder) -> None:
         super().__init__(cluster)
         self.recorder = recorder
         self.watch_owned(api.JOBS)

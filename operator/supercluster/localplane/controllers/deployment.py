@@ -25,7 +25,7 @@ from supercluster.localplane.controllers.base import (
     stamp,
 )
 from supercluster.localplane.controllers.statefulset_plan import revision_hash
-from supercluster.localplane.events import Recorder
+from supercluster.localplane.event_recorder import EventRecorder
 
 HASH_LABEL = "pod-template-hash"
 REVISION = "deployment.kubernetes.io/revision"
@@ -223,7 +223,7 @@ def _condition(
 class DeploymentController(Controller):
     kind = api.DEPLOYMENTS
 
-    def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
+    def __init__(self, cluster: Cluster, recorder: EventRecorder) -> None:
         super().__init__(cluster)
         self.recorder = recorder
         self.watch_owned(api.REPLICA_SETS)

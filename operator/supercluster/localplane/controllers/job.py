@@ -25,7 +25,7 @@ from supercluster.localplane.controllers.base import (
     pod_from_template,
     stamp,
 )
-from supercluster.localplane.events import Recorder
+from supercluster.localplane.event_recorder import EventRecorder
 
 BACKOFF_LIMIT = 6
 RETRY_FIRST_S = 10.0
@@ -159,7 +159,7 @@ def _expire(job: Json, now: dt.datetime, result: Plan) -> None:
 class JobController(Controller):
     kind = api.JOBS
 
-    def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
+    def __init__(self, cluster: Cluster, recorder: EventRecorder) -> None:
         super().__init__(cluster)
         self.recorder = recorder
         self.watch_owned(api.PODS)

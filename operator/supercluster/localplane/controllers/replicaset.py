@@ -19,7 +19,7 @@ from supercluster.localplane.controllers.base import (
     phase_of,
     pod_from_template,
 )
-from supercluster.localplane.events import Recorder
+from supercluster.localplane.event_recorder import EventRecorder
 
 BURST_PODS_MAX = 500
 
@@ -71,7 +71,7 @@ def plan(replica_set: Json, pods: Sequence[Json], now: dt.datetime) -> Plan:
 class ReplicaSetController(Controller):
     kind = api.REPLICA_SETS
 
-    def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
+    def __init__(self, cluster: Cluster, recorder: EventRecorder) -> None:
         super().__init__(cluster)
         self.recorder = recorder
         self.watch_owned(api.PODS)

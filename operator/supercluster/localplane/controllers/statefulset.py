@@ -6,13 +6,13 @@ from supercluster.localplane import client as api
 from supercluster.localplane.client import Key
 from supercluster.localplane.controllers.base import Cluster, Controller, is_owned_by, now_utc
 from supercluster.localplane.controllers.statefulset_plan import Plan, plan
-from supercluster.localplane.events import Recorder
+from supercluster.localplane.event_recorder import EventRecorder
 
 
 class StatefulSetController(Controller):
     kind = api.STATEFUL_SETS
 
-    def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
+    def __init__(self, cluster: Cluster, recorder: EventRecorder) -> None:
         super().__init__(cluster)
         self.recorder = recorder
         self.watch_owned(api.PODS)

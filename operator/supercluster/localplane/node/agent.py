@@ -20,8 +20,8 @@ import aiohttp
 from supercluster.localplane import client as api
 from supercluster.localplane.client import Json
 from supercluster.localplane.controllers.base import Cluster, controller_of, is_terminating
-from supercluster.localplane.controllers.scheduling import SELECTED_NODE
-from supercluster.localplane.events import Recorder
+from supercluster.localplane.controllers.scheduler import SELECTED_NODE
+from supercluster.localplane.event_recorder import EventRecorder
 from supercluster.localplane.node import environment, hosts, leftovers, nodes, volumes
 from supercluster.localplane.node.addresses import KUBELET_PORT, Addresses, OutOfAddresses
 from supercluster.localplane.node.nodes import ZONES, SimulatedNode
@@ -50,7 +50,7 @@ class NodeAgent:
     def __init__(
         self,
         cluster: Cluster,
-        recorder: Recorder,
+        recorder: EventRecorder,
         state_dir: Path,
         node_count: int,
         *,

@@ -17,7 +17,7 @@ from supercluster.localplane.controllers.base import now_utc, stamp
 from supercluster.localplane.node import environment, images, probes
 from supercluster.localplane.node.backoff import Backoff
 from supercluster.localplane.node.environment import MissingReference
-from supercluster.localplane.node.launching import Host, Launch, prepare
+from supercluster.localplane.node.launch import Host, Launch, prepare
 from supercluster.localplane.node.logs import path_of
 from supercluster.localplane.node.probes import Outcome, Target
 from supercluster.localplane.node.process import Exit, Process

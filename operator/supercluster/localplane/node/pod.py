@@ -18,7 +18,7 @@ import aiohttp
 from supercluster.localplane import client as api
 from supercluster.localplane.client import Json, RequestError
 from supercluster.localplane.controllers.base import Cluster, is_terminating, now_utc, stamp
-from supercluster.localplane.events import Recorder
+from supercluster.localplane.event_recorder import EventRecorder
 from supercluster.localplane.node import credentials, volumes
 from supercluster.localplane.node import status as pod_status
 from supercluster.localplane.node.container import Container
@@ -46,7 +46,7 @@ class PodWorker:
     def __init__(
         self,
         cluster: Cluster,
-        recorder: Recorder,
+        recorder: EventRecorder,
         session: aiohttp.ClientSession,
         pod: Json,
         *,

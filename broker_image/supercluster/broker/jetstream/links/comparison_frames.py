@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from supercluster.broker.jetstream.encoding.codec import Reader, WireError, blob, text, u8, u32, u64
-from supercluster.broker.moves.audit import PAGE_RANGES, Digest, RangeHash
+from supercluster.broker.moves.range_hash import PAGE_RANGES, Digest, RangeHash
 
 Body = list[bytes | memoryview]
 

@@ -1,6 +1,6 @@
 """The comparison of copies, on a moving stream's leader: asks the members, hashes its own copy, and keeps the outcome.
 
-`moves.audit.Comparison` decides what is equal. Here are the frames, the marks, and starting anew where a head was
+`moves.comparison.Comparison` decides what is equal. Here are the frames, the marks, and starting anew where a head was
 dropped or a mark forgotten.
 """
 
@@ -17,8 +17,9 @@ from supercluster.broker.jetstream.links.comparison_frames import (
 )
 from supercluster.broker.jetstream.links.frames import Frame
 from supercluster.broker.jetstream.moves.moving_stream import MovingStream
-from supercluster.broker.moves.audit import ASK_AGAIN_MS, Comparison, Digest, chained
+from supercluster.broker.moves.comparison import ASK_AGAIN_MS, Comparison
 from supercluster.broker.moves.note import Note
+from supercluster.broker.moves.range_hash import Digest, chained
 from supercluster.broker.raft.confchange import node_of
 
 # A comparison that had to start anew so often does not come to an end: the move is taken back.

@@ -16,7 +16,7 @@ from supercluster.broker.jetstream.state.digest import digesting
 from supercluster.broker.jetstream.state.source_positions import encode_positions
 from supercluster.broker.jetstream.state.stream import StreamState
 from supercluster.broker.jetstream.turn.slices import Job, at_once
-from supercluster.broker.moves.audit import PAGE_RANGES, EntryHasher, RangeHash, first_seq_of
+from supercluster.broker.moves.range_hash import PAGE_RANGES, EntryHasher, RangeHash, first_seq_of
 from supercluster.broker.ports import StreamLog
 
 # Bytes that are hashed in one go, and how long the loop is given in between: some milliseconds of each.

@@ -20,7 +20,7 @@ from supercluster.broker.storage.disk.disk import Disk
 from supercluster.broker.storage.log.cache import EntryCache
 from supercluster.broker.storage.log.checkpoint import Checkpoints, CheckpointTicket
 from supercluster.broker.storage.log.group_files import Base, HardState, Notes
-from supercluster.broker.storage.log.options import Fsync, LogOptions, Standing
+from supercluster.broker.storage.log.options import Fsync, Integrity, LogOptions
 from supercluster.broker.storage.log.slot_file import SlotFile
 from supercluster.broker.storage.log.sync_pace import SyncPace
 from supercluster.broker.storage.log.sync_tickets import SyncPart, SyncTicket, VoteTicket
@@ -152,7 +152,7 @@ class EntryLog:
     @property
     def may_ever_open_anew(self) -> bool:
         # LOST stands for a damaged record, which the disk knows of.
-        return self._failed is None or self._hard.standing is Standing.LOST
+        return self._failed is None or self._hard.integrity is Integrity.LOST
 
     def term(self, index: int) -> int | None:
         if index == self._last_index:
@@ -343,7 +343,7 @@ class EntryLog:
         """A record is gone: say so on disk before anything else, and refuse from now on (SF-4)."""
         self._failed = DiskError(f"record damaged: {error.why}", error.path)
         try:
-            self._save_hard(replace(self._hard, standing=Standing.LOST))
+            self._save_hard(replace(self._hard, integrity=Integrity.LOST))
         except DiskError:
             # The disk does not even take the mark. The damage stays where it is, and is found again.
             return self._failed

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from isal.isal_zlib import crc32
 
-from supercluster.broker.storage.log.options import Standing
+from supercluster.broker.storage.log.options import Integrity
 
 HARD_STATE = "hard"
-"""Term, vote and standing: two slots, always fsynced."""
+"""Term, vote and integrity: two slots, always fsynced."""
 NOTES = "notes"
 """Commit index and durable index: two slots, written now and then."""
 BASE = "base"
@@ -29,15 +29,15 @@ _BASE = struct.Struct("<IQQQ")
 class HardState:
     term: int = 0
     vote: str = ""
-    standing: Standing = Standing.SOUND
+    integrity: Integrity = Integrity.SOUND
 
     def encode(self) -> bytes:
-        return _HARD.pack(self.term, self.standing) + self.vote.encode()
+        return _HARD.pack(self.term, self.integrity) + self.vote.encode()
 
     @classmethod
     def decode(cls, data: bytes) -> HardState:
-        term, standing = _HARD.unpack_from(data)
-        return cls(term, data[_HARD.size :].decode(), Standing(standing))
+        term, integrity = _HARD.unpack_from(data)
+        return cls(term, data[_HARD.size :].decode(), Integrity(integrity))
 
 
 @dataclass(frozen=True, slots=True)

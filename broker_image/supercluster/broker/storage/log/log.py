@@ -19,7 +19,7 @@ from supercluster.broker.storage.disk.removal import remove_directory
 from supercluster.broker.storage.log.checkpoint import Checkpoints, CheckpointTicket
 from supercluster.broker.storage.log.entry_log import EntryLog
 from supercluster.broker.storage.log.group_files import BASE, Base, Notes
-from supercluster.broker.storage.log.options import Standing
+from supercluster.broker.storage.log.options import Integrity
 from supercluster.broker.storage.log.sync_tickets import VoteTicket
 from supercluster.broker.storage.segments.segment import Segment
 from supercluster.broker.storage.segments.segments import DamagedError, Segments
@@ -64,9 +64,9 @@ class FileLog(EntryLog):
 
     def settle(self) -> None:
         """What recovery found was dealt with: caught up with a leader, or registered under a new identity (SF-4)."""
-        if self._hard.standing is not Standing.SOUND:
+        if self._hard.integrity is not Integrity.SOUND:
             self._guard()
-            self._save_hard(replace(self._hard, standing=Standing.SOUND))
+            self._save_hard(replace(self._hard, integrity=Integrity.SOUND))
 
     def note_commit(self, index: int) -> None:
         index = min(index, self._last_index)
@@ -259,7 +259,7 @@ class FileLog(EntryLog):
 
     def lose(self, why: str) -> DiskError:
         failure = self._damaged(DamagedError(self._directory, why))
-        if self._hard.standing is Standing.LOST:
+        if self._hard.integrity is Integrity.LOST:
             with suppress(DiskError):  # It is found once more then.
                 # The next opening cannot read it: it sets everything aside and begins anew, under another identity.
                 self._disk.write_file_durably(f"{self._directory}/{BASE}", b"lost" + self._base.encode())

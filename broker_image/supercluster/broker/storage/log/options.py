@@ -31,7 +31,7 @@ class Stop(Enum):
     """The machine went down (another boot id): what was not fsynced may be gone, or torn anywhere."""
 
 
-class Standing(IntEnum):
+class Integrity(IntEnum):
     """What a member may do with what its log holds (SF-4). Kept on disk until `settle` says it was dealt with."""
 
     SOUND = 0

@@ -32,7 +32,7 @@ from supercluster.broker.storage.log.group_files import (
     Notes,
 )
 from supercluster.broker.storage.log.log import FileLog
-from supercluster.broker.storage.log.options import Fsync, LogOptions, Standing, Stop
+from supercluster.broker.storage.log.options import Fsync, Integrity, LogOptions, Stop
 from supercluster.broker.storage.log.slot_file import SlotFile
 from supercluster.broker.storage.recovery.found_segments import FoundDamage, FoundSegments, find_segments
 from supercluster.broker.storage.segments.segment import INDEX_SUFFIX, SEGMENT_SUFFIX, parse_stem
@@ -86,7 +86,7 @@ def open_log(
     Raises:
         DiskError: the directory cannot be read or written.
     """
-    opening = _Opening(disk, directory, options, stop, known=known, power_failures=power_failures)
+    opening = _LogOpener(disk, directory, options, stop, known=known, power_failures=power_failures)
     if had_it_open:
         opening.stop, opening.is_judged = Stop.KILLED, True
     with ExitStack() as on_failure:
@@ -95,7 +95,7 @@ def open_log(
     return found
 
 
-class _Opening:
+class _LogOpener:
     """One opening, step by step: read everything, judge, write the judgement down, repair, hand out."""
 
     def __init__(
@@ -119,7 +119,7 @@ class _Opening:
         self.is_marked: bool | None = False
         """Was all that the log has confirmed fsynced before? What its policy is now says nothing of that. None: that mark was
         on its way out."""
-        self.standing = Standing.SOUND
+        self.integrity = Integrity.SOUND
         self.torn = False
         self.reasons: list[str] = []
         self.quarantined: list[str] = []
@@ -155,7 +155,7 @@ class _Opening:
         self._judge_base(base, checkpoints, found.last_index(base))
         if self.stop is Stop.POWER and not self.is_marked and not is_new:
             self._doubt(f"{self.directory}: power failed, and appends were not fsynced one by one")
-        standing = self._write_down(hard_file)
+        integrity = self._write_down(hard_file)
         dropped_bytes = self._repair(found)
         found.drop_below_base()
         last_index = found.last_index(base)
@@ -165,7 +165,7 @@ class _Opening:
             )
             checkpoints.remove(index)
         return self._hand_out(
-            base, found, checkpoints, hard_file, notes_file, notes, standing, dropped_bytes, is_new
+            base, found, checkpoints, hard_file, notes_file, notes, integrity, dropped_bytes, is_new
         )
 
     def _mark(self, names: list[str]) -> bool | None:
@@ -185,7 +185,7 @@ class _Opening:
             if self.known:
                 # Written with the first byte: the next start finds a directory, and must not take it for the one that was.
                 self._lose(f"{self.directory}: the volume has joined this group, and has nothing of it")
-                state = replace(state, standing=Standing.LOST)
+                state = replace(state, integrity=Integrity.LOST)
             return SlotFile.create(self.disk, path, state.encode())
         found = SlotFile.load(self.disk, path, durable=True) if self.disk.exists(path) else None
         if found is not None:
@@ -193,15 +193,15 @@ class _Opening:
         self._lose(f"{path}: term and vote cannot be read, though the log holds data")
         if self.disk.exists(path):
             self._set_aside(HARD_STATE)
-        return SlotFile.create(self.disk, path, HardState(standing=Standing.LOST).encode())
+        return SlotFile.create(self.disk, path, HardState(integrity=Integrity.LOST).encode())
 
-    def _write_down(self, hard_file: SlotFile) -> Standing:
+    def _write_down(self, hard_file: SlotFile) -> Integrity:
         """First the judgement, then the repair: a repaired log looks sound."""
         hard = HardState.decode(hard_file.value)
-        standing = max(self.standing, hard.standing)
-        if standing is not hard.standing:
-            hard_file.save(replace(hard, standing=standing).encode(), durable=True)
-        return standing
+        integrity = max(self.integrity, hard.integrity)
+        if integrity is not hard.integrity:
+            hard_file.save(replace(hard, integrity=integrity).encode(), durable=True)
+        return integrity
 
     def _base(self, names: list[str], hard_file: SlotFile, notes: Notes) -> Base:
         path = self.path(BASE)
@@ -240,7 +240,7 @@ class _Opening:
 
     def _trusted_index(self, hard: HardState, notes: Notes) -> int:
         """Up to where a segment of the right size may be taken as whole."""
-        if hard.standing is Standing.LOST or self.standing is Standing.LOST:
+        if hard.integrity is Integrity.LOST or self.integrity is Integrity.LOST:
             return -1
         return notes.durable_index if self.stop is Stop.POWER else _ALL
 
@@ -289,11 +289,11 @@ class _Opening:
             self.reasons.append(f"{what}; the one at entry {newer} is whole")
 
     def _lose(self, reason: str) -> None:
-        self.standing = Standing.LOST
+        self.integrity = Integrity.LOST
         self.reasons.append(reason)
 
     def _doubt(self, reason: str) -> None:
-        self.standing = max(self.standing, Standing.DOUBTFUL)
+        self.integrity = max(self.integrity, Integrity.DOUBTFUL)
         self.reasons.append(reason)
 
     def _tear(self, reason: str) -> None:
@@ -370,7 +370,7 @@ class _Opening:
         hard_file: SlotFile,
         notes_file: SlotFile,
         notes: Notes,
-        standing: Standing,
+        integrity: Integrity,
         dropped_bytes: int,
         is_new: bool,
     ) -> tuple[FileLog, Recovery]:
@@ -393,7 +393,7 @@ class _Opening:
                 found.segments.write_again(segment, synced_index + 1)
         notes_file.save(
             Notes(base.epoch, commit_index, synced_index, self.power_failures).encode(),
-            durable=standing is not Standing.SOUND,
+            durable=integrity is not Integrity.SOUND,
         )
         log = FileLog(
             self.disk,
@@ -412,13 +412,13 @@ class _Opening:
         must_wait = self.options.fsync is Fsync.ALWAYS or self.is_marked is not False
         if (must_wait or log.persisted_index < base.index) and not log.all_synced:
             log.sync()
-        if standing is Standing.LOST:
+        if integrity is Integrity.LOST:
             verdict = Verdict.LOST_RECORD
-        elif standing is Standing.DOUBTFUL:
+        elif integrity is Integrity.DOUBTFUL:
             verdict = Verdict.DOUBTFUL
         else:
             verdict = Verdict.TORN_TAIL if self.torn else Verdict.CLEAN
-        if standing is not Standing.SOUND and self.standing is Standing.SOUND:
+        if integrity is not Integrity.SOUND and self.integrity is Integrity.SOUND:
             self.reasons.append(f"{self.directory}: found at an earlier start, and not settled since")
         report = Recovery(
             verdict=verdict,

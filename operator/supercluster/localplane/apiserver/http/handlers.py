@@ -12,15 +12,21 @@ from typing import Any
 from aiohttp import web
 
 from supercluster.localplane.apiserver import errors
-from supercluster.localplane.apiserver.auth.authorization import Authorizer, Request
-from supercluster.localplane.apiserver.auth.identity import Identities, User
+from supercluster.localplane.apiserver.auth.authorizer import Authorizer, Request
+from supercluster.localplane.apiserver.auth.identities import Identities, User
 from supercluster.localplane.apiserver.errors import ApiError
-from supercluster.localplane.apiserver.http import bodies, discovery, listing, openapi, paths
-from supercluster.localplane.apiserver.http import representation as shaping
-from supercluster.localplane.apiserver.http import request as asking
+from supercluster.localplane.apiserver.http import (
+    bodies,
+    discovery,
+    listing,
+    openapi,
+    parameters,
+    paths,
+    representation,
+)
 from supercluster.localplane.apiserver.http.paths import Target
-from supercluster.localplane.apiserver.http.streams import Watches
 from supercluster.localplane.apiserver.http.subresources import Subresources
+from supercluster.localplane.apiserver.http.watches import Watches
 from supercluster.localplane.apiserver.objects.objects import Objects
 from supercluster.localplane.apiserver.objects.writes import Mutate, Write
 from supercluster.localplane.apiserver.schema import schemas
@@ -123,7 +129,7 @@ class Handlers:
         if target.resource.create_only:
             if request.method != "POST":
                 raise errors.method_not_allowed(request.method, request.path)
-            return _json(self._sub.review(target, await asking.body(request), request[USER]), 201)
+            return _json(self._sub.review(target, await parameters.body(request), request[USER]), 201)
         if target.subresource not in ("", "status", "finalize"):
             return await self._subresource(request, target)
         return await (self._one(request, target) if target.name else self._collection(request, target))
@@ -137,7 +143,7 @@ class Handlers:
 
     def _authorize(self, request: web.Request, target: Target) -> None:
         if request.method == "GET":
-            verb = "get" if target.name else "watch" if asking.flag(request, "watch") else "list"
+            verb = "get" if target.name else "watch" if parameters.flag(request, "watch") else "list"
         elif request.method == "DELETE" and not target.name:
             verb = "deletecollection"
         else:
@@ -156,9 +162,9 @@ class Handlers:
         parts = path.strip("/").split("/")
         registry = self._registry
         document: Json | None = None
-        if path in ("/api", "/apis") and asking.wants_aggregated(request):
+        if path in ("/api", "/apis") and parameters.wants_aggregated(request):
             raw = bodies.encode(discovery.aggregated(registry, core=path == "/api"))
-            return web.Response(body=raw, headers={"Content-Type": asking.AGGREGATED_TYPE})
+            return web.Response(body=raw, headers={"Content-Type": parameters.AGGREGATED_TYPE})
         if path == "/version":
             document = discovery.version()
         elif path == "/api":
@@ -186,7 +192,7 @@ class Handlers:
             return await self._delete_collection(request, target)
         if request.method != "GET":
             raise errors.method_not_allowed(request.method, request.path)
-        query, form = asking.query(request, target), asking.form(request)
+        query, form = parameters.query(request, target), parameters.form(request)
         if query.watch:
             return await self._watches.serve(request, target.resource, query, form)
         found = listing.page(self._store, target.resource, query)
@@ -195,31 +201,35 @@ class Handlers:
             metadata["continue"] = found.continue_token
             if not query.label_selector and not query.field_selector:
                 metadata["remainingItemCount"] = found.remaining
-        return _json(shaping.many(target.resource, found.items, metadata, form, self._objects.chance.now()))
+        return _json(
+            representation.many(target.resource, found.items, metadata, form, self._objects.chance.now())
+        )
 
     async def _create(self, request: web.Request, target: Target) -> Answer:
-        body = await asking.body(request)
+        body = await parameters.body(request)
         if target.resource.namespaced and not target.namespace:
             raise errors.bad_request(f"a {target.resource.kind} is created in a namespace")
-        write = asking.writing(request)
+        write = parameters.writing(request)
         new = self._objects.create(target.resource, target.namespace, body, write)
         if not write.dry_run:
             self._made(target.resource, new)
         return self._written(request, target, new, write, 201)
 
     async def _delete_collection(self, request: web.Request, target: Target) -> Answer:
-        options, dry_run = asking.delete_options(request, await asking.body(request))
-        write = asking.writing(request)
+        options, dry_run = parameters.delete_options(request, await parameters.body(request))
+        write = parameters.writing(request)
         write.dry_run = write.dry_run or dry_run
-        found = listing.page(self._store, target.resource, asking.query(request, target))
+        found = listing.page(self._store, target.resource, parameters.query(request, target))
         for item in found.items:
             metadata = item["metadata"]
             self._objects.delete(
                 target.resource, metadata.get("namespace", ""), metadata["name"], options, write
             )
         metadata = {"resourceVersion": str(self._store.revision)}
-        form = asking.form(request)
-        return _json(shaping.many(target.resource, found.items, metadata, form, self._objects.chance.now()))
+        form = parameters.form(request)
+        return _json(
+            representation.many(target.resource, found.items, metadata, form, self._objects.chance.now())
+        )
 
     # --- one object ---
 
@@ -227,10 +237,12 @@ class Handlers:
         if request.method == "GET":
             found = self._objects.get(target.resource, target.namespace, target.name)
             return _json(
-                shaping.one(target.resource, found, asking.form(request), self._objects.chance.now())
+                representation.one(
+                    target.resource, found, parameters.form(request), self._objects.chance.now()
+                )
             )
         if request.method == "PUT":
-            body, write = await asking.body(request), asking.writing(request)
+            body, write = await parameters.body(request), parameters.writing(request)
             new = self._objects.update(
                 target.resource, target.namespace, target.name, body, write, target.subresource
             )
@@ -244,7 +256,7 @@ class Handlers:
     def _written(
         self, request: web.Request, target: Target, obj: Json, write: Write, status: int = 200
     ) -> Answer:
-        shown = shaping.one(target.resource, obj, asking.form(request), self._objects.chance.now())
+        shown = representation.one(target.resource, obj, parameters.form(request), self._objects.chance.now())
         answer = _json(shown, status)
         for warning in write.warnings:
             quoted = warning.replace("\\", "\\\\").replace('"', '\\"')
@@ -252,8 +264,8 @@ class Handlers:
         return answer
 
     async def _patch(self, request: web.Request, target: Target) -> Answer:
-        patch, write = await asking.body(request), asking.writing(request)
-        if asking.media_type(request) in APPLY_TYPES:
+        patch, write = await parameters.body(request), parameters.writing(request)
+        if parameters.media_type(request) in APPLY_TYPES:
             return self._apply(request, target, patch, write)
         mutate = _mutation(request, target.resource, patch)
         new = self._objects.patch(
@@ -274,20 +286,22 @@ class Handlers:
             config,
             write,
             subresource=target.subresource,
-            force=asking.flag(request, "force"),
+            force=parameters.flag(request, "force"),
         )
         if created and not write.dry_run:
             self._made(target.resource, new)
         return self._written(request, target, new, write, 201 if created else 200)
 
     async def _delete(self, request: web.Request, target: Target) -> Answer:
-        options, dry_run = asking.delete_options(request, await asking.body(request))
-        write = asking.writing(request)
+        options, dry_run = parameters.delete_options(request, await parameters.body(request))
+        write = parameters.writing(request)
         write.dry_run = write.dry_run or dry_run
         resource = target.resource
         last, gone = self._objects.delete(resource, target.namespace, target.name, options, write)
         if not gone:
-            return _json(shaping.one(resource, last, asking.form(request), self._objects.chance.now()))
+            return _json(
+                representation.one(resource, last, parameters.form(request), self._objects.chance.now())
+            )
         details = {
             "name": target.name,
             "group": resource.group,
@@ -312,14 +326,14 @@ class Handlers:
         if name == "scale" and method == "GET":
             return _json(self._sub.scale(target))
         if name == "scale" and method in ("PUT", "PATCH"):
-            body, write = await asking.body(request), asking.writing(request)
+            body, write = await parameters.body(request), parameters.writing(request)
             mutate: Mutate = (
                 (lambda old: body) if method == "PUT" else _mutation(request, target.resource, body)
             )
             return _json(self._sub.set_scale(target, mutate, write))
         if method != "POST":
             raise errors.method_not_allowed(method, request.path)
-        body, write = await asking.body(request), asking.writing(request)
+        body, write = await parameters.body(request), parameters.writing(request)
         if name == "eviction":
             return _json(self._sub.evict(request, target, body, write), 201)
         if name == "token":
@@ -344,7 +358,7 @@ def _impersonated(request: web.Request, user: User) -> User:
 
 def _mutation(request: web.Request, resource: Resource, patch: Any) -> Mutate:
     """What a patch does, by its media type."""
-    media_type = asking.media_type(request)
+    media_type = parameters.media_type(request)
     if media_type == "application/json-patch+json":
         return lambda old: json_patch(old, patch)
     if media_type == "application/merge-patch+json":

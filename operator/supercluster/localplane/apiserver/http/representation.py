@@ -6,7 +6,7 @@ import datetime as dt
 from typing import Any
 
 from supercluster.localplane.apiserver.http import tables
-from supercluster.localplane.apiserver.http.request import Form
+from supercluster.localplane.apiserver.http.parameters import Form
 from supercluster.localplane.apiserver.objects.objects import Objects
 from supercluster.localplane.apiserver.storage.registry import Resource
 

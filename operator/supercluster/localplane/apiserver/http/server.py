@@ -15,14 +15,14 @@ from typing import Any
 from aiohttp import web
 
 from supercluster.localplane import certificates
-from supercluster.localplane.apiserver.auth.authorization import Authorizer
-from supercluster.localplane.apiserver.auth.identity import Identities
+from supercluster.localplane.apiserver.auth.authorizer import Authorizer
+from supercluster.localplane.apiserver.auth.identities import Identities
 from supercluster.localplane.apiserver.http.handlers import Handlers
-from supercluster.localplane.apiserver.http.streams import Watches
 from supercluster.localplane.apiserver.http.subresources import Subresources
+from supercluster.localplane.apiserver.http.watches import Watches
 from supercluster.localplane.apiserver.objects import bootstrap
-from supercluster.localplane.apiserver.objects.garbage import Collector
-from supercluster.localplane.apiserver.objects.kinds import KindRules
+from supercluster.localplane.apiserver.objects.garbage_collector import GarbageCollector
+from supercluster.localplane.apiserver.objects.kind_rules import KindRules
 from supercluster.localplane.apiserver.objects.objects import Objects
 from supercluster.localplane.apiserver.objects.writes import Chance, DeleteOptions, Write
 from supercluster.localplane.apiserver.storage.registry import (
@@ -67,7 +67,7 @@ class ApiServer:
         self.registry = Registry()
         rules = KindRules(self.registry, self.store, self.chance.now)
         self.objects = Objects(self.store, self.registry, rules, self.chance)
-        self.collector = Collector(self.objects, self._schedule_collection)
+        self.collector = GarbageCollector(self.objects, self._schedule_collection)
         rules.followers.append(self.collector.changed)
         identities, authorizer = Identities(self.store, token), Authorizer(self.store)
         self._watches = Watches(self.store, self.chance.now)

@@ -9,8 +9,8 @@ from typing import Any
 from aiohttp import web
 
 from supercluster.localplane.apiserver import errors
-from supercluster.localplane.apiserver.auth.authorization import Authorizer, Request
-from supercluster.localplane.apiserver.auth.identity import (
+from supercluster.localplane.apiserver.auth.authorizer import Authorizer, Request
+from supercluster.localplane.apiserver.auth.identities import (
     DEFAULT_EXPIRATION_S,
     ISSUER,
     MAX_EXPIRATION_S,
@@ -19,9 +19,9 @@ from supercluster.localplane.apiserver.auth.identity import (
     User,
 )
 from supercluster.localplane.apiserver.errors import ApiError
-from supercluster.localplane.apiserver.http import request as asking
+from supercluster.localplane.apiserver.http import parameters
 from supercluster.localplane.apiserver.http.paths import Target
-from supercluster.localplane.apiserver.objects import evictions, logs, scaling
+from supercluster.localplane.apiserver.objects import evictions, logs, scale
 from supercluster.localplane.apiserver.objects.objects import Objects
 from supercluster.localplane.apiserver.objects.writes import Mutate, Write, timestamp
 from supercluster.localplane.apiserver.storage.store import clone
@@ -45,25 +45,25 @@ class Subresources:
 
     def scale(self, target: Target) -> Json:
         found = self._objects.get(target.resource, target.namespace, target.name)
-        scaling.check(target.resource, found)
-        return scaling.read(target.resource, found)
+        scale.check(target.resource, found)
+        return scale.read(target.resource, found)
 
     def set_scale(self, target: Target, mutate: Mutate, write: Write) -> Json:
         """Change the number of replicas by changing the Scale."""
         resource = target.resource
 
         def change(old: Json) -> Json:
-            return scaling.write(resource, old, mutate(scaling.read(resource, old)))
+            return scale.write(resource, old, mutate(scale.read(resource, old)))
 
         new = self._objects.patch(resource, target.namespace, target.name, change, write, subresource="scale")
-        return scaling.read(resource, new)
+        return scale.read(resource, new)
 
     # --- pods ---
 
     def evict(self, request: web.Request, target: Target, body: Any, write: Write) -> Json:
         """Delete a pod if the budgets that select it allow."""
         given = body.get("deleteOptions") if isinstance(body, dict) else None
-        options, dry_run = asking.delete_options(request, given)
+        options, dry_run = parameters.delete_options(request, given)
         write.dry_run = write.dry_run or dry_run
         pod = self._objects.get(target.resource, target.namespace, target.name)
         evictions.check(self._objects, pod, write)
@@ -97,7 +97,7 @@ class Subresources:
         pod = self._objects.get(target.resource, target.namespace, target.name)
         container = logs.choose_container(pod, request.query.get("container", ""))
         folder = pod_directory(self._state_dir, target.namespace, pod["metadata"]["uid"])
-        path = path_of(folder, container, previous=asking.flag(request, "previous"))
+        path = path_of(folder, container, previous=parameters.flag(request, "previous"))
         logs.check_started(pod, container, path)
         uid = pod["metadata"]["uid"]
 
@@ -111,9 +111,9 @@ class Subresources:
         await response.prepare(request)
         lines = read(
             path,
-            follow=asking.flag(request, "follow"),
-            tail=asking.number(request, "tailLines"),
-            limit_bytes=asking.number(request, "limitBytes"),
+            follow=parameters.flag(request, "follow"),
+            tail=parameters.number(request, "tailLines"),
+            limit_bytes=parameters.number(request, "limitBytes"),
             ended=ended,
         )
         try:

@@ -10,7 +10,7 @@ from typing import Any
 
 from supercluster.localplane.apiserver import errors, naming
 from supercluster.localplane.apiserver.errors import Cause
-from supercluster.localplane.apiserver.objects import deletion as deleting
+from supercluster.localplane.apiserver.objects import deletion
 from supercluster.localplane.apiserver.objects.writes import (
     Chance,
     DeleteOptions,
@@ -19,8 +19,7 @@ from supercluster.localplane.apiserver.objects.writes import (
     Write,
     timestamp,
 )
-from supercluster.localplane.apiserver.schema import managed_fields as managers
-from supercluster.localplane.apiserver.schema import schemas, validation
+from supercluster.localplane.apiserver.schema import managed_fields, schemas, validation
 from supercluster.localplane.apiserver.storage.registry import CRDS, NAMESPACES, Registry, Resource
 from supercluster.localplane.apiserver.storage.store import Store, clone
 
@@ -288,7 +287,7 @@ class Objects:
         else:
             self._refuse_other_uid(resource, config, live)
         base: Json = live if live is not None else {"metadata": {}}
-        applied = managers.apply(
+        applied = managed_fields.apply(
             base,
             config,
             schema,
@@ -325,7 +324,7 @@ class Objects:
         counted = "status" not in resource.subresources and resource.crd_version is not None
         if resource.has_generation and _asked_for(new, counted) != _asked_for(old, counted):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
-        if deleting.is_over(resource, new):
+        if deletion.is_over(resource, new):
             return new if write.dry_run else self._remove(resource, new)
         if _without_times(new) == _without_times(old):
             return old
@@ -387,11 +386,11 @@ class Objects:
     ) -> tuple[Json, bool]:
         """Ask for the end of an object; returns its last version and whether it is gone already."""
         old = self.get(resource, namespace, name)
-        deleting.check(resource, old, options)
-        new = deleting.marked(resource, old, options, self.chance.now())
+        deletion.check(resource, old, options)
+        new = deletion.marked(resource, old, options, self.chance.now())
         if write.dry_run:
-            return new, deleting.is_over(resource, new)
-        if deleting.is_over(resource, new):
+            return new, deletion.is_over(resource, new)
+        if deletion.is_over(resource, new):
             return self._remove(resource, new), True
         if new == old:
             return old, False

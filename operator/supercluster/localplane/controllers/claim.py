@@ -13,8 +13,8 @@ from pathlib import Path
 from supercluster.localplane import client as api
 from supercluster.localplane.client import Json, Key
 from supercluster.localplane.controllers.base import Cluster, Controller, is_terminating, phase_of
-from supercluster.localplane.controllers.scheduling import claim_names
-from supercluster.localplane.node.provisioning import size, volume_directory, volume_name, volume_object
+from supercluster.localplane.controllers.scheduler import claim_names
+from supercluster.localplane.node.provisioner import size, volume_directory, volume_name, volume_object
 
 PROTECTION = "kubernetes.io/pvc-protection"
 

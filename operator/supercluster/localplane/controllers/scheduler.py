@@ -22,7 +22,7 @@ from supercluster.localplane.controllers.base import (
     selects,
     stamp,
 )
-from supercluster.localplane.events import Recorder
+from supercluster.localplane.event_recorder import EventRecorder
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 HOSTNAME = "kubernetes.io/hostname"
@@ -197,7 +197,7 @@ class Scheduler(Controller):
 
     kind = api.PODS
 
-    def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
+    def __init__(self, cluster: Cluster, recorder: EventRecorder) -> None:
         super().__init__(cluster)
         self.recorder = recorder
         self.watch(api.NODES, lambda node: self._waiting())

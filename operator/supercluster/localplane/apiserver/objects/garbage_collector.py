@@ -33,7 +33,7 @@ STEPS_PER_TURN = 200
 WRITE = Write(manager="garbage-collector", field_validation="Ignore")
 
 
-class Collector:
+class GarbageCollector:
     """Works off the consequences of changes."""
 
     def __init__(self, objects: Objects, schedule: Callable[[], None]) -> None:

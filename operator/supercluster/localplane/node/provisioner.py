@@ -14,7 +14,7 @@ from pathlib import Path
 from supercluster.localplane import client as api
 from supercluster.localplane.client import Json, Key
 from supercluster.localplane.controllers.base import Cluster, Controller, is_terminating, phase_of
-from supercluster.localplane.controllers.scheduling import HOSTNAME, SELECTED_NODE
+from supercluster.localplane.controllers.scheduler import HOSTNAME, SELECTED_NODE
 from supercluster.localplane.node.nodes import SimulatedNode
 
 PROVISIONER = "localplane"

@@ -8,18 +8,17 @@ from typing import Any
 
 from supercluster.localplane.apiserver import errors, naming
 from supercluster.localplane.apiserver.errors import Cause
-from supercluster.localplane.apiserver.objects import admission as preparing
-from supercluster.localplane.apiserver.objects import scaling
+from supercluster.localplane.apiserver.objects import admission, scale
 from supercluster.localplane.apiserver.objects.writes import Write, timestamp
 from supercluster.localplane.apiserver.schema import (
     builtins_check,
     cel,
     defaults,
     definitions,
+    managed_fields,
     schemas,
     validation,
 )
-from supercluster.localplane.apiserver.schema import managed_fields as managers
 from supercluster.localplane.apiserver.storage.registry import CRD_FINALIZER, CRDS, Registry, Resource
 from supercluster.localplane.apiserver.storage.store import Store
 
@@ -59,7 +58,7 @@ class KindRules:
                 if CRD_FINALIZER not in finalizers:
                     finalizers.append(CRD_FINALIZER)
         elif subresource == "" and resource.crd_version is None:
-            preparing.apply(self._store, resource.storage, new, old)
+            admission.apply(self._store, resource.storage, new, old)
 
     def validate(self, resource: Resource, new: Json, old: Json | None, subresource: str) -> Iterable[Cause]:
         schema = schemas.root(resource)
@@ -76,7 +75,7 @@ class KindRules:
         if resource.storage == CRDS:
             # What a definition must have its own rules tell.
             wrong = [cause for cause in wrong if cause.reason != "FieldValueRequired"]
-        wrong += scaling.problems(resource, new, subresource)
+        wrong += scale.problems(resource, new, subresource)
         # What goes on assumes the right types.
         if wrong:
             if resource.crd_version is not None and cel.rules_within(schema):
@@ -100,11 +99,11 @@ class KindRules:
 
     def track(self, resource: Resource, new: Json, old: Json | None, write: Write, subresource: str) -> None:
         if write.managers is not None:
-            managers.write(new["metadata"], write.managers)
+            managed_fields.write(new["metadata"], write.managers)
             return
         time = timestamp(self._now())
         schema = schemas.root(resource)
-        managers.track_update(new, old, schema, write.manager, resource.api_version, subresource, time)
+        managed_fields.track_update(new, old, schema, write.manager, resource.api_version, subresource, time)
 
     def changed(self, resource: Resource, new: Json | None, old: Json | None) -> None:
         if resource.storage == CRDS:

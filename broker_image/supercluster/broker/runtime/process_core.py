@@ -15,8 +15,8 @@ from functools import partial
 from typing import Any
 
 from supercluster.broker.jetstream import errors
-from supercluster.broker.jetstream.admin import health as asked_health
 from supercluster.broker.jetstream.admin import totals
+from supercluster.broker.jetstream.admin.health import Ailment, ailment_of
 from supercluster.broker.jetstream.admin.totals import Totals
 from supercluster.broker.jetstream.core.broker import BrokerCore
 from supercluster.broker.jetstream.core.settings import CoreSettings
@@ -136,9 +136,9 @@ class ProcessCore(BrokerCore):
             self, account, led_only=led_only, config=config, consumers=consumers, groups=groups
         )
 
-    def ailment_of(self, account: str, stream: str, consumer: str) -> asked_health.Ailment | None:
+    def ailment_of(self, account: str, stream: str, consumer: str) -> Ailment | None:
         """For HEALTHZ with names."""
-        return asked_health.ailment_of(self, account, stream, consumer)
+        return ailment_of(self, account, stream, consumer)
 
     def leave(self) -> None:
         """A lame duck: hand every leadership over, and take none."""

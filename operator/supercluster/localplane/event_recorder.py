@@ -41,7 +41,7 @@ class _Written:
     wait_s: float
 
 
-class Recorder:
+class EventRecorder:
     """Writes events for one component. Events are best effort: when too many wait, further ones are dropped."""
 
     def __init__(self, client: Client, component: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from supercluster.localplane.apiserver.auth.identity import User
+from supercluster.localplane.apiserver.auth.identities import User
 from supercluster.localplane.apiserver.storage.selectors import label_selector_matches
 from supercluster.localplane.apiserver.storage.store import Store
 

@@ -9,10 +9,9 @@ from typing import Any
 
 from aiohttp import web
 
-from supercluster.localplane.apiserver.http import bodies, listing
-from supercluster.localplane.apiserver.http import representation as shaping
+from supercluster.localplane.apiserver.http import bodies, listing, representation
 from supercluster.localplane.apiserver.http.listing import WatchEvent
-from supercluster.localplane.apiserver.http.request import Form
+from supercluster.localplane.apiserver.http.parameters import Form
 from supercluster.localplane.apiserver.storage.registry import Resource
 from supercluster.localplane.apiserver.storage.store import Store
 
@@ -51,7 +50,7 @@ class Watches:
         if event.type == "BOOKMARK" and form.table:
             obj = {"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"], "rows": []}
         elif event.type not in ("ERROR", "BOOKMARK"):
-            obj = shaping.one(resource, obj, form, self._now(), headers=first)
+            obj = representation.one(resource, obj, form, self._now(), headers=first)
         return bodies.encode({"type": event.type, "object": obj})
 
     async def _over_http(

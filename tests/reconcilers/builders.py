@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 from supercluster.api import Cluster, Stream, StreamMove, SuperCluster
 from supercluster.api.stream import ReplicaStatus
 from supercluster.reconcilers.planners import naming
-from supercluster.reconcilers.planners.cluster.cluster import ClusterObserved
+from supercluster.reconcilers.planners.cluster.cluster_observed import ClusterObserved
 from supercluster.reconcilers.planners.cluster.manifests import OperatorDefaults
 from supercluster.reconcilers.planners.cluster.restart_order import BrokerReport, PodView, Reports
 from supercluster.reconcilers.planners.founding import choose_meta_voters

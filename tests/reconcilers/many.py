@@ -21,7 +21,7 @@ from tests.reconcilers.fakes import FakeBrokers, FakeKube, VirtualClock
 
 from supercluster.reconcilers.execute.executor import Executor
 from supercluster.reconcilers.execute.tools import Tools
-from supercluster.reconcilers.handlers.registration import Intake
+from supercluster.reconcilers.handlers.intake import Intake
 from supercluster.reconcilers.handlers.rounds import Rounds
 from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.ports import BrokersUnreachableError, BrokerTarget, Json

@@ -3,6 +3,7 @@ it starts, watched while it runs, proven afterwards (MV-13)."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
@@ -217,10 +218,32 @@ class MovePlan(ApiModel):
     refusal: str = Field(default="", description="Why the move can't be made; empty when it can.")
 
 
+class MoveStage(StrEnum):
+    """Where a move is, in the words and the order of the brokers (`broker/moves/plan.py`)."""
+
+    PLANNED = "planned"
+    LEARNING = "learning"
+    TAIL = "tail"
+    COMPARING = "comparing"
+    JOINT = "joint"
+    HANDING_OVER = "handing over"
+    LEAVING = "leaving"
+    CANCELLING = "cancelling"
+    DONE = "done"
+    UNKNOWN = "unknown"
+    """One that this version does not know."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> MoveStage:
+        return cls.UNKNOWN
+
+
 class MoveProgress(ApiModel):
     """How far the move is."""
 
-    stage: str = Field(default="", description="What is being done.")
+    stage: MoveStage | None = Field(
+        default=None, description="What is being done; absent while the stream's leader does not answer."
+    )
     targets: tuple[str, ...] = Field(default=(), description="Brokers that are to hold the stream.")
     bytes_left: int = Field(default=0, description="Bytes that the new replicas lack.")
     lag_entries: int = Field(default=0, description="Log entries that the slowest new replica lacks.")
@@ -265,7 +288,7 @@ class MoveAudit(ApiModel):
 class StageTime(ApiModel):
     """How long one stage of a move took."""
 
-    stage: str = Field(description="What was done.")
+    stage: MoveStage = Field(description="What was done.")
     milliseconds: int = Field(default=0, description="For how long.")
 
 

@@ -41,10 +41,10 @@ from supercluster.app.strategies import installed_strategies
 from supercluster.app.stream_metrics import stream_lines
 from supercluster.reconcilers.execute.executor import Executor
 from supercluster.reconcilers.execute.tools import Tools
+from supercluster.reconcilers.handlers.intake import Intake
 from supercluster.reconcilers.handlers.registration import (
     CHILD_SELECTOR,
     CHUNK_OBJECTS,
-    Intake,
     build_registry,
     build_settings,
 )

@@ -17,7 +17,8 @@ from supercluster.api.conditions import ConditionType, Reason
 from supercluster.api.crd import KINDS, Kind, definition
 from supercluster.reconcilers.execute.executor import Executor
 from supercluster.reconcilers.execute.tools import Tools
-from supercluster.reconcilers.handlers.registration import Intake, build_registry
+from supercluster.reconcilers.handlers.intake import Intake
+from supercluster.reconcilers.handlers.registration import build_registry
 from supercluster.reconcilers.handlers.rounds import Rounds
 from supercluster.reconcilers.kinds.reconciler import Attempt, Context, Reconciler
 from supercluster.reconcilers.kinds.reconcilers import RECONCILERS, Reconcilers

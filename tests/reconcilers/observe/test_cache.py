@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.reconcilers.builders import EAST, NAMESPACE, cluster, stream, stream_move, super_cluster
 
 from supercluster.api import Cluster, Stream
-from supercluster.reconcilers.handlers.registration import Intake
+from supercluster.reconcilers.handlers.intake import Intake
 from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.observe.views import credentials_view, pod_view, stream_info
 from supercluster.reconcilers.ports import Key

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from tests.reconcilers.builders import NOW, info_for, stream, stream_move
 
-from supercluster.api.stream_move import HeadRoom
+from supercluster.api.stream_move import HeadRoom, MoveStage
+from supercluster.broker.moves.plan import Stage
 from supercluster.reconcilers.observe.moves import move_plan, move_view
 from supercluster.reconcilers.observe.views import stream_info
-from supercluster.reconcilers.planners.move.views import NO_WORD, MoveView
+from supercluster.reconcilers.planners.move.views import MoveView
 from supercluster.reconcilers.planners.stream.stream import BrokersView
 
 INFO = BrokersView(reachable=True, error="", info=info_for(stream(), consumers=2))
@@ -52,7 +53,7 @@ def test_what_the_brokers_say_in_place_of_a_leader_is_read() -> None:
     for told, trouble in ((None, ""), ({"trouble": "bring back west-1"}, "bring back west-1")):
         view = move_view({"move": {**MOVE, "progress": told}, "lastMove": None, "members": []}, INFO)
         assert view.running is not None
-        assert (view.running.progress.stage, view.running.progress.trouble) == (NO_WORD, trouble)
+        assert (view.running.progress.stage, view.running.progress.trouble) == (None, trouble)
 
 
 @pytest.mark.covers("MV-7", "MV-13")
@@ -69,7 +70,7 @@ def test_a_running_move_and_the_last_one_are_read() -> None:
     assert view.last is not None
     assert (view.last.id, view.last.is_done, view.last.bytes_copied) == ("u0", True, 99)
     stages = [(found.stage, found.milliseconds) for found in view.last.stages]
-    assert stages == [("planned", 5), ("learning", 40), ("leaving", 3), ("polishing", 1)]
+    assert stages == [("planned", 5), ("learning", 40), ("leaving", 3), ("unknown", 1)]
     assert [(found.id, found.is_done, found.reason) for found in view.earlier] == [
         ("u-1", False, "no disk"),
         ("u-2", True, ""),
@@ -173,3 +174,9 @@ def test_when_a_move_began_is_told_by_its_report(told: Any, expected: Any) -> No
     view = move_view({"lastMove": {"id": "a", "outcome": "done", "started_ns": told}}, INFO)
     assert view.last is not None
     assert view.last.started == expected
+
+
+def test_a_stage_has_one_name_from_the_leader_to_the_resource() -> None:
+    """Neither side may import the other: the words on the wire hold the two together."""
+    assert [str(stage) for stage in MoveStage] == [*map(str, Stage), "unknown"]
+    assert MoveStage("of a newer broker") is MoveStage.UNKNOWN

@@ -29,7 +29,8 @@ from supercluster.api.conditions import EventReason, Reason
 from supercluster.broker.settings import reload, settings
 from supercluster.reconcilers.observe.views import pod_view
 from supercluster.reconcilers.planners.cluster.broker_config import BOUNDS, HOT, HOT_IN, broker_config
-from supercluster.reconcilers.planners.cluster.cluster import OPEN_AFTER, ClusterObserved, plan_cluster
+from supercluster.reconcilers.planners.cluster.cluster import OPEN_AFTER, plan_cluster
+from supercluster.reconcilers.planners.cluster.cluster_observed import ClusterObserved
 from supercluster.reconcilers.planners.cluster.restart_order import BrokerReport, GroupTrouble, Reports
 from supercluster.reconcilers.planners.cluster.rollout_plan import HAND_OVER_RECHECK_MS
 from supercluster.reconcilers.planners.cluster.volumes import ClaimView

@@ -15,7 +15,7 @@ from tests.reconcilers.planners.test_repairs import nodes, rule, stream
 from supercluster.api import StreamMove
 from supercluster.api.moves import MoveBudget
 from supercluster.api.super_cluster import MoveGrant
-from supercluster.reconcilers.planners.move.views import NO_WORD, BrokersMove, counted, grants
+from supercluster.reconcilers.planners.move.views import BrokersMove, counted, grants
 from supercluster.reconcilers.planners.replica.leaderless_moves import leaderless
 from supercluster.reconcilers.planners.replica.repair_moves import LivingStream, RepairObserved
 from supercluster.reconcilers.planners.replica.repairs import RunningRepair, plan_repairs
@@ -25,7 +25,7 @@ TROUBLE = "stream m has had no leader for 10 s"
 
 
 def move(
-    name: str = "m", *, phase: str = "Running", stage: str = NO_WORD, trouble: str = TROUBLE
+    name: str = "m", *, phase: str = "Running", stage: str | None = None, trouble: str = TROUBLE
 ) -> StreamMove:
     """From a, b and c to a, b and d."""
     plan = {"origin": ["a", "b", "c"], "targets": [{"name": node, "reason": "x"} for node in "abd"]}

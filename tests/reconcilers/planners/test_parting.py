@@ -9,7 +9,8 @@ import pytest
 from tests.reconcilers.builders import NOW, cluster, condition, super_cluster
 
 from supercluster.api import Cluster
-from supercluster.reconcilers.planners.cluster.cluster import ClusterObserved, plan_cluster
+from supercluster.reconcilers.planners.cluster.cluster import plan_cluster
+from supercluster.reconcilers.planners.cluster.cluster_observed import ClusterObserved
 from supercluster.reconcilers.planners.cluster.departure import PATIENCE, PartingBroker, others_stay
 from supercluster.reconcilers.planners.cluster.manifests import OperatorDefaults
 from supercluster.reconcilers.planners.plan import LeaveBrokers, Plan, SetFinalizers

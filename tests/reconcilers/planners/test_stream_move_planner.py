@@ -21,10 +21,9 @@ from supercluster.api import StreamMove, SuperCluster
 from supercluster.api.conditions import EventReason
 from supercluster.api.moves import MoveBudget
 from supercluster.api.stream import NodeFinding
-from supercluster.api.stream_move import MoveAudit, MovePlan, MoveProgress
+from supercluster.api.stream_move import MoveAudit, MovePlan, MoveProgress, MoveStage
 from supercluster.reconcilers.planners.move.stream_move import needs_plan, plan_stream_move
 from supercluster.reconcilers.planners.move.views import (
-    NO_WORD,
     EndedMove,
     MoveObserved,
     MoveView,
@@ -45,7 +44,7 @@ MADE = MovePlan(
     estimated_seconds=2,
 )
 VIEW = MoveView(reachable=True, error="", exists=True, members=EAST, leader="east-0")
-PROGRESS = MoveProgress(stage="learning", targets=WEST, bytes_left=1024, lag_entries=7, eta_seconds=3)
+PROGRESS = MoveProgress(stage=MoveStage.LEARNING, targets=WEST, bytes_left=1024, lag_entries=7, eta_seconds=3)
 RUNNING = RunningMove("uid-move", PROGRESS)
 AUDIT = MoveAudit(ranges=1, sequences=6, messages=4, first_sequence=1, last_sequence=6, digest="ab")
 DELETED = {"deletionTimestamp": "2026-01-02T00:00:00Z", "finalizers": ["supercluster.dev/deletion-policy"]}
@@ -146,7 +145,7 @@ def test_a_repair_that_is_young_is_looked_at_often_and_does_not_tell_of_each_sta
             "spec": {"superCluster": "demo", "streamRef": "flights", "repair": repair},
         }
     )
-    comparing = replace(RUNNING, progress=PROGRESS.model_copy(update={"stage": "comparing"}))
+    comparing = replace(RUNNING, progress=PROGRESS.model_copy(update={"stage": MoveStage.COMPARING}))
     seen, later = replace(VIEW, running=RUNNING), replace(VIEW, running=comparing)
     running = after(resource, brokers=seen)
     assert (running.status.phase, running.status.progress) == ("Running", PROGRESS), "that it runs is told"
@@ -578,9 +577,12 @@ def test_a_move_that_does_not_come_on_says_why_in_its_condition_and_in_one_event
 def test_a_move_whose_stream_has_no_leader_says_for_whom_it_waits_and_forgets_nothing() -> None:
     trouble = "stream flights has had no leader for 12 s: bring back west-1, west-2, which are out of contact"
     before = after(started(), brokers=replace(VIEW, running=RUNNING))
-    unknown = MoveProgress(stage=NO_WORD, targets=PROGRESS.targets)
+    unknown = MoveProgress(targets=PROGRESS.targets)
     waits = after(before, brokers=replace(VIEW, running=RunningMove("uid-move", unknown)))
-    assert (waits.status.percent, waits.status.message) == (before.status.percent, NO_WORD)
+    assert (waits.status.percent, waits.status.message) == (
+        before.status.percent,
+        "the stream's leader does not answer",
+    )
     told = after(
         waits,
         brokers=replace(
@@ -595,7 +597,7 @@ def test_a_move_whose_stream_has_no_leader_says_for_whom_it_waits_and_forgets_no
 @pytest.mark.covers("MV-9", "MV-13")
 def test_a_cancelled_move_that_does_not_get_back_says_why() -> None:
     trouble = "east-1 has been out of contact for 12 s: bring its broker back"
-    stage = PROGRESS.model_copy(update={"trouble": trouble, "stage": "cancelling"})
+    stage = PROGRESS.model_copy(update={"trouble": trouble, "stage": MoveStage.CANCELLING})
     view = replace(VIEW, running=RunningMove("uid-move", stage, cancelled=True))
     told = after(started(cancel=True), brokers=view)
     assert (told.status.phase, told.status.message) == (

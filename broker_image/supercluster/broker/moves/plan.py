@@ -45,8 +45,8 @@ class Stage(StrEnum):
     JOINT = "joint"
     HANDING_OVER = "handing over"
     LEAVING = "leaving"
-    DONE = "done"
     CANCELLING = "cancelling"
+    DONE = "done"
 
 
 class Do(StrEnum):

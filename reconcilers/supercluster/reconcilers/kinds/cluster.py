@@ -12,7 +12,8 @@ from supercluster.api.cluster import APPROVE_RESTART, RELEASE_RESTART
 from supercluster.reconcilers.execute.cluster import CLUSTER_STEPS
 from supercluster.reconcilers.kinds.reconciler import Attempt, Context, Reconciler
 from supercluster.reconcilers.observe.look import look_at_cluster
-from supercluster.reconcilers.planners.cluster.cluster import ClusterObserved, plan_cluster
+from supercluster.reconcilers.planners.cluster.cluster import plan_cluster
+from supercluster.reconcilers.planners.cluster.cluster_observed import ClusterObserved
 from supercluster.reconcilers.planners.plan import LABEL_CLUSTER
 from supercluster.reconcilers.ports import mapping
 

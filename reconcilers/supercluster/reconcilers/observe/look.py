@@ -32,10 +32,8 @@ from supercluster.reconcilers.observe.views import (
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.cluster.broker_config import is_join_only, voters_in
 from supercluster.reconcilers.planners.cluster.certificates import CertificatesView, is_exchanging, issues
-from supercluster.reconcilers.planners.cluster.cluster import (
-    ClusterObserved,
-    running_brokers,
-)
+from supercluster.reconcilers.planners.cluster.cluster import running_brokers
+from supercluster.reconcilers.planners.cluster.cluster_observed import ClusterObserved
 from supercluster.reconcilers.planners.cluster.departure import PartingBroker, others_stay
 from supercluster.reconcilers.planners.cluster.rollout_plan import is_at_it, is_rolling
 from supercluster.reconcilers.planners.cluster.scale_down import (

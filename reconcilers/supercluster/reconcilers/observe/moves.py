@@ -16,6 +16,7 @@ from supercluster.api.stream_move import (
     MoveAudit,
     MovePlan,
     MoveProgress,
+    MoveStage,
     Quorum,
     StageTime,
 )
@@ -25,7 +26,6 @@ from supercluster.reconcilers.observe.targets import broker_target
 from supercluster.reconcilers.observe.waiting_moves import Answer, WaitingMoves, depends_on
 from supercluster.reconcilers.planners.move.stream_move import needs_plan
 from supercluster.reconcilers.planners.move.views import (
-    NO_WORD,
     EndedMove,
     MoveObserved,
     MoveView,
@@ -53,18 +53,6 @@ INSTANT_MAX_NS = 7_258_118_400 * NS_PER_S
 REASON_CHARACTERS_MAX = 1_000
 EARLIER_MAX = 64
 STAGES_MAX = 32
-# The order in which a move comes through its stages; a stage that is not known here comes last.
-_STAGES = (
-    "planned",
-    "learning",
-    "tail",
-    "comparing",
-    "joint",
-    "handing over",
-    "leaving",
-    "cancelling",
-    "done",
-)
 
 
 async def look_at_move(
@@ -219,7 +207,7 @@ def _running(move: Mapping[str, Any]) -> RunningMove:
     told = mapping(move.get("progress"))
     eta_ns = told.get("eta_ns")
     progress = MoveProgress(
-        stage=str(told.get("stage") or NO_WORD),
+        stage=MoveStage(told["stage"]) if told.get("stage") else None,
         targets=tuple(_node(target) for target in move.get("targets") or ()),
         bytes_left=_count(told.get("bytes_left")),
         lag_entries=_count(told.get("lag")),
@@ -256,9 +244,9 @@ def _ended(report: Mapping[str, Any]) -> EndedMove:
 
 
 def _stages(told: Mapping[str, Any]) -> Iterable[StageTime]:
-    order = {stage: number for number, stage in enumerate(_STAGES)}
-    for stage in sorted(map(str, told), key=lambda stage: (order.get(stage, len(order)), stage))[:STAGES_MAX]:
-        yield StageTime(stage=stage, milliseconds=_count(told[stage]))
+    order = list(MoveStage)
+    found = [StageTime(stage=MoveStage(stage), milliseconds=_count(ms)) for stage, ms in told.items()]
+    return sorted(found, key=lambda time: order.index(time.stage))[:STAGES_MAX]
 
 
 def _earlier(entries: Any) -> Iterable[EndedMove]:

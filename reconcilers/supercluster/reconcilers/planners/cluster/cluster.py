@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from supercluster.api import Cluster, ClusterStatus, Stream, SuperCluster
+from supercluster.api import Cluster, ClusterStatus, SuperCluster
 from supercluster.api.cluster import BrokerStatus
 from supercluster.api.conditions import ConditionType, EventReason, Reason
 from supercluster.reconcilers.planners import founding, naming
@@ -20,11 +20,11 @@ from supercluster.reconcilers.planners.cluster.broker_config import (
     out_of_range,
     voters_in,
 )
-from supercluster.reconcilers.planners.cluster.certificates import CertificateView, server_name, why_unusable
+from supercluster.reconcilers.planners.cluster.certificates import server_name, why_unusable
+from supercluster.reconcilers.planners.cluster.cluster_observed import ClusterObserved
 from supercluster.reconcilers.planners.cluster.deletion import plan_deletion
-from supercluster.reconcilers.planners.cluster.departure import PartingBroker
 from supercluster.reconcilers.planners.cluster.manifests import OperatorDefaults
-from supercluster.reconcilers.planners.cluster.restart_order import PodView, Reports, why_not_drainable
+from supercluster.reconcilers.planners.cluster.restart_order import PodView, why_not_drainable
 from supercluster.reconcilers.planners.cluster.rollout_plan import (
     Rollout,
     RolloutView,
@@ -34,14 +34,8 @@ from supercluster.reconcilers.planners.cluster.rollout_plan import (
     settings_trouble,
     tell_rollout,
 )
-from supercluster.reconcilers.planners.cluster.scale_down import (
-    GoingView,
-    ScaleDown,
-    brokers_there,
-    plan_scale_down,
-)
+from supercluster.reconcilers.planners.cluster.scale_down import ScaleDown, brokers_there, plan_scale_down
 from supercluster.reconcilers.planners.cluster.volumes import (
-    ClaimView,
     Volumes,
     claim_identity,
     claim_size,
@@ -49,16 +43,8 @@ from supercluster.reconcilers.planners.cluster.volumes import (
 )
 from supercluster.reconcilers.planners.drift import DIGEST_ANNOTATION, differences, is_current
 from supercluster.reconcilers.planners.founding import Missing, voters_for
-from supercluster.reconcilers.planners.move.views import BrokersMove, share_bytes_per_s
-from supercluster.reconcilers.planners.plan import (
-    FINALIZER,
-    Apply,
-    Manifest,
-    Note,
-    Plan,
-    SetFinalizers,
-    Step,
-)
+from supercluster.reconcilers.planners.move.views import share_bytes_per_s
+from supercluster.reconcilers.planners.plan import FINALIZER, Apply, Manifest, Note, Plan, SetFinalizers, Step
 from supercluster.reconcilers.planners.status import (
     Conditions,
     is_within,
@@ -72,38 +58,6 @@ RECORDED_RECHECK_MS = 1
 LOOK_AGAIN_MS = 1_000
 # In a roll-out all is whole for moments, again and again: the budget for evictions is closed at once, and opened after this.
 OPEN_AFTER = timedelta(seconds=2)
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterObserved:
-    """What one look at Kubernetes and the brokers shows of a cluster."""
-
-    super_cluster: SuperCluster | None = None
-    siblings: tuple[Cluster, ...] = ()
-    """All Clusters of the super-cluster, this one included."""
-    streams: tuple[Stream, ...] = ()
-    """Streams that live in this cluster."""
-    objects: Mapping[tuple[str, str], Manifest] = field(default_factory=dict)
-    """Objects of ours by (kind, name)."""
-    pods: tuple[PodView, ...] = ()
-    rolling: tuple[str, ...] = ()
-    """Siblings whose turn to restart brokers comes before this cluster's, and that have some to restart."""
-    claims: tuple[ClaimView, ...] = ()
-    expandable: Mapping[str, bool] = field(default_factory=dict)
-    """Storage classes of these claims, and whether they allow larger volumes; those of which nobody says are not in it."""
-    credentials_ready: bool = False
-    certificate: CertificateView | None = None
-    """What the Secret of the brokers' certificate has; None: there is none, or none is asked for."""
-    moving: tuple[BrokersMove, ...] = ()
-    """What the brokers move, as far as anybody needed to know."""
-    reports: Reports | None = None
-    """What the brokers say of themselves and of the streams; None when not all of them answer."""
-    parting: tuple[PartingBroker, ...] = ()
-    """Of a cluster that is being deleted: its brokers that the others know; none when nobody can say."""
-    going: GoingView | None = None
-    """What the brokers say of those that are too many; None when nobody says, or nobody needed to know."""
-    refusal: str | None = None
-    """What the last step of this round was refused with."""
 
 
 def plan_cluster(

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from supercluster.api import Cluster
 from supercluster.api.conditions import ConditionType, EventReason, Reason
 from supercluster.reconcilers.planners import naming
+from supercluster.reconcilers.planners.cluster.cluster_observed import ClusterObserved
 from supercluster.reconcilers.planners.cluster.departure import consider
-from supercluster.reconcilers.planners.plan import (
-    FINALIZER,
-    DeleteObject,
-    Ground,
-    Note,
-    Plan,
-    SetFinalizers,
-)
+from supercluster.reconcilers.planners.cluster.volumes import ClaimView
+from supercluster.reconcilers.planners.plan import FINALIZER, DeleteObject, Ground, Note, Plan, SetFinalizers
 from supercluster.reconcilers.planners.status import Conditions, timestamp
-
-if TYPE_CHECKING:
-    from supercluster.reconcilers.planners.cluster.cluster import ClusterObserved
-    from supercluster.reconcilers.planners.cluster.volumes import ClaimView
 
 # While others are asked to vote in place of brokers that go.
 PARTING_RECHECK_MS = 500

@@ -11,10 +11,11 @@ from datetime import datetime, timedelta
 
 from supercluster.api import StreamMove, SuperCluster
 from supercluster.api.conditions import EventReason, Reason
+from supercluster.api.stream_move import MoveStage
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.move import problems as move_problems
+from supercluster.reconcilers.planners.move.draft import UNKNOWN_MIN, Draft
 from supercluster.reconcilers.planners.move.problems import PLAN_OUTDATED
-from supercluster.reconcilers.planners.move.status import UNKNOWN_MIN, Draft
 from supercluster.reconcilers.planners.move.views import (
     IN_FLIGHT,
     EndedMove,
@@ -137,7 +138,7 @@ def _running(
     wants_cancel = called_off or desired.spec.cancel
     if running.cancelled:
         trouble = f"; {running.progress.trouble}" if running.progress.trouble else ""
-        message = f"{running.progress.stage}: going back to where it was{trouble}"
+        message = f"{running.progress.stage or MoveStage.UNKNOWN}: going back to where it was{trouble}"
         draft.say("Cancelling", Reason.CANCELLING, message)
     elif wants_cancel and observed.refusal is not None:
         message = f"too late to cancel ({observed.refusal}); {draft.how_far(running.progress)}"
@@ -283,7 +284,9 @@ def _before_the_start(desired: StreamMove, observed: MoveObserved, draft: Draft,
         return draft.plan()
     if observed.brokers.running is not None:
         other = observed.brokers.running
-        message = f"move {other.id} of the stream runs ({other.progress.stage}); one at a time"
+        message = (
+            f"move {other.id} of the stream runs ({other.progress.stage or MoveStage.UNKNOWN}); one at a time"
+        )
         draft.say("Pending", Reason.OTHER_MOVE_RUNNING, message)
         return draft.plan(recheck_after_ms=WAITING_RECHECK_MS)
     if draft.made_plan is None:

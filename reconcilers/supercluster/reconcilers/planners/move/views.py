@@ -127,10 +127,6 @@ def owner_uid(move: StreamMove) -> str | None:
     return next((owner.uid for owner in move.metadata.owner_references if owner.kind == "Stream"), None)
 
 
-# A move's stage while the stream's leader, which alone knows it, can't be asked.
-NO_WORD = "waiting for the leader's word"
-
-
 def rate_bytes_per_s(move: StreamMove, budget: MoveBudget) -> int:
     """What the move may send: its own limit within its share of the budget, and within what brokers take; 0 is no limit."""
     own = size_bytes(move.spec.bandwidth.bytes_per_s) if move.spec.bandwidth.bytes_per_s else 0

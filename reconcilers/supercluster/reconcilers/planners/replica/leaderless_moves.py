@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 
 from supercluster.api import StreamMove
-from supercluster.reconcilers.planners.move.views import IN_FLIGHT, NO_WORD, BrokersMove, is_ended
+from supercluster.reconcilers.planners.move.views import IN_FLIGHT, BrokersMove, is_ended
 from supercluster.reconcilers.planners.replica.repair_moves import RepairObserved
 from supercluster.reconcilers.planners.replica.repairs import lost_since
 
@@ -44,7 +44,7 @@ def _is_leaderless(move: StreamMove, led: Collection[str], observed: RepairObser
     name = status.stream_name or move.spec.stream or ""
     if status.phase in IN_FLIGHT:
         progress = status.progress
-        if progress is None or progress.stage != NO_WORD or not progress.trouble:
+        if progress is None or progress.stage is not None or not progress.trouble:
             return False  # Somebody leads it, or did so a moment ago.
     elif name in led:
         return False  # Of streams without a leader the list tells nothing. One that nobody leads can't begin to move.

@@ -10,7 +10,7 @@ from supercluster.api.conditions import ConditionType, EventReason, Reason
 from supercluster.api.stream import NodeFinding
 from supercluster.api.stream_move import MoveAudit, MovePlan, MoveProgress, Phase, WindowStatus
 from supercluster.reconcilers.planners import naming
-from supercluster.reconcilers.planners.move.views import NO_WORD, EndedMove, MoveObserved, RunningMove
+from supercluster.reconcilers.planners.move.views import EndedMove, MoveObserved, RunningMove
 from supercluster.reconcilers.planners.plan import Manifest, Note, Plan, Step
 from supercluster.reconcilers.planners.status import Conditions, status_patch, timestamp
 
@@ -111,7 +111,7 @@ class Draft:
 
     def follow(self, progress: MoveProgress) -> None:
         self._correct_targets(progress.targets)
-        if progress.stage == NO_WORD:
+        if progress.stage is None:
             self._change(progress=progress)  # What was copied stays as it was told last.
             return
         whole = self.made_plan.bytes if self.made_plan is not None else 0
@@ -159,8 +159,8 @@ class Draft:
         return was_said and since is not None and self._now - since >= UNKNOWN_MIN
 
     def how_far(self, progress: MoveProgress) -> str:
-        if progress.stage == NO_WORD:
-            return progress.stage
+        if progress.stage is None:
+            return "the stream's leader does not answer"
         eta = f", about {progress.eta_seconds} s to go" if progress.eta_seconds is not None else ""
         return (
             f"{progress.stage}: {_amount(progress.bytes_left)} left, lag {progress.lag_entries} entries{eta}"

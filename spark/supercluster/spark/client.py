@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
 import secrets
 import socket
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from supercluster.spark.wire import Message, MessageParser, ProtocolError, status_of
@@ -75,6 +77,20 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+def resolved(host: str) -> str:
+    """The host, or its address where SUPERCLUSTER_HOSTS_FILE names a hosts(5) file that has it: on the embedded control plane,
+    which has no DNS."""
+    path = os.environ.get("SUPERCLUSTER_HOSTS_FILE")
+    if path is None:
+        return host
+    with contextlib.suppress(OSError):
+        for line in Path(path).read_text(encoding="utf-8").splitlines():
+            address, *names = line.partition("#")[0].split() or [""]
+            if host in names:
+                return address
+    return host
+
+
 class Connection:
     """One socket to one broker, after a completed handshake.
 
@@ -93,7 +109,9 @@ class Connection:
         self._requests = 0
         self._sids = 1
         try:
-            self._socket = socket.create_connection((address.host, address.port), timeout=timeout_seconds)
+            self._socket = socket.create_connection(
+                (resolved(address.host), address.port), timeout=timeout_seconds
+            )
         except OSError as error:
             raise ConnectionFailedError(f"{address}: {error}") from None
         try:

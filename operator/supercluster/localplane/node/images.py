@@ -20,7 +20,7 @@ ENTRY_POINTS: Mapping[str, Sequence[str]] = MappingProxyType(
     {
         "supercluster/broker": (sys.executable, "-m", "supercluster.broker.main"),
         "supercluster/operator": (sys.executable, "-m", "supercluster.app.main"),
-        "supercluster/spark": (sys.executable,),
+        "supercluster/spark": (sys.executable, "-m", "supercluster.spark.runner.entrypoint"),
         "localplane/python": (sys.executable,),
         "localplane/sh": ("/bin/sh",),
     }

@@ -1,12 +1,15 @@
 """The options of the data source, read once and checked; a wrong one is named with what would be right.
 
 Secrets are best given in a file (`credentialsFile`, for instance a mounted Secret): options become part of a query's
-plan, and although Spark redacts values whose names look secret, what is not there cannot be shown.
+plan, and although Spark redacts values whose names look secret, what is not there cannot be shown. In the pods of a
+StreamPipeline both may be left out: the folder that SUPERCLUSTER_CLIENT names has a Secret for applications, a file each
+for `user`, `password` and `urls`.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +21,7 @@ PARTITIONS_MAX = 4_096
 PATIENCE_SECONDS_DEFAULT = 60.0
 EARLIEST = "earliest"
 LATEST = "latest"
+CLIENT_FOLDER = "SUPERCLUSTER_CLIENT"
 _FORBIDDEN_IN_NAME = frozenset(" \t\r\n.*>/\\")
 _TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
@@ -54,6 +58,8 @@ class ReadOptions:
     credentials: Credentials
     credentials_file: str
     """Where to read the credentials again: on an executor, and when they were renewed."""
+    has_client_folder: bool
+    """No credentials were given: each process reads those of its own CLIENT_FOLDER."""
     user: str
     starting_sequence: int | None
     """None: the first one that the stream holds."""
@@ -67,6 +73,8 @@ class ReadOptions:
 
     def current_credentials(self) -> Credentials:
         """The credentials now: from the file when there is one."""
+        if self.has_client_folder:
+            return read_client_folder(_client_folder() or Path())
         return (
             read_credentials(self.credentials_file, self.user) if self.credentials_file else self.credentials
         )
@@ -100,6 +108,8 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         stream=stream,
         credentials=Credentials(user, values.get("password", ""), values.get("token", "")),
         credentials_file=credentials_file,
+        has_client_folder=_client_folder() is not None
+        and not any(values.get(name) for name in ("credentialsfile", "user", "password", "token")),
         user=user,
         starting_sequence=starting,
         starts_at_latest=starts_at_latest,
@@ -136,8 +146,28 @@ def read_credentials(path: str, user: str) -> Credentials:
     raise OptionError("credentialsFile", path, f"it has no user {user!r}" if user else right)
 
 
+def _client_folder() -> Path | None:
+    named = os.environ.get(CLIENT_FOLDER)
+    return Path(named) if named else None
+
+
+def read_client_folder(folder: Path) -> Credentials:
+    """The credentials of a mounted Secret; none, where brokers ask for none."""
+    return Credentials(**{name: _client_file(folder, name) for name in ("user", "password", "token")})
+
+
+def _client_file(folder: Path, name: str) -> str:
+    try:
+        return (folder / name).read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+
+
 def _addresses(values: Mapping[str, str]) -> tuple[Address, ...]:
     text = values.get("urls") or values.get("url")
+    folder = _client_folder()
+    if not text and folder is not None:
+        text = _client_file(folder, "urls") or _client_file(folder, "url")
     right = "give one or more broker addresses like nats://host:4222, separated by commas"
     if not text:
         raise OptionError("url", text, right)

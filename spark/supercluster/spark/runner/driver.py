@@ -1,0 +1,206 @@
+"""The driver: runs a pipeline's Python file with a Spark whose executors are pods.
+
+What the operator decided comes as a properties file (`SUPERCLUSTER_SPARK_PROPERTIES`); what only this start of the driver knows
+is added here: its address, its pod, and a token in the names of its executors. A driver that was started again keeps its pod's
+name, and Spark counts executors from 1, so without the token they would collide with those of its dead predecessor. These are
+removed first, so that none of their tasks runs beside its repetition.
+
+SIGTERM stops the queries and then Spark, which deletes the executors.
+"""
+
+from __future__ import annotations
+
+import re
+import runpy
+import secrets
+import signal
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+
+from supercluster.spark.runner.kube import Access, KubeRequestError
+from supercluster.spark.runner.machine import Environment, MachineError, prepare
+
+EXIT_OK, EXIT_FAILED, EXIT_TERMINATED = 0, 1, 143
+TOKEN_BYTES = 3
+# Below the pod's 60 s.
+STOP_WAIT_SECONDS = 45.0
+PREDECESSORS_WAIT_SECONDS = 60.0
+PREDECESSORS_POLL_SECONDS = 0.5
+PROPERTIES = "SUPERCLUSTER_SPARK_PROPERTIES"
+# Beside the properties: the pod that Spark completes for each executor.
+TEMPLATE = "executor.yaml"
+# The label of everything that belongs to a pipeline; the operator and the executors' pod template have the same one.
+LABEL = "supercluster.dev/stream-pipeline"
+
+_CAUSE = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception)): (.+)")
+
+
+class Terminated(BaseException):
+    """The pod is to end. No error, so that no `except Exception` of the file takes it."""
+
+
+def run(file: str, arguments: Sequence[str], environment: Environment) -> int:
+    """Run the file to its end; the exit code.
+
+    Raises:
+        MachineError: the pod lacks something.
+    """
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        prepare(environment)
+        if not Path(file).is_file():
+            raise MachineError(f"the Python file {file} is not there")
+        pod = _Pod.of(environment)
+        access = Access.find(environment)
+        remove_predecessors(access, pod)
+        # Spark looks for an address of its own otherwise, and warns of what it finds.
+        environment.setdefault("SPARK_LOCAL_IP", pod.address)
+        properties = Path(environment[PROPERTIES])
+        _announce(properties, start_properties(access, pod, properties.parent / TEMPLATE), environment)
+        return _run(file, arguments)
+    except KubeRequestError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return EXIT_FAILED
+    except Terminated:
+        return EXIT_TERMINATED
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise Terminated
+
+
+class _Pod:
+    """What the driver's pod says of itself."""
+
+    def __init__(self, name: str, namespace: str, address: str, pipeline: str) -> None:
+        self.name, self.namespace, self.address, self.pipeline = name, namespace, address, pipeline
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> _Pod:
+        names = ("POD_NAME", "POD_NAMESPACE", "POD_IP", "SUPERCLUSTER_PIPELINE")
+        wanting = [name for name in (*names, PROPERTIES) if not environment.get(name)]
+        if wanting:
+            raise MachineError(f"{', '.join(wanting)} not set: the operator's Job sets them")
+        return cls(*(environment[name] for name in names))
+
+
+def remove_predecessors(access: Access, pod: _Pod) -> None:
+    """Delete executors of earlier drivers of this pipeline, and wait until they are gone. Those of a node that is out of contact
+    stay in the API; after a while the driver goes on beside them, since they end by themselves when they miss their driver.
+
+    Raises:
+        KubeRequestError: they can't be listed or deleted.
+    """
+    path = f"/api/v1/namespaces/{pod.namespace}/pods"
+    query = {"labelSelector": f"{LABEL}={pod.pipeline},spark-role=executor"}
+    deadline_s = time.monotonic() + PREDECESSORS_WAIT_SECONDS
+    is_asked = False
+    while there := [each["metadata"]["name"] for each in access.request("GET", path, query)["items"]]:
+        if not is_asked:
+            print(f"removing executors of an earlier driver: {', '.join(there)}", flush=True)
+            access.request("DELETE", path, {**query, "gracePeriodSeconds": "0"})
+            is_asked = True
+        if time.monotonic() > deadline_s:
+            print(f"going on beside executors that can't be removed: {', '.join(there)}", flush=True)
+            return
+        time.sleep(PREDECESSORS_POLL_SECONDS)
+
+
+def start_properties(access: Access, pod: _Pod, template: Path) -> dict[str, str]:
+    """What this start of the driver alone knows."""
+    token = secrets.token_hex(TOKEN_BYTES)
+    found = {
+        "spark.master": f"k8s://{access.server}",
+        "spark.submit.deployMode": "client",
+        "spark.driver.host": pod.address,
+        "spark.driver.bindAddress": pod.address,
+        "spark.kubernetes.driver.pod.name": pod.name,
+        "spark.kubernetes.namespace": pod.namespace,
+        "spark.kubernetes.executor.podNamePrefix": f"{pod.pipeline}-{token}",
+        "spark.kubernetes.executor.podTemplateFile": str(template),
+    }
+    if access.token_file is not None:
+        found["spark.kubernetes.authenticate.oauthTokenFile"] = str(access.token_file)
+        found["spark.kubernetes.authenticate.caCertFile"] = str(access.ca_file)
+    return found
+
+
+def _announce(properties: Path, own: Mapping[str, str], environment: Environment) -> None:
+    """Have pyspark start its Java with the operator's properties and our own."""
+    lines = "".join(f"{name}={value}\n" for name, value in own.items())
+    folder = Path(tempfile.mkdtemp(prefix="supercluster-"))
+    file = folder / "spark.properties"
+    file.write_text(f"{properties.read_text(encoding='utf-8')}\n{lines}", encoding="utf-8")
+    environment["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {file} pyspark-shell"
+
+
+def _run(file: str, arguments: Sequence[str]) -> int:
+    sys.argv = [file, *arguments]
+    sys.path.insert(0, str(Path(file).parent))
+    try:
+        runpy.run_path(file, run_name="__main__")
+        _await_queries()
+        return EXIT_OK
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else EXIT_OK if error.code is None else EXIT_FAILED
+    except Exception as error:
+        traceback.print_exc()
+        # The last line is what the pipeline's condition shows.
+        print(f"error: {_summary(error)}", file=sys.stderr, flush=True)
+        return EXIT_FAILED
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        _stop()
+
+
+def _summary(error: Exception) -> str:
+    """One line. Of an error that came through Java, the Python error that it was on the other side."""
+    lines = str(error).strip().splitlines()
+    causes = [match for line in lines if (match := _CAUSE.match(line))]
+    if causes:
+        return f"{causes[-1][1]}: {causes[-1][2]}"
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def _await_queries() -> None:
+    """Wait for queries that the file started and did not wait for.
+
+    Raises:
+        StreamingQueryException: one failed.
+    """
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.getActiveSession()
+    while session is not None and session.streams.active:
+        session.streams.active[0].awaitTermination()
+
+
+def _stop() -> None:
+    """Stop queries and Spark from a thread of its own: Java still answers this one's last call, when that was cut off by a signal."""
+    worker = threading.Thread(target=_stop_spark, name="stop", daemon=True)
+    worker.start()
+    worker.join(STOP_WAIT_SECONDS)
+
+
+def _stop_spark() -> None:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    try:
+        session = SparkSession._instantiatedSession
+        if session is not None:
+            for query in session.streams.active:
+                query.stop()
+            session.stop()
+        elif SparkContext._active_spark_context is not None:
+            SparkContext._active_spark_context.stop()
+    except Exception as error:
+        # The process ends, and Spark's Java with it; the executors go with the driver's pod.
+        print(f"Spark did not stop cleanly: {_summary(error)}", file=sys.stderr, flush=True)

@@ -1,0 +1,35 @@
+"""The image's entry point: `driver FILE [ARGUMENT …]` or `executor`, the word that Spark gives to executors' containers.
+
+Exit codes: 0 the file and all its queries ended, 1 the file or a query failed, 2 wrong arguments or no Java, 143 asked to stop.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from supercluster.spark.runner import driver, executor
+from supercluster.spark.runner.machine import MachineError
+
+EXIT_USAGE = 2
+USAGE = "usage: supercluster-spark driver FILE [ARGUMENT …] | executor"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        match words:
+            case ["driver", file, *arguments]:
+                return driver.run(file, arguments, os.environ)
+            case ["executor"]:
+                executor.become(os.environ)
+    except MachineError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return EXIT_USAGE
+    print(f"error: unknown arguments {words}; {USAGE}", file=sys.stderr, flush=True)
+    return EXIT_USAGE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

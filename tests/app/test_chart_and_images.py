@@ -155,7 +155,8 @@ def test_a_few_namespaces_mean_rights_in_those_only(
 ) -> None:
     """O24."""
     bodies = rendered(run_helm, *values)
-    wanted = [(each, "supercluster-operator") for each in namespaces]
+    accounts = ("supercluster-operator", "supercluster-driver")
+    wanted = [(each, account) for each in namespaces for account in accounts]
     assert roles(bodies) == sorted([("", "op-ops"), ("ops", "op-lease"), *wanted])
     beyond = rules(bodies, "ClusterRole", "op-ops")
     assert {verb for entry in beyond for verb in entry["verbs"]} == {"get"}

@@ -92,10 +92,19 @@ RESERVED = {
     ): "no move begins: the one that is made waits for approval",
     Right("supercluster.dev", "replicapolicies/status", "patch"): "there is no ReplicaPolicy",
     **{
+        Right(*right): "there is no StreamPipeline"
+        for right in (
+            ("", "persistentvolumeclaims", "create"),
+            *(("batch", "jobs", verb) for verb in ("get", "create", "patch", "delete")),
+            ("supercluster.dev", "streampipelines", "get"),
+            ("supercluster.dev", "streampipelines/status", "patch"),
+        )
+    },
+    **{
         Right(
             "supercluster.dev", f"{kind}/finalizers", "update"
         ): "asked for by clusters that enforce it for owner references"
-        for kind in ("superclusters", "clusters", "streams")
+        for kind in ("superclusters", "clusters", "streams", "streampipelines")
     },
 }
 

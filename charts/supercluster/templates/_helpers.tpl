@@ -66,18 +66,18 @@ supercluster-operator
   # patch is for finalizers; nothing but the status is written otherwise.
   verbs: ["get", "list", "watch", "patch"]
 - apiGroups: ["supercluster.dev"]
-  resources: ["replicapolicies"]
+  resources: ["replicapolicies", "streampipelines"]
   verbs: ["get", "list", "watch"]
 - apiGroups: ["supercluster.dev"]
   # A Stream whose placement changes makes a move for itself, and withdraws it when it changes again.
   resources: ["streammoves"]
   verbs: ["create", "delete"]
 - apiGroups: ["supercluster.dev"]
-  resources: ["superclusters/status", "clusters/status", "streams/status", "streammoves/status", "replicapolicies/status"]
+  resources: ["superclusters/status", "clusters/status", "streams/status", "streammoves/status", "replicapolicies/status", "streampipelines/status"]
   verbs: ["patch"]
 - apiGroups: ["supercluster.dev"]
   # For owner references that block deletion; nothing is owned by moves and policies.
-  resources: ["superclusters/finalizers", "clusters/finalizers", "streams/finalizers"]
+  resources: ["superclusters/finalizers", "clusters/finalizers", "streams/finalizers", "streampipelines/finalizers"]
   verbs: ["update"]
 - apiGroups: [""]
   resources: ["services", "configmaps", "secrets"]
@@ -86,11 +86,15 @@ supercluster-operator
   resources: ["pods", "persistentvolumeclaims"]
   verbs: ["get", "list", "watch", "delete"]
 - apiGroups: [""]
-  # A larger spec.storage.size of a Cluster.
+  # A larger spec.storage.size of a Cluster; the checkpoint of a StreamPipeline.
   resources: ["persistentvolumeclaims"]
-  verbs: ["patch"]
+  verbs: ["create", "patch"]
 - apiGroups: ["apps"]
   resources: ["statefulsets"]
+  verbs: ["get", "list", "watch", "create", "patch", "delete"]
+- apiGroups: ["batch"]
+  # Drivers of StreamPipelines.
+  resources: ["jobs"]
   verbs: ["get", "list", "watch", "create", "patch", "delete"]
 - apiGroups: ["policy"]
   resources: ["poddisruptionbudgets"]
@@ -98,4 +102,11 @@ supercluster-operator
 - apiGroups: [""]
   resources: ["events"]
   verbs: ["get", "create", "patch"]
+{{- end }}
+
+{{/* What the driver of a StreamPipeline does in its namespace: make, find and remove its executors. */}}
+{{- define "supercluster.driverRules" -}}
+- apiGroups: [""]
+  resources: ["pods"]
+  verbs: ["get", "list", "watch", "create", "delete", "deletecollection"]
 {{- end }}

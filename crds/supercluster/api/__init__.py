@@ -10,6 +10,7 @@ from supercluster.api.common import GROUP, VERSION, Condition, ObjectMeta
 from supercluster.api.replica_policy import ReplicaPolicy, ReplicaPolicySpec, ReplicaPolicyStatus
 from supercluster.api.stream import Stream, StreamSpec, StreamStatus
 from supercluster.api.stream_move import StreamMove, StreamMoveSpec, StreamMoveStatus
+from supercluster.api.stream_pipeline import StreamPipeline, StreamPipelineSpec, StreamPipelineStatus
 from supercluster.api.super_cluster import SuperCluster, SuperClusterSpec, SuperClusterStatus
 
 API_VERSION = f"{GROUP}/{VERSION}"
@@ -30,6 +31,9 @@ __all__ = [
     "StreamMove",
     "StreamMoveSpec",
     "StreamMoveStatus",
+    "StreamPipeline",
+    "StreamPipelineSpec",
+    "StreamPipelineStatus",
     "StreamSpec",
     "StreamStatus",
     "SuperCluster",

@@ -129,6 +129,16 @@ class Reason(StrEnum):
     VOLUME_NOT_RESIZED = "VolumeNotResized"
     VOLUME_TERMINATING = "VolumeTerminating"
 
+    BESIDE_BROKERS = "BesideBrokers"
+    CREDENTIALS_NOT_FOUND = "CredentialsNotFound"
+    PROGRAM_NOT_FOUND = "ProgramNotFound"
+    RESERVED_PROPERTY = "ReservedProperty"
+    DRIVER_STARTING = "DriverStarting"
+    DRIVER_FAILING = "DriverFailing"
+    DRIVER_GAVE_UP = "DriverGaveUp"
+    EXECUTORS_STARTING = "ExecutorsStarting"
+    PROGRAM_ENDED = "ProgramEnded"
+
 
 class EventReason(StrEnum):
     """What an event tells of."""
@@ -460,6 +470,28 @@ REASONS: dict[Reason, Entry] = {
         "Warning",
         "A broker's volume claim is being deleted, or has lost its volume. The message says what follows.",
     ),
+    Reason.BESIDE_BROKERS: Entry(
+        "Accepted", "The namespace of a StreamPipeline has brokers, and spec.allowBesideBrokers is not set."
+    ),
+    Reason.CREDENTIALS_NOT_FOUND: Entry(
+        "Accepted", "The Secret that driver and executors log in with is not there; the message names it."
+    ),
+    Reason.PROGRAM_NOT_FOUND: Entry(
+        "Accepted", "The ConfigMap with the Python file, or the key, is not there; the message names it."
+    ),
+    Reason.RESERVED_PROPERTY: Entry("Accepted", "spec.sparkConf has a property that the operator sets."),
+    Reason.DRIVER_STARTING: Entry(
+        "Ready, Whole", "The driver's container does not run yet; the message has the node's words."
+    ),
+    Reason.DRIVER_FAILING: Entry(
+        "Ready, Whole", "The driver failed and is started again; the message has its last line."
+    ),
+    Reason.DRIVER_GAVE_UP: Entry(
+        "Ready, Whole",
+        "So many drivers failed as spec.backoffLimit allows, and no further one is started; the message says what to do.",
+    ),
+    Reason.EXECUTORS_STARTING: Entry("Ready, Whole", "The driver runs, and executors are missing."),
+    Reason.PROGRAM_ENDED: Entry("Ready, Whole", "The Python file and its queries have ended by themselves."),
 }
 
 EVENTS: dict[EventReason, Entry] = {

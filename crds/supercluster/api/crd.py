@@ -11,6 +11,7 @@ from supercluster.api.replica_policy import ReplicaPolicy
 from supercluster.api.schema import structural_schema
 from supercluster.api.stream import Stream
 from supercluster.api.stream_move import StreamMove
+from supercluster.api.stream_pipeline import PIPELINE_NAME_LENGTH_MAX, StreamPipeline
 from supercluster.api.super_cluster import SuperCluster
 
 ResourceT = TypeVar("ResourceT", bound=Resource)
@@ -143,7 +144,32 @@ REPLICA_POLICY = Kind(
     ),
 )
 
-KINDS: tuple[Kind[Any], ...] = (SUPER_CLUSTER, CLUSTER, STREAM, STREAM_MOVE, REPLICA_POLICY)
+STREAM_PIPELINE = Kind(
+    StreamPipeline,
+    "streampipelines",
+    "spl",
+    (
+        Column("SuperCluster", "string", ".spec.superCluster"),
+        Column("Executors", "integer", ".status.executors"),
+        Column("Failures", "integer", ".status.failures"),
+        _condition("Ready", "Ready"),
+        _condition("Whole", "Whole"),
+        _condition("Reason", "Whole", "reason"),
+        _condition("Accepted", "Accepted", priority=1),
+        Column("Driver", "string", ".status.driver", 1),
+        _AGE,
+    ),
+    name_length_max=PIPELINE_NAME_LENGTH_MAX,
+)
+
+KINDS: tuple[Kind[Any], ...] = (
+    SUPER_CLUSTER,
+    CLUSTER,
+    STREAM,
+    STREAM_MOVE,
+    REPLICA_POLICY,
+    STREAM_PIPELINE,
+)
 
 
 def definition(kind: Kind[Any]) -> dict[str, Any]:

@@ -37,6 +37,7 @@ PLURALS = {
     "Node": "nodes",
     "StorageClass": "storageclasses",
     "StatefulSet": "statefulsets",
+    "Job": "jobs",
     "Service": "services",
     "ConfigMap": "configmaps",
     "Secret": "secrets",

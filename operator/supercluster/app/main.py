@@ -65,6 +65,7 @@ NAMESPACE_LEASE = "supercluster-operator"
 SWEPT = (
     *((f"{GROUP}/{API}", kind.name) for kind in KINDS),
     ("apps/v1", "StatefulSet"),
+    ("batch/v1", "Job"),
     ("v1", "Pod"),
     ("v1", "Service"),
     ("v1", "ConfigMap"),
@@ -328,7 +329,9 @@ async def build(
         budget_version = "policy/v1beta1"
     cache = ObjectCache()
     tools = Tools(kube, brokers, cache, lambda: secrets.token_urlsafe(PASSWORD_BYTES), now=clock.now)
-    defaults = OperatorDefaults(settings.broker_image, budget_version, settings.broker_pull_secrets)
+    defaults = OperatorDefaults(
+        settings.broker_image, budget_version, settings.broker_pull_secrets, settings.spark_image
+    )
     rounds = Rounds(kube, brokers, cache, Executor(tools), clock, defaults, strategies=installed_strategies())
     pace = Pace(resync_ms=int(settings.resync_s * 1000), concurrency_max=settings.concurrency_max)
     workers = Workers(rounds.reconcile, clock, random.random, pace)

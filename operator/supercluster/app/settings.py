@@ -39,6 +39,8 @@ class Settings:
     """Image for Clusters that name none."""
     broker_pull_secrets: tuple[str, ...] = ()
     """Secrets, in the namespaces of the Clusters, by which nodes fetch the brokers' images."""
+    spark_image: str = f"supercluster/spark:{VERSION}"
+    """Image for StreamPipelines that name none."""
     resync_s: float = 5.0
     """How often each resource is looked at without an event; drift on the brokers is repaired within this time."""
     sweep_s: float = 60.0
@@ -93,6 +95,12 @@ def parser() -> argparse.ArgumentParser:
         default=[],
         metavar="NAME",
         help="Secret in each Cluster's namespace by which images of brokers are fetched (may be repeated)",
+    )
+    add(
+        "--spark-image",
+        default=defaults.spark_image,
+        metavar="IMAGE",
+        help="for StreamPipelines without spec.image (%(default)s)",
     )
     add(
         "--resync",
@@ -175,6 +183,7 @@ def parse(argv: Sequence[str] | None = None, environ: Mapping[str, str] = os.env
         namespaces=namespaces,
         broker_image=given.broker_image,
         broker_pull_secrets=tuple(given.broker_pull_secret),
+        spark_image=given.spark_image,
         resync_s=given.resync,
         sweep_s=given.sweep,
         concurrency_max=given.concurrency,

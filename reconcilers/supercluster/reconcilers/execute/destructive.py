@@ -351,6 +351,12 @@ async def move_is_ours(case: Case) -> str:
     return "" if is_own else "somebody else made it"
 
 
+async def job_is_ours(case: Case) -> str:
+    """Its pods and their executors end with it; the checkpoint is no part of it."""
+    is_own = case.resource.metadata.uid in _owners(case.there)
+    return "" if is_own else f"it is not owned by StreamPipeline {case.resource.metadata.name}"
+
+
 RULES: Mapping[Ground, tuple[Check, ...]] = {
     Ground.CLUSTER_DELETED: (
         is_being_deleted,
@@ -382,6 +388,7 @@ RULES: Mapping[Ground, tuple[Check, ...]] = {
         no_cluster_is_left,
     ),
     Ground.MOVE_NOT_NEEDED: (move_is_ours,),
+    Ground.DRIVER_REPLACED: (job_is_ours,),
 }
 """In the order in which they are asked. For all of them the resource that plans it and the object are read first."""
 

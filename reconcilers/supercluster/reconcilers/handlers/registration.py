@@ -22,6 +22,7 @@ CHILDREN = (
     ("", "v1", "secrets"),
     ("", "v1", "persistentvolumeclaims"),
     ("apps", "v1", "statefulsets"),
+    ("batch", "v1", "jobs"),
 )
 
 # What is made for clusters carries this label; of a Kubernetes cluster's other pods and Secrets nothing is read or kept.

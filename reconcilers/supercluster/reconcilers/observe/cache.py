@@ -14,7 +14,7 @@ from supercluster.api import Stream, StreamMove, SuperCluster
 from supercluster.api.common import Resource
 from supercluster.api.crd import KINDS, Kind, ResourceT
 from supercluster.reconcilers.planners.move.views import owner_uid
-from supercluster.reconcilers.planners.plan import LABEL_CLUSTER, LABEL_SUPER_CLUSTER
+from supercluster.reconcilers.planners.plan import LABEL_CLUSTER, LABEL_PIPELINE, LABEL_SUPER_CLUSTER
 from supercluster.reconcilers.ports import Key, mapping
 
 
@@ -179,6 +179,17 @@ class ObjectCache:
         for key in sorted(self._by_owner.get(("", namespace, "claims", super_cluster), set()), key=str):
             yield self._objects[key]
 
+    def of_pipeline(self, namespace: str, pipeline: str) -> Iterator[Mapping[str, Any]]:
+        """Objects that were made for a StreamPipeline, its executors included."""
+        for key in sorted(self._by_owner.get(("", namespace, "pipeline", pipeline), set()), key=str):
+            yield self._objects[key]
+
+    def has_brokers(self, namespace: str) -> bool:
+        """Has the namespace a SuperCluster or a Cluster?"""
+        return any(
+            key.namespace == namespace and key.kind in ("SuperCluster", "Cluster") for key in self._objects
+        )
+
     def all_keys(self) -> tuple[Key, ...]:
         return tuple(self._objects)
 
@@ -186,6 +197,9 @@ class ObjectCache:
         key, model = key_of(body), self._kinds.get(str(body.get("kind")))
         spec, labels = mapping(body.get("spec")), mapping(mapping(body.get("metadata")).get("labels"))
         if model is None:
+            if labels.get(LABEL_PIPELINE) is not None:
+                yield "", key.namespace, "pipeline", str(labels[LABEL_PIPELINE])
+                return
             if key.kind == "PersistentVolumeClaim" and LABEL_SUPER_CLUSTER in labels:
                 yield "", key.namespace, "claims", str(labels[LABEL_SUPER_CLUSTER])
             if labels.get(LABEL_CLUSTER) is not None:

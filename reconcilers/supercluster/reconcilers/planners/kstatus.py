@@ -20,6 +20,7 @@ _PASSING = frozenset(
         *(Reason.SUPER_CLUSTER_NOT_FOUND, Reason.CLUSTER_NOT_FOUND, Reason.STREAM_NOT_FOUND),
         *(Reason.NO_SUITABLE_BROKERS, Reason.PLACEMENT_UNMATCHED, Reason.TOO_MANY_REPLICAS),
         *(Reason.FOUNDER_MISSING, Reason.NOT_PROVEN_SAFE),
+        *(Reason.CREDENTIALS_NOT_FOUND, Reason.PROGRAM_NOT_FOUND),
     }
 )
 # Why Synced is False until a person does something.
@@ -74,6 +75,7 @@ def _stalled(there: Mapping[str, Mapping[str, Any]]) -> _Finding | None:
     for type_, reasons in (
         (ConditionType.SYNCED, _FOR_A_PERSON),
         (ConditionType.COMPLETE, _MOVE_FAILED),
+        (ConditionType.READY, frozenset({Reason.DRIVER_GAVE_UP})),
     ):
         entry = there.get(type_, {})
         if entry.get("status") == "False" and entry.get("reason") in reasons:
@@ -94,7 +96,7 @@ def _reconciling(there: Mapping[str, Mapping[str, Any]], *, is_deleted: bool) ->
         return _finding(complete) if is_under_way or is_deleted else None
     for type_ in (ConditionType.ACCEPTED, ConditionType.SYNCED, ConditionType.READY):
         entry = there.get(type_)
-        if entry is not None and entry.get("status") != "True":
+        if entry is not None and entry.get("status") != "True" and entry.get("reason") != Reason.SUSPENDED:
             return _finding(entry)
     return (Reason.DELETING, "it is being deleted") if is_deleted else None
 

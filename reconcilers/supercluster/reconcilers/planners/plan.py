@@ -14,6 +14,7 @@ from supercluster.api.conditions import EventReason, Reason, is_warning
 MANAGED_BY = "supercluster-operator"
 LABEL_SUPER_CLUSTER = "supercluster.dev/super-cluster"
 LABEL_CLUSTER = "supercluster.dev/cluster"
+LABEL_PIPELINE = "supercluster.dev/stream-pipeline"
 FINALIZER = "supercluster.dev/deletion-policy"
 # On claims and credentials: the identity of the super-cluster that they belong to. A label has only its name, which another one
 # may have had before.
@@ -30,6 +31,7 @@ class Ground(StrEnum):
     VOLUME_UNUSABLE = "its container never started, since its volume claim is gone or goes"
     RESTART = "its broker takes over a change"
     CREDENTIALS_UNUSED = "its SuperCluster is deleted and has no Cluster any more"
+    DRIVER_REPLACED = "its StreamPipeline has another driver now"
     MOVE_NOT_NEEDED = "the StreamMove is ours and is not needed any more"
 
 

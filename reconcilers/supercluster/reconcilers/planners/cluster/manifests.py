@@ -31,6 +31,7 @@ class OperatorDefaults:
     pdb_api_version: str = "policy/v1"
     pull_secrets: tuple[str, ...] = ()
     """Secrets in the namespace of each Cluster, by which its nodes fetch images."""
+    spark_image: str = "supercluster/spark:latest"
 
 
 def owner(resource: SuperCluster | Cluster) -> dict[str, Any]:

@@ -1,0 +1,215 @@
+"""StreamPipeline: a Spark program that reads and writes streams, as a driver and executors on Kubernetes (SP-3)."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, StringConstraints
+
+from supercluster.api.cluster import Quantity
+from supercluster.api.common import (
+    ApiModel,
+    CelRule,
+    Conditions,
+    LabelName,
+    ObjectName,
+    Resource,
+    ShortText,
+    kept,
+)
+from supercluster.api.units import Size
+
+PIPELINE_NAME_LENGTH_MAX = 40
+"""Names of the driver's Job and of executors are made from it; each is a DNS label of at most 63 characters."""
+EXECUTORS_MAX = 200
+ARGUMENTS_MAX = 64
+CONF_MAX = 128
+SERVICE_ACCOUNT = "supercluster-driver"
+# A ConfigMap's key.
+KEY_PATTERN = r"^[-._a-zA-Z0-9]+$"
+# What the operator or the driver decides; another value would start executors elsewhere, with other rights, or beside others.
+SPARK_CONF_PATTERN = r"^spark\.[A-Za-z0-9._-]+$"
+RESERVED_CONF = (
+    *("spark.master", "spark.submit.", "spark.driver.host", "spark.driver.bindAddress"),
+    *("spark.kubernetes.authenticate", "spark.kubernetes.namespace", "spark.kubernetes.context"),
+    *("spark.kubernetes.driver", "spark.kubernetes.executor", "spark.kubernetes.container"),
+)
+
+
+class ConfigMapKey(ApiModel):
+    """A file in a ConfigMap."""
+
+    name: ShortText = Field(min_length=1, description="The ConfigMap, in the same namespace.")
+    key: Annotated[str, StringConstraints(pattern=KEY_PATTERN, max_length=253)] = Field(
+        default="main.py", description="Its key that is the Python file. The other keys are beside it."
+    )
+
+
+class PythonProgram(ApiModel):
+    """The Python file that the driver runs, with `spark` to be had from SparkSession.builder.getOrCreate()."""
+
+    config_map: ConfigMapKey | None = Field(
+        default=None,
+        description="The file is in a ConfigMap. A change of its content is seen by the driver's next start.",
+    )
+    file: Annotated[str, StringConstraints(pattern=r"^/", max_length=1024)] | None = Field(
+        default=None, description="The file is in the image, at this path."
+    )
+    arguments: tuple[Annotated[str, StringConstraints(max_length=4096)], ...] = Field(
+        default=(), max_length=ARGUMENTS_MAX, description="Arguments of the file."
+    )
+
+    cel_rules: ClassVar[tuple[CelRule, ...]] = (
+        CelRule(
+            rule="has(self.configMap) != has(self.file)",
+            message="spec.python must have either configMap or file",
+        ),
+    )
+
+
+class ProcessSize(ApiModel):
+    """What one process may use."""
+
+    cores: int = Field(default=1, ge=1, le=64, description="Tasks at the same time, each on a core.")
+    cpu: Quantity | None = Field(
+        default=None, description="Processor time that is requested; unset is as much as cores says."
+    )
+    memory: Size = Field(default="1Gi", description="Memory of Java, in whole Mi.")
+    memory_overhead_percent: int = Field(
+        default=40, ge=10, le=400, description="Beside it for Python and the rest, in percent of memory."
+    )
+
+
+class Executors(ProcessSize):
+    """The executors."""
+
+    count: int = Field(default=2, ge=1, le=EXECUTORS_MAX, description="How many there are.")
+
+
+class CheckpointClaim(ApiModel):
+    """A volume claim that the driver alone mounts, at /checkpoint."""
+
+    size: Size = Field(default="1Gi", description="Size of the claim, when it is made.")
+    class_name: ShortText | None = Field(
+        default=None, description="Storage class of the claim; unset is the default class."
+    )
+    name: ObjectName | None = Field(
+        default=None,
+        description="A claim that is there. Unset is <name>-checkpoint, which is made. It is never deleted by the operator.",
+    )
+
+
+class Checkpoint(ApiModel):
+    """Where queries keep how far they are. The Python file finds it in the environment variable SUPERCLUSTER_CHECKPOINT."""
+
+    type: Literal["Claim", "Uri", "Ephemeral"] = Field(
+        default="Claim",
+        description="Claim: a volume of the driver. Uri: a location that Spark's file systems reach. Ephemeral: it is lost with the "
+        "driver, so that every start begins anew.",
+    )
+    claim: CheckpointClaim = Field(default=CheckpointClaim(), description="For type Claim.")
+    uri: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9+.-]*://", max_length=1024)] | None = Field(
+        default=None,
+        description="For type Uri, such as s3a://bucket/path. Nothing there is deleted by the operator.",
+    )
+
+    cel_rules: ClassVar[tuple[CelRule, ...]] = (
+        CelRule(
+            rule="(self.type == 'Uri') == has(self.uri)",
+            message="spec.checkpoint.uri is for checkpoint.type Uri, which needs it",
+            field_path=".uri",
+        ),
+    )
+
+
+class StreamPipelineSpec(ApiModel):
+    """What runs, and with what."""
+
+    super_cluster: LabelName = Field(
+        description="Name of the SuperCluster whose streams are read or written."
+    )
+    super_cluster_namespace: ObjectName | None = Field(
+        default=None, description="Its namespace; unset is that of the pipeline."
+    )
+    credentials_secret: ShortText | None = Field(
+        default=None,
+        description="Secret in the pipeline's namespace with user, password and urls (or url), as the operator makes it for "
+        "applications; driver and executors mount it. Unset is <superCluster>-client.",
+    )
+    python: PythonProgram = Field(description="The program.")
+    image: ShortText | None = Field(
+        default=None, description="Image of driver and executors; unset is the operator's --spark-image."
+    )
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = Field(
+        default="IfNotPresent", description="When nodes fetch the image."
+    )
+    suspend: bool = Field(
+        default=False, description="true: driver and executors are stopped, and come back where they were."
+    )
+    driver: ProcessSize = Field(default=ProcessSize(), description="Size of the driver.")
+    executors: Executors = Field(default=Executors(), description="Count and size of the executors.")
+    checkpoint: Checkpoint = Field(default=Checkpoint(), description="Where queries keep how far they are.")
+    spark_conf: dict[
+        Annotated[str, StringConstraints(max_length=253)], Annotated[str, StringConstraints(max_length=4096)]
+    ] = Field(
+        default_factory=dict,
+        max_length=CONF_MAX,
+        description="Further properties of Spark. Those that the operator sets are refused by its condition Accepted.",
+    )
+    service_account_name: ObjectName = Field(
+        default=SERVICE_ACCOUNT,
+        description="Account of the driver, which may make pods; the chart brings it. Executors have no token.",
+    )
+    backoff_limit: int = Field(
+        default=100, ge=0, le=1_000_000, description="Failed drivers after which no further one is started."
+    )
+    allow_beside_brokers: bool = Field(
+        default=False,
+        description="true: run in a namespace that has a SuperCluster or a Cluster. Who makes pods there can mount each of its "
+        "Secrets, so the program can read the credentials of all brokers.",
+    )
+
+    cel_rules: ClassVar[tuple[CelRule, ...]] = (
+        CelRule(
+            rule="self.superCluster == oldSelf.superCluster",
+            message="spec.superCluster can't be changed; delete the resource and create it with the new value",
+            field_path=".superCluster",
+        ),
+        kept("superClusterNamespace"),
+        CelRule(
+            rule="!has(self.superClusterNamespace) || has(self.credentialsSecret)",
+            message="spec.credentialsSecret is needed with superClusterNamespace; copy the Secret <superCluster>-client into the "
+            "pipeline's namespace and name it",
+            field_path=".credentialsSecret",
+        ),
+    )
+
+
+class StreamPipelineStatus(ApiModel):
+    """What was observed of a pipeline."""
+
+    observed_generation: int = Field(
+        default=0, description="The generation of the spec that the status is about."
+    )
+    job: str | None = Field(default=None, description="The Job of the driver.")
+    driver: str | None = Field(default=None, description="The driver's pod.")
+    executors: int = Field(default=0, description="Executors whose containers run.")
+    failures: int = Field(default=0, description="Drivers of this Job that failed.")
+    last_error: str | None = Field(default=None, description="The last line of the driver that failed last.")
+    image: str | None = Field(default=None, description="Image of driver and executors.")
+    conditions: Conditions = ()
+
+
+class StreamPipeline(Resource):
+    """A Spark program over streams, with a driver and executors on Kubernetes."""
+
+    spec: StreamPipelineSpec
+    status: StreamPipelineStatus = StreamPipelineStatus()
+
+    @property
+    def secret_name(self) -> str:
+        return self.spec.credentials_secret or f"{self.spec.super_cluster}-client"
+
+    @property
+    def super_cluster_namespace(self) -> str:
+        return self.spec.super_cluster_namespace or self.metadata.namespace

@@ -1,0 +1,29 @@
+"""StreamPipeline."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from supercluster.api import StreamPipeline, crd
+from supercluster.reconcilers.kinds.reconciler import Attempt, Context, Reconciler
+from supercluster.reconcilers.observe.stream_pipelines import look_at_stream_pipeline
+from supercluster.reconcilers.planners.pipeline.stream_pipeline import PipelineObserved, plan_stream_pipeline
+from supercluster.reconcilers.planners.plan import LABEL_PIPELINE
+
+
+async def _observe(
+    context: Context, desired: StreamPipeline, attempt: Attempt, _: datetime
+) -> PipelineObserved:
+    seen = await look_at_stream_pipeline(context.cache, context.hosts.kube, desired)
+    return replace(seen, refusal=attempt.refusal)
+
+
+STREAM_PIPELINE = Reconciler(
+    kind=crd.STREAM_PIPELINE,
+    observe=_observe,
+    plan=lambda context, desired, seen, now: plan_stream_pipeline(
+        desired, seen, context.defaults.spark_image, now
+    ),
+    child_label=LABEL_PIPELINE,
+)

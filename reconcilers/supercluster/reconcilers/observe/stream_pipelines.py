@@ -1,0 +1,90 @@
+"""The snapshot of a StreamPipeline. What its driver needs beforehand is asked for until there is a Job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from supercluster.api.stream_pipeline import StreamPipeline
+from supercluster.reconcilers.observe.cache import ObjectCache
+from supercluster.reconcilers.observe.views import pod_view
+from supercluster.reconcilers.planners.pipeline import manifests
+from supercluster.reconcilers.planners.pipeline.stream_pipeline import (
+    DriverView,
+    PipelineObserved,
+    last_line,
+)
+from supercluster.reconcilers.ports import Kube, KubeError, mapping
+
+COMPONENT = "app.kubernetes.io/component"
+
+
+async def look_at_stream_pipeline(
+    cache: ObjectCache, kube: Kube, desired: StreamPipeline
+) -> PipelineObserved:
+    namespace, name = desired.metadata.namespace, desired.metadata.name
+    made = list(cache.of_pipeline(namespace, name))
+    jobs = tuple(body for body in made if body.get("kind") == "Job")
+    pods = [body for body in made if body.get("kind") == "Pod"]
+    has_program = has_secret = True
+    if not jobs:
+        has_secret = await _get(kube, "Secret", namespace, desired.secret_name) is not None
+        program = desired.spec.python.config_map
+        if program is not None:
+            body = await _get(kube, "ConfigMap", namespace, program.name)
+            has_program = body is not None and (
+                not body or program.key in {**mapping(body.get("data")), **mapping(body.get("binaryData"))}
+            )
+    return PipelineObserved(
+        has_brokers=cache.has_brokers(namespace),
+        has_program=has_program,
+        has_secret=has_secret,
+        claim=cache.get("PersistentVolumeClaim", namespace, manifests.claim_name(desired)),
+        config=cache.get("ConfigMap", namespace, manifests.config_map_name(desired)),
+        jobs=jobs,
+        drivers=tuple(driver_view(body) for body in pods if _component(body) == "driver"),
+        executors=sum(
+            pod_view(body).running and not pod_view(body).terminating
+            for body in pods
+            if _component(body) == "executor"
+        ),
+    )
+
+
+async def _get(kube: Kube, kind: str, namespace: str, name: str) -> Mapping[str, Any] | None:
+    """An empty one where nobody says: then the driver's pod waits for it."""
+    try:
+        return await kube.get("v1", kind, namespace, name)
+    except KubeError:
+        return {}
+
+
+def _component(pod: Mapping[str, Any]) -> str:
+    return str(mapping(mapping(pod.get("metadata")).get("labels")).get(COMPONENT, ""))
+
+
+def driver_view(pod: Mapping[str, Any]) -> DriverView:
+    seen, metadata, status = pod_view(pod), mapping(pod.get("metadata")), mapping(pod.get("status"))
+    phase = status.get("phase")
+    labels = mapping(metadata.get("labels"))
+    states = [mapping(mapping(each).get("state")) for each in status.get("containerStatuses") or ()]
+    ended = next((mapping(each["terminated"]) for each in states if "terminated" in each), {})
+    waiting = next((mapping(each["waiting"]) for each in states if "waiting" in each), {})
+    told = waiting.get("message") or ""
+    if not told and waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
+        told = waiting["reason"]
+    error = last_line(str(ended.get("message") or ""))
+    if phase == "Failed" and not error:
+        error = str(ended.get("reason") or status.get("message") or status.get("reason") or "")
+        if ended.get("exitCode") is not None:
+            error = f"exit code {ended['exitCode']} ({error})"
+    return DriverView(
+        name=seen.name,
+        job=str(labels.get("batch.kubernetes.io/job-name") or labels.get("job-name") or ""),
+        is_running=seen.running and not seen.terminating,
+        is_failed=phase == "Failed",
+        is_over=phase in ("Failed", "Succeeded"),
+        trouble=seen.unplaced or str(told),
+        error=error if phase == "Failed" else "",
+        created=seen.created,
+    )

@@ -1,0 +1,282 @@
+"""The objects that a StreamPipeline is made of: a ConfigMap for Spark, the driver's Job, and a claim for the checkpoint.
+
+Executors are no objects of ours: the driver asks for them, by the pod template in the ConfigMap. Driver and template satisfy the
+Pod Security level `restricted`. No RBAC is written: the driver's account comes from the chart.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from supercluster.api import API_VERSION
+from supercluster.api.stream_pipeline import ProcessSize, StreamPipeline
+from supercluster.api.units import size_bytes
+from supercluster.reconcilers.planners.drift import digest, signed
+from supercluster.reconcilers.planners.plan import LABEL_PIPELINE, LABEL_SUPER_CLUSTER, MANAGED_BY
+
+# The image's user; a volume of a claim is made its group's.
+SPARK_GROUP = 10001
+GRACE_SECONDS = 60
+CONF_FOLDER = "/etc/supercluster/spark"
+CODE_FOLDER = "/etc/supercluster/code"
+SECRET_FOLDER = "/etc/supercluster/client"
+CHECKPOINT_FOLDER = "/checkpoint"
+PROPERTIES_FILE = "spark.properties"
+TEMPLATE_FILE = "executor.yaml"
+DRIVER_CONTAINER = "driver"
+EXECUTOR_CONTAINER = "executor"
+MIB = 1 << 20
+
+
+def config_map_name(pipeline: StreamPipeline) -> str:
+    return f"{pipeline.metadata.name}-spark"
+
+
+def claim_name(pipeline: StreamPipeline) -> str:
+    return pipeline.spec.checkpoint.claim.name or f"{pipeline.metadata.name}-checkpoint"
+
+
+def labels(pipeline: StreamPipeline, component: str | None = None) -> dict[str, str]:
+    """`component`: driver or executor."""
+    found = {
+        "app.kubernetes.io/name": "supercluster",
+        "app.kubernetes.io/managed-by": MANAGED_BY,
+        LABEL_SUPER_CLUSTER: pipeline.spec.super_cluster,
+        LABEL_PIPELINE: pipeline.metadata.name,
+    }
+    if component is not None:
+        found["app.kubernetes.io/component"] = component
+    return found
+
+
+def _metadata(pipeline: StreamPipeline, name: str, *, is_owned: bool = True) -> dict[str, Any]:
+    metadata: dict[str, Any] = {
+        "name": name,
+        "namespace": pipeline.metadata.namespace,
+        "labels": labels(pipeline),
+    }
+    if is_owned:
+        metadata["ownerReferences"] = [
+            {
+                "apiVersion": API_VERSION,
+                "kind": "StreamPipeline",
+                "name": pipeline.metadata.name,
+                "uid": pipeline.metadata.uid,
+                "controller": True,
+                "blockOwnerDeletion": True,
+            }
+        ]
+    return metadata
+
+
+def checkpoint_claim(pipeline: StreamPipeline) -> dict[str, Any]:
+    """Without an owner: it outlives the pipeline."""
+    claim = pipeline.spec.checkpoint.claim
+    spec: dict[str, Any] = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": claim.size}},
+    }
+    if claim.class_name is not None:
+        spec["storageClassName"] = claim.class_name
+    metadata = _metadata(pipeline, claim_name(pipeline), is_owned=False)
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+
+
+def config_map(pipeline: StreamPipeline, image: str) -> dict[str, Any]:
+    """What the driver's Spark starts with."""
+    data = {
+        PROPERTIES_FILE: _properties_text(spark_properties(pipeline, image)),
+        # JSON is YAML.
+        TEMPLATE_FILE: json.dumps(executor_template(pipeline, image), indent=1, sort_keys=True) + "\n",
+    }
+    metadata = _metadata(pipeline, config_map_name(pipeline))
+    return signed({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+
+
+def _properties_text(properties: dict[str, str]) -> str:
+    escaped = {name: value.replace("\\", "\\\\").replace("\n", "\\n") for name, value in properties.items()}
+    return "".join(f"{name}={value}\n" for name, value in sorted(escaped.items()))
+
+
+def spark_properties(pipeline: StreamPipeline, image: str) -> dict[str, str]:
+    """The operator's own come last: nobody sets them otherwise."""
+    spec, executors = pipeline.spec, pipeline.spec.executors
+    chosen = {
+        "spark.app.name": pipeline.metadata.name,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        **spec.spark_conf,
+    }
+    return {
+        **chosen,
+        "spark.driver.memory": f"{_mib(spec.driver)}m",
+        "spark.executor.instances": str(executors.count),
+        "spark.executor.cores": str(executors.cores),
+        "spark.executor.memory": f"{_mib(executors)}m",
+        "spark.executor.memoryOverheadFactor": f"{executors.memory_overhead_percent / 100:g}",
+        "spark.kubernetes.executor.request.cores": executors.cpu or str(executors.cores),
+        "spark.kubernetes.container.image": image,
+        "spark.kubernetes.container.image.pullPolicy": spec.image_pull_policy,
+        "spark.kubernetes.executor.podTemplateContainerName": EXECUTOR_CONTAINER,
+        # Rights on pods are enough without these three.
+        "spark.kubernetes.executor.disableConfigMap": "true",
+        "spark.kubernetes.driver.service.deleteOnTermination": "false",
+        "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
+    }
+
+
+def _mib(size: ProcessSize) -> int:
+    return max(1, size_bytes(size.memory) // MIB)
+
+
+def _with_overhead(size: ProcessSize) -> str:
+    return f"{_mib(size) * (100 + size.memory_overhead_percent) // 100}Mi"
+
+
+def _pod_security(*, has_group: bool) -> dict[str, Any]:
+    found: dict[str, Any] = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    if has_group:
+        found |= {"fsGroup": SPARK_GROUP, "fsGroupChangePolicy": "OnRootMismatch"}
+    return found
+
+
+def _container_security() -> dict[str, Any]:
+    return {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+
+
+def _client_env(pipeline: StreamPipeline) -> list[dict[str, Any]]:
+    """By which the data source finds the brokers, and how to log in, where the program does not say."""
+    return [
+        {"name": "SUPERCLUSTER_CLIENT", "value": SECRET_FOLDER},
+        {"name": "SUPERCLUSTER_PIPELINE", "value": pipeline.metadata.name},
+    ]
+
+
+def _client_volume(pipeline: StreamPipeline) -> dict[str, Any]:
+    return {"name": "client", "secret": {"secretName": pipeline.secret_name}}
+
+
+_CLIENT_MOUNT = {"name": "client", "mountPath": SECRET_FOLDER, "readOnly": True}
+
+
+def executor_template(pipeline: StreamPipeline, image: str) -> dict[str, Any]:
+    """The pod that Spark completes for each executor."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"labels": labels(pipeline, "executor")},
+        "spec": {
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "securityContext": _pod_security(has_group=False),
+            "containers": [
+                {
+                    "name": EXECUTOR_CONTAINER,
+                    "image": image,
+                    "securityContext": _container_security(),
+                    "env": _client_env(pipeline),
+                    "volumeMounts": [_CLIENT_MOUNT],
+                }
+            ],
+            "volumes": [_client_volume(pipeline)],
+        },
+    }
+
+
+def driver_job(pipeline: StreamPipeline, image: str) -> dict[str, Any]:
+    """The Job whose one pod is the driver. Its name follows from its pod template, which Kubernetes lets nobody change."""
+    template = _driver_template(pipeline, image)
+    name = f"{pipeline.metadata.name}-{digest(template)[:8]}"
+    return signed(
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": _metadata(pipeline, name),
+            "spec": {
+                "suspend": pipeline.spec.suspend,
+                "backoffLimit": pipeline.spec.backoff_limit,
+                "completions": 1,
+                "parallelism": 1,
+                # Two drivers must not run on one checkpoint: the next one starts when the last one's containers have ended.
+                "podReplacementPolicy": "Failed",
+                "template": template,
+            },
+        }
+    )
+
+
+def _driver_template(pipeline: StreamPipeline, image: str) -> dict[str, Any]:
+    spec = pipeline.spec
+    program = spec.python
+    volumes = [
+        {"name": "spark", "configMap": {"name": config_map_name(pipeline)}},
+        _client_volume(pipeline),
+    ]
+    mounts: list[dict[str, Any]] = [
+        {"name": "spark", "mountPath": CONF_FOLDER, "readOnly": True},
+        _CLIENT_MOUNT,
+    ]
+    env = _client_env(pipeline)
+    file = program.file or ""
+    if program.config_map is not None:
+        volumes.append({"name": "code", "configMap": {"name": program.config_map.name}})
+        mounts.append({"name": "code", "mountPath": CODE_FOLDER, "readOnly": True})
+        file = f"{CODE_FOLDER}/{program.config_map.key}"
+    location = spec.checkpoint.uri or CHECKPOINT_FOLDER
+    if spec.checkpoint.type != "Uri":
+        held: dict[str, Any] = {"emptyDir": {}}
+        if spec.checkpoint.type == "Claim":
+            held = {"persistentVolumeClaim": {"claimName": claim_name(pipeline)}}
+        volumes.append({"name": "checkpoint", **held})
+        mounts.append({"name": "checkpoint", "mountPath": CHECKPOINT_FOLDER})
+    env += [
+        {"name": "SUPERCLUSTER_CHECKPOINT", "value": location},
+        {"name": "SUPERCLUSTER_SPARK_PROPERTIES", "value": f"{CONF_FOLDER}/{PROPERTIES_FILE}"},
+        *(
+            {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+            for name, path in (
+                ("POD_NAME", "metadata.name"),
+                ("POD_NAMESPACE", "metadata.namespace"),
+                ("POD_IP", "status.podIP"),
+            )
+        ),
+    ]
+    memory = _with_overhead(spec.driver)
+    return {
+        "metadata": {
+            "labels": labels(pipeline, "driver"),
+            # Other properties are another driver.
+            "annotations": {
+                "supercluster.dev/spark-digest": digest(
+                    [spark_properties(pipeline, image), executor_template(pipeline, image)]
+                )
+            },
+        },
+        "spec": {
+            "restartPolicy": "Never",
+            "serviceAccountName": spec.service_account_name,
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": GRACE_SECONDS,
+            "securityContext": _pod_security(has_group=True),
+            "containers": [
+                {
+                    "name": DRIVER_CONTAINER,
+                    "image": image,
+                    "imagePullPolicy": spec.image_pull_policy,
+                    # The last line of a driver that failed is shown in the pipeline's condition.
+                    "terminationMessagePolicy": "FallbackToLogsOnError",
+                    "args": ["driver", file, *program.arguments],
+                    "env": env,
+                    "resources": {
+                        "requests": {"cpu": spec.driver.cpu or str(spec.driver.cores), "memory": memory},
+                        "limits": {"memory": memory},
+                    },
+                    "securityContext": _container_security(),
+                    "volumeMounts": mounts,
+                }
+            ],
+            "volumes": volumes,
+        },
+    }

@@ -1,0 +1,150 @@
+"""A StreamPipeline from `kubectl apply` to its last row, with the chart's rights, in a namespace of Pod Security level `restricted`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from base64 import b64decode
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+from tests.conftest import Kubectl, RunningPlane, eventually
+from tests.helm_command import run_helm_in
+from tools.find_java import find_java_home
+
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(400)]
+
+ROOT = Path(__file__).resolve().parents[2]
+MESSAGES = 2_000
+FIRST_ROW_MAX_S = 60.0
+# Of a quiet machine; with the suite's other half beside it, it takes longer.
+BUSY_FACTOR = 3.0
+PROGRAM = """
+import os
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.getOrCreate()
+numbers = spark.readStream.format("supercluster").option("stream", "numbers").option("partitions", 2).load()
+
+def show(rows, batch):
+    for row in rows.select("sequence").collect():
+        print("row", row.sequence, flush=True)
+
+numbers.writeStream.foreachBatch(show).option("checkpointLocation", os.environ["SUPERCLUSTER_CHECKPOINT"]).start()
+"""
+# It starts and ends once: the compiler that is slow to compile would never earn its time back.
+QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+
+
+@pytest.fixture(scope="module")
+def plane_arguments() -> tuple[str, ...]:
+    os.environ["JAVA_HOME"] = str(find_java_home(os.environ))
+    return ()
+
+
+def custom(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "apiVersion": "supercluster.dev/v1alpha1",
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def pipeline() -> dict[str, Any]:
+    conf = {"spark.driver.extraJavaOptions": QUICK, "spark.executor.extraJavaOptions": QUICK}
+    spec = {
+        "superCluster": "demo",
+        "superClusterNamespace": "flights",
+        "credentialsSecret": "demo-client",
+        "python": {"configMap": {"name": "program"}},
+        "executors": {"cpu": "100m"},
+        "sparkConf": conf,
+    }
+    return custom("StreamPipeline", "count", spec)
+
+
+@pytest.mark.covers("SP-3", "OP-1")
+def test_every_message_is_read_once_and_nothing_is_left_behind(
+    plane: RunningPlane, run_kubectl: Kubectl, helm: Path, tmp_path: Path
+) -> None:
+    for namespace in ("ops", "flights", "pipes"):
+        run_kubectl("create", "namespace", namespace)
+    run_kubectl("label", "namespace", "pipes", "pod-security.kubernetes.io/enforce=restricted")
+    run_helm_in(
+        *(tmp_path, helm, "--kubeconfig", str(plane.kubeconfig), "install", "op"),
+        *(str(ROOT / "charts" / "supercluster"), "--namespace", "ops", "--wait", "--timeout", "90s"),
+        *("--set", "namespaces={flights,pipes}", "--set", "leaseDurationSeconds=3"),
+    )
+    for body in (
+        custom("SuperCluster", "demo", {}),
+        custom("Cluster", "east", {"superCluster": "demo", "replicas": 1}),
+        custom("Stream", "numbers", {"superCluster": "demo", "replicas": 1, "subjects": ["numbers"]}),
+    ):
+        run_kubectl("-n", "flights", "apply", "-f", "-", stdin=body)
+    run_kubectl("-n", "flights", "wait", "--for=condition=Ready", "str/numbers", "--timeout=120s")
+    secret = json.loads(run_kubectl("-n", "flights", "get", "secret", "demo-client", "-o", "json").stdout)
+    address = run_kubectl("-n", "flights", "get", "pod", "east-0", "-o", "jsonpath={.status.podIP}").stdout
+    asyncio.run(publish(address, secret["data"]))
+
+    # Without what it needs the pipeline says so, and begins by itself when that is there.
+    began_s = time.monotonic()
+    run_kubectl("-n", "pipes", "apply", "-f", "-", stdin=pipeline())
+    eventually(lambda: accepted(run_kubectl) == "CredentialsNotFound", "the Secret to be missed")
+    program = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "program"}}
+    run_kubectl("-n", "pipes", "apply", "-f", "-", stdin={**program, "data": {"main.py": PROGRAM}})
+    copy = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "demo-client"}}
+    run_kubectl("-n", "pipes", "apply", "-f", "-", stdin={**copy, "data": secret["data"]})
+    eventually(lambda: rows(plane), "the first row", FIRST_ROW_MAX_S * BUSY_FACTOR)
+    print(f"first row after {time.monotonic() - began_s:.1f} s")
+    eventually(lambda: len(rows(plane)) >= MESSAGES, "all rows")
+    assert rows(plane) == Counter(range(1, MESSAGES + 1))
+    run_kubectl("-n", "pipes", "wait", "--for=condition=Whole", "spl/count", "--timeout=60s")
+    run_kubectl("-n", "pipes", "wait", "--for=condition=Reconciling=False", "spl/count", "--timeout=60s")
+    assert accepted(run_kubectl) == "AsDeclared"
+
+    run_kubectl("-n", "pipes", "delete", "spl/count", "--timeout=60s")
+    kinds = "pods,jobs,services,configmaps"
+    left = ("-n", "pipes", "get", kinds, "-l", "supercluster.dev/stream-pipeline=count", "-o", "name")
+    eventually(lambda: not run_kubectl(*left).stdout.split(), "all to go", 90.0)
+    assert len(rows(plane)) == MESSAGES
+    claims = run_kubectl("-n", "pipes", "get", "pvc", "-o", "name").stdout.split()
+    assert claims == ["persistentvolumeclaim/count-checkpoint"]
+    texts = [path.read_text(errors="replace") for path in logs(plane, "pipes") + logs(plane, "ops")]
+    assert len(texts) >= 4, "operator, driver, two executors"
+    for text in texts:
+        assert "forbidden" not in text.lower()
+
+
+async def publish(address: str, secret: dict[str, str]) -> None:
+    user, password = (b64decode(secret[name]).decode() for name in ("user", "password"))
+    connection = await nats.connect(f"nats://{address}:4222", user=user, password=password)
+    js = connection.jetstream()
+    for number in range(1, MESSAGES):
+        await connection.publish("numbers", str(number).encode())
+    assert (await js.publish("numbers", b"last")).seq == MESSAGES
+    await connection.close()
+
+
+def accepted(run_kubectl: Kubectl) -> str:
+    path = 'jsonpath={.status.conditions[?(@.type=="Accepted")].reason}'
+    return run_kubectl("-n", "pipes", "get", "spl", "count", "-o", path).stdout
+
+
+def logs(plane: RunningPlane, namespace: str) -> list[Path]:
+    return list((plane.state_dir / "pods" / namespace).glob("*/*.log"))
+
+
+def rows(plane: RunningPlane) -> Counter[int]:
+    """Those that drivers have printed."""
+    found: Counter[int] = Counter()
+    for path in logs(plane, "pipes"):
+        if path.name.startswith("driver"):
+            lines = path.read_text(errors="replace").splitlines()
+            found.update(int(line.split()[1]) for line in lines if line.startswith("row "))
+    return found

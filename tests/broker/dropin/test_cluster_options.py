@@ -14,7 +14,7 @@ from supercluster.broker.dropin.conf import ConfError, parse
 from supercluster.broker.dropin.credentials import links_of
 from supercluster.broker.dropin.flags import FlagError
 from supercluster.broker.dropin.options import Options, read
-from supercluster.broker.dropin.placing import settings_of
+from supercluster.broker.dropin.process_settings import settings_of
 from supercluster.broker.settings.settings import GatewayTls
 
 ROUTES = 'routes: ["nats-route://r:p%40ss@a:1", "nats://r:p%40ss@[::1]:2", "nats-route://r:p%40ss@c"]'

@@ -11,7 +11,7 @@ from supercluster.broker.dropin import main
 from supercluster.broker.dropin.conf import ConfError, parse
 from supercluster.broker.dropin.credentials import NamedUsers
 from supercluster.broker.dropin.options import Options, read
-from supercluster.broker.dropin.placing import place_of, settings_of
+from supercluster.broker.dropin.process_settings import place_of, settings_of
 from supercluster.broker.settings.settings import GatewayTls, Settings
 
 LIST = """[

@@ -11,8 +11,8 @@ from supercluster.broker.dropin.addresses import Address
 from supercluster.broker.dropin.conf import ConfError, parse
 from supercluster.broker.dropin.credentials import NamedUsers
 from supercluster.broker.dropin.flags import FlagError
-from supercluster.broker.dropin.loading import load
 from supercluster.broker.dropin.options import Options, read
+from supercluster.broker.dropin.startup_options import load
 from supercluster.broker.dropin.user_options import UserOption
 from supercluster.broker.protocol.permissions import Permissions, Responses, Rules
 from supercluster.broker.protocol.web_origins import WebOrigins

@@ -14,8 +14,8 @@ from supercluster.broker.dropin.addresses import Address
 from supercluster.broker.dropin.conf import ConfError, parse
 from supercluster.broker.dropin.credentials import users_of
 from supercluster.broker.dropin.flags import FlagError
-from supercluster.broker.dropin.loading import by_name_alone
 from supercluster.broker.dropin.options import Options, read
+from supercluster.broker.dropin.startup_options import by_name_alone
 from supercluster.broker.settings.settings import ClientTls
 
 PAIR = 'cert_file: "c.pem", key_file: "k.pem"'

@@ -260,7 +260,7 @@ class _Router:
 
     def join(self, account: Any, subscription: Any) -> None:
         self.joined.append(subscription.subject)
-        self.answered = subscription.aside
+        self.answered = subscription.interceptor
 
     def publish(self, account: str, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
         self.published.append((account, subject, payload))

@@ -11,8 +11,8 @@ from tests.broker.net.test_credentials_on_the_wire import LINKS, hello
 from supercluster.broker.net.clients.strangers import (
     ADDRESSES_MAX,
     Attempts,
-    Rationed,
-    Unfinished,
+    PendingConnections,
+    RationedLog,
     network_of,
 )
 from supercluster.broker.net.links import handshake
@@ -33,7 +33,7 @@ def test_an_ipv6_host_counts_by_its_network(address: str, network: str) -> None:
 
 
 def test_the_oldest_of_the_address_with_the_most_goes() -> None:
-    unfinished: Unfinished[int] = Unfinished(total_max=6, per_address_max=4)
+    unfinished: PendingConnections[int] = PendingConnections(total_max=6, per_address_max=4)
     assert [unfinished.add(number, "10.0.0.1") for number in range(5)] == [None] * 4 + [0]
     assert [unfinished.add(number, "10.0.0.2") for number in (10, 11)] == [None, None]
     assert unfinished.add(20, "10.0.0.3") == 1, "of the one with the most"
@@ -44,7 +44,7 @@ def test_the_oldest_of_the_address_with_the_most_goes() -> None:
 
 
 def test_of_addresses_with_one_each_the_oldest_goes() -> None:
-    unfinished: Unfinished[int] = Unfinished(total_max=300, per_address_max=4)
+    unfinished: PendingConnections[int] = PendingConnections(total_max=300, per_address_max=4)
     evicted = [unfinished.add(number, f"10.0.{number >> 8}.{number & 255}") for number in range(900)]
     assert evicted == [None] * 300 + list(range(600))
     assert len(unfinished) == 300
@@ -69,7 +69,7 @@ def test_addresses_are_forgotten_beyond_a_bound() -> None:
 def test_log_lines_beyond_the_ration_are_counted_in_the_next_one() -> None:
     lines: list[str] = []
     now_ms = 0
-    said = Rationed(lambda text, *args: lines.append(text % args), lambda: now_ms, burst=2, per_s=1)
+    said = RationedLog(lambda text, *args: lines.append(text % args), lambda: now_ms, burst=2, per_s=1)
     for number in range(5):
         said("line %d", number)
     now_ms = 1000

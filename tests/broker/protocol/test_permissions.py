@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supercluster.broker.protocol import permissions
-from supercluster.broker.protocol.permissions import Gate, Permissions, Responses, Rules, is_pattern
+from supercluster.broker.protocol import permission_gate
+from supercluster.broker.protocol.permission_gate import PermissionGate
+from supercluster.broker.protocol.permissions import Permissions, Responses, Rules, is_pattern
 from supercluster.broker.protocol.subjects import has_wildcard, matches
 
 
@@ -23,8 +24,8 @@ def gate(
     subscribe: Rules = Rules(),  # noqa: B008
     responses: Responses | None = None,
     clock: Clock | None = None,
-) -> Gate:
-    return Gate(Permissions(publish, subscribe, responses), clock or Clock())
+) -> PermissionGate:
+    return PermissionGate(Permissions(publish, subscribe, responses), clock or Clock())
 
 
 def test_without_rules_everything_is_allowed() -> None:
@@ -61,13 +62,13 @@ def test_answers_without_end() -> None:
 
 def test_replies_and_judgements_are_remembered_within_a_bound() -> None:
     answers = gate(Rules(()), responses=Responses())
-    for number in range(permissions._REPLIES_MAX + 3):
+    for number in range(permission_gate._REPLIES_MAX + 3):
         answers.note_reply(b"r%d" % number)
-    assert len(answers._replies) == permissions._REPLIES_MAX
+    assert len(answers._replies) == permission_gate._REPLIES_MAX
     assert not answers.may_publish(b"r0")
-    for number in range(permissions._SEEN_MAX * 2):
+    for number in range(permission_gate._SEEN_MAX * 2):
         answers.may_publish(b"s%d" % number)
-    assert len(answers._seen) <= permissions._SEEN_MAX
+    assert len(answers._seen) <= permission_gate._SEEN_MAX
 
 
 def test_what_is_allowed_without_an_answer_does_not_use_one_up() -> None:

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 import uvloop
 
-from supercluster.broker.dropin import flags, logs, signalling
+from supercluster.broker.dropin import flags, logs, signals
 from supercluster.broker.dropin.conf import ConfError
 from supercluster.broker.dropin.flags import FlagError
-from supercluster.broker.dropin.loading import StartError, load
 from supercluster.broker.dropin.server import EXIT_CLEAN, EXIT_FAILED, PROGRAM, Server
-from supercluster.broker.dropin.signalling import SignalError
+from supercluster.broker.dropin.signals import SignalError
+from supercluster.broker.dropin.startup_options import StartError, load
 from supercluster.broker.runtime import descriptors
 from supercluster.broker.version import NATS_VERSION, VERSION
 
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
             print_version()
             return EXIT_CLEAN
         if "signal" in given.values:
-            signalling.send(given.values["signal"])
+            signals.send(given.values["signal"])
             return EXIT_CLEAN
         if given.has("test") and "config" not in given.values:
             raise FlagError("must specify [-c, --config] option to check configuration file syntax")

@@ -17,11 +17,11 @@ from supercluster.broker.dropin.account_options import JetStreamLimits
 from supercluster.broker.dropin.conf import ConfError
 from supercluster.broker.dropin.credentials import NamedUsers
 from supercluster.broker.dropin.flags import FlagError, Flags
-from supercluster.broker.dropin.loading import StartError, load
 from supercluster.broker.dropin.options import Options
-from supercluster.broker.dropin.placing import name_of, place_of, reachable, settings_of
+from supercluster.broker.dropin.process_settings import name_of, place_of, reachable, settings_of
+from supercluster.broker.dropin.startup_options import StartError, load
 from supercluster.broker.monitor.admin_calls import Answer, CoreCall, ask_core
-from supercluster.broker.net.listening import shown
+from supercluster.broker.net.listen_address import shown
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.runtime.collector import Collector
 from supercluster.broker.runtime.process import BrokerProcess

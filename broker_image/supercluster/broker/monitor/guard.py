@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Hashable
 from typing import cast
 
-from supercluster.broker.net.clients.strangers import Unfinished
+from supercluster.broker.net.clients.strangers import PendingConnections
 
 CONNECTIONS_MAX = 512
 PER_ADDRESS_MAX = 64
@@ -34,7 +34,7 @@ class Guards:
         self.loop = loop
         self.evicted_total = 0
         self.late_total = 0
-        self._waiting: Unfinished[Guard] = Unfinished(CONNECTIONS_MAX, PER_ADDRESS_MAX)
+        self._waiting: PendingConnections[Guard] = PendingConnections(CONNECTIONS_MAX, PER_ADDRESS_MAX)
         self._by_handler: dict[Hashable, Guard] = {}
 
     def __len__(self) -> int:

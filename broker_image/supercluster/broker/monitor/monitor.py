@@ -25,8 +25,8 @@ from supercluster.broker.monitor.options import Options, WrongOptionsError
 from supercluster.broker.monitor.slices import encode_rows
 from supercluster.broker.monitor.system_documents import SystemDocuments
 from supercluster.broker.net.clients.certificates import ClientCertificates, renewed
-from supercluster.broker.net.clients.strangers import Rationed
-from supercluster.broker.net.listening import where
+from supercluster.broker.net.clients.strangers import RationedLog
+from supercluster.broker.net.listen_address import where
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class Monitor:
         self._guards = guard.Guards(asyncio.get_running_loop())
         self._admin: dict[tuple[str, str], AdminHandler] = {}
         self._active = 0
-        self._log_refused = Rationed(log.warning, broker.clock.monotonic_ms)
+        self._log_refused = RationedLog(log.warning, broker.clock.monotonic_ms)
 
     def register_admin(self, method: str, path: str, handler: AdminHandler) -> None:
         """Serve `/admin/<path>`; may be called at any time. A part of the path like `{name}` stands for any text."""

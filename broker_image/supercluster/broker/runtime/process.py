@@ -35,7 +35,7 @@ from supercluster.broker.net.hooks import Core
 from supercluster.broker.net.links.broker_facts import BrokerFacts
 from supercluster.broker.net.links.mesh import Mesh
 from supercluster.broker.net.links.resolver import Resolver
-from supercluster.broker.net.listening import opened, shown
+from supercluster.broker.net.listen_address import opened, shown
 from supercluster.broker.net.routing.router import Router
 from supercluster.broker.net.routing.turn import Turn
 from supercluster.broker.runtime import founders

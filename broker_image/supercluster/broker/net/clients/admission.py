@@ -12,11 +12,11 @@ from supercluster.broker.net.clients.client import Client
 from supercluster.broker.net.clients.comparisons import Comparisons
 from supercluster.broker.net.clients.counts import ServerCounts
 from supercluster.broker.net.clients.reauthorization import Reauthorization
-from supercluster.broker.net.clients.strangers import Rationed
+from supercluster.broker.net.clients.strangers import RationedLog
 from supercluster.broker.net.routing.account import Account
 from supercluster.broker.net.routing.router import DEFAULT_ACCOUNT
 from supercluster.broker.ports import ClientInfo, Clock
-from supercluster.broker.protocol.permissions import Gate
+from supercluster.broker.protocol.permission_gate import PermissionGate
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class Admission:
         self._clock = clock
         self._account = account
         self._counts = counts
-        self._log = Rationed(log.warning, clock.monotonic_ms)
+        self._log = RationedLog(log.warning, clock.monotonic_ms)
 
     @property
     def is_needed(self) -> bool:
@@ -119,7 +119,7 @@ class Admission:
         client.credential = user
         allowed = user.permissions if user is not None else None
         subscriber = client.subscriber
-        subscriber.gate = Gate(allowed, self._clock.monotonic_ms) if allowed is not None else None
+        subscriber.gate = PermissionGate(allowed, self._clock.monotonic_ms) if allowed is not None else None
         if account != client.account.name:
             for subscription in list(subscriber.subscriptions.values()):
                 subscriber.end(subscription)

@@ -15,7 +15,9 @@ from typing import Any, Protocol
 
 from supercluster.broker.auth.credentials import STANDARD, WEBSOCKET, ClientLimits, User
 from supercluster.broker.net.clients.allowance import Allowance
+from supercluster.broker.net.clients.certificates import ClientCertificates
 from supercluster.broker.net.clients.counts import ServerCounts
+from supercluster.broker.net.clients.info import ServerFacts
 from supercluster.broker.net.clients.write_deadline import WriteDeadline
 from supercluster.broker.net.routing.account import Account
 from supercluster.broker.net.routing.held_messages import HeldMessages
@@ -24,11 +26,10 @@ from supercluster.broker.net.routing.router import Router
 from supercluster.broker.net.routing.subscriber import Subscriber, Subscription
 from supercluster.broker.ports import ClientInfo, Clock
 from supercluster.broker.protocol.not_stored import not_stored
-from supercluster.broker.protocol.parser import Message
+from supercluster.broker.protocol.parser import ClientParser, Message
 from supercluster.broker.settings.settings import Limits
 
 NONCE_BYTES = 11
-
 
 HELD_BYTES_MAX = 256 << 10
 """Messages of full streams that one connection keeps before its socket is read no more."""
@@ -49,6 +50,12 @@ class ClientHost(Protocol):
     limits: Limits
     counts: ServerCounts
     default_account: str
+    facts: ServerFacts | None
+    tls: ClientCertificates | None
+    websocket_tls: ClientCertificates | None
+
+    def info_line(self, client: Client) -> bytes:
+        """INFO for a client."""
 
     def holding(self) -> None:
         """Some connection holds messages for a full stream: watch that none waits too long."""
@@ -99,6 +106,10 @@ class Client(ABC):
         self.pings_out = 0
         """PINGs since it was last heard."""
         self._nonce = ""
+        self._parser = ClientParser(host.limits.max_control_line_bytes, host.limits.max_payload_bytes)
+        self._owes_info = False
+        """It was told of another max_payload: INFO follows the next PONG, as with nats-server. While a client connects some expect
+        nothing else before it."""
         self._transport: asyncio.Transport | None = None
         self._write_deadline = WriteDeadline(host.loop, self.close_slow)
         self._pauses: set[str] = set()
@@ -236,9 +247,20 @@ class Client(ABC):
     def fan_out(self, plain: Sequence[Subscription], message: Message, skip: object) -> None:
         """Deliver what it published to many; what a turn has no room for waits."""
 
-    @abstractmethod
     def described(self) -> dict[str, Any]:
         """What a responder in another account is told of it, where the import shares that."""
+        told = {
+            "host": self.peer[0],
+            "id": self.id,
+            "user": self.info.user,
+            "name": self.name,
+            "lang": self.language,
+            "ver": self.library_version,
+            "server": self.host.facts.name if self.host.facts is not None else "",
+            "kind": "Client",
+            "client_type": "websocket" if self.is_websocket else "nats",
+        }
+        return {name: value for name, value in told.items() if value}
 
     # Its socket
 
@@ -320,28 +342,42 @@ class Client(ABC):
         self.router.unsubscribe(self.account, subscription)
 
     @property
-    @abstractmethod
-    def mapped_certificate(self) -> Any:
-        """The certificate that says who the client is, where that is how it is told."""
-
-    @property
     def tls(self) -> tuple[str, str] | None:
         """Version of TLS and cipher; None: plain."""
         found: tuple[str, str] | None = self._transport.get_extra_info("tls") if self._transport else None
         return found
 
     @property
-    @abstractmethod
     def in_bytes(self) -> int:
         """Of messages: headers and payloads."""
+        return self._parser.message_bytes
+
+    @property
+    def mapped_certificate(self) -> Any:
+        """The certificate that says who the client is, where that is how it is told; an empty one, which is nobody's, when it
+        showed none."""
+        tls = self.host.websocket_tls if self.is_websocket else self.host.tls
+        if tls is None or not tls.settings.verify_and_map:
+            return None
+        return (self._transport.get_extra_info("peercert") if self._transport is not None else None) or {}
+
+    def hold_to(self, limits: ClientLimits) -> None:
+        """Its account has these limits from now on; what is read is held to them."""
+        if self.allowance.change(limits):
+            self._parser.limit_payload(self.allowance.payload_bytes_max)
+            self._owes_info = True
+            if self.has_come:
+                self._notify()
+
+    def _notify(self) -> None:
+        """Send INFO, if what it was told is not true any more."""
+        if self._owes_info and self.wants_info and not self.closed:
+            self._owes_info = False
+            self.push(self.host.info_line(self))
 
     @abstractmethod
     def take(self, events: Sequence[Any]) -> None:
         """Route publishes and carry out operations, in order."""
-
-    @abstractmethod
-    def hold_to(self, limits: ClientLimits) -> None:
-        """Its account has these limits from now on."""
 
     @abstractmethod
     def limits_changed(self) -> None:

@@ -15,7 +15,7 @@ from supercluster.broker.net.clients.client import Client
 from supercluster.broker.net.clients.counts import ServerCounts
 from supercluster.broker.net.clients.info import ServerFacts, info_line
 from supercluster.broker.net.clients.reauthorization import Reauthorization
-from supercluster.broker.net.clients.strangers import Rationed, Unfinished
+from supercluster.broker.net.clients.strangers import PendingConnections, RationedLog
 from supercluster.broker.net.routing.account_imports import AccountImports
 from supercluster.broker.net.routing.router import DEFAULT_ACCOUNT, Router
 from supercluster.broker.net.routing.turn import Turn
@@ -94,10 +94,10 @@ class ClientServer:
         self.account_limits = AccountLimits(lambda: credentials.client_limits)
         self.default_account = DEFAULT_ACCOUNT
         self.imports = AccountImports(router)
-        self.log_stranger = Rationed(log.info, clock.monotonic_ms)
+        self.log_stranger = RationedLog(log.info, clock.monotonic_ms)
         """Of clients whose CONNECT was not taken."""
         self.clients: dict[int, Client] = {}
-        self._strangers: Unfinished[Client] = Unfinished(CONNECTIONS_MAX, CONNECTIONS_MAX)
+        self._strangers: PendingConnections[Client] = PendingConnections(CONNECTIONS_MAX, CONNECTIONS_MAX)
         """Have not said CONNECT; where all places are taken the oldest of the address with the most makes room."""
         self.lame_duck = False
         self.facts: ServerFacts | None = None

@@ -10,9 +10,8 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
-from supercluster.broker.auth.credentials import ClientLimits
 from supercluster.broker.net.clients.client import Client, error_line
 from supercluster.broker.net.clients.client_server import ClientServer
 from supercluster.broker.net.clients.keep_alive import KeepAlive
@@ -24,7 +23,6 @@ from supercluster.broker.net.routing.subscriber import Subscription
 from supercluster.broker.net.routing.turn import Turn
 from supercluster.broker.protocol.parser import (
     PAYLOAD_VIOLATION,
-    ClientParser,
     Connect,
     Event,
     Failed,
@@ -35,7 +33,7 @@ from supercluster.broker.protocol.parser import (
     Subscribe,
     Unsubscribe,
 )
-from supercluster.broker.protocol.permissions import Gate
+from supercluster.broker.protocol.permission_gate import PermissionGate
 from supercluster.broker.protocol.subjects import is_valid_filter
 
 log = logging.getLogger(__name__)
@@ -101,12 +99,8 @@ class ClientConnection(Client, asyncio.Protocol):
         """Deliveries of what it published, while a turn had no room for all of them."""
         self._unrouted: list[Event | _Run] = []
         self._unparsed: deque[bytes] | None = None
-        self._parser = ClientParser(server.limits.max_control_line_bytes, server.limits.max_payload_bytes)
         self.keep_alive = KeepAlive(self)
         self.login = Login(server, self, self.keep_alive)
-        self._owes_info = False
-        """It was told of another max_payload: INFO follows the next PONG, as with nats-server. While a client connects some expect
-        nothing else before it."""
 
     # asyncio.Protocol
 
@@ -157,8 +151,8 @@ class ClientConnection(Client, asyncio.Protocol):
         self.pings_out = 0
         self.heard_ms = self.server.clock.machine_ms()
         self.read_bytes += len(data)
-        if self.router.mesh is not None:
-            self.router.mesh.wake()
+        if self.router.linked_brokers is not None:
+            self.router.linked_brokers.wake()
         if self.waits_for_room or self.turn.room_bytes <= 0:
             if self._unparsed is None:
                 self._unparsed = deque()
@@ -278,39 +272,10 @@ class ClientConnection(Client, asyncio.Protocol):
             allowed = self._permitted(self.subscriber.gate, allowed)
         return _Run(allowed, len(allowed), is_cut)
 
-    def described(self) -> dict[str, Any]:
-        """What a responder in another account is told of it, where the import shares that."""
-        told = {
-            "host": self.peer[0],
-            "id": self.id,
-            "user": self.info.user,
-            "name": self.name,
-            "lang": self.language,
-            "ver": self.library_version,
-            "server": self.server.facts.name if self.server.facts is not None else "",
-            "kind": "Client",
-            "client_type": "websocket" if self.is_websocket else "nats",
-        }
-        return {name: value for name, value in told.items() if value}
-
     def limits_changed(self) -> None:
         """The server holds clients to other limits from now on."""
         self._parser.limit_payload(self.allowance.payload_bytes_max)
         self.keep_alive.limits_changed()
-
-    def hold_to(self, limits: ClientLimits) -> None:
-        """Its account has these limits from now on; what is read is held to them."""
-        if self.allowance.change(limits):
-            self._parser.limit_payload(self.allowance.payload_bytes_max)
-            self._owes_info = True
-            if self.has_come:
-                self._notify()
-
-    def _notify(self) -> None:
-        """Send INFO, if what it was told is not true any more."""
-        if self._owes_info and self.wants_info and not self.closed:
-            self._owes_info = False
-            self.push(self.server.info_line(self))
 
     def close(self, reason: str, *, tell: bool = True) -> None:
         """Send -ERR (clients take it for the end, not for a reason to reconnect, so not where they should) and close,
@@ -350,20 +315,6 @@ class ClientConnection(Client, asyncio.Protocol):
             case Unsubscribe(sid, max_messages):
                 self._unsubscribe(sid, max_messages)
 
-    @property
-    def in_bytes(self) -> int:
-        """Of messages: headers and payloads."""
-        return self._parser.message_bytes
-
-    @property
-    def mapped_certificate(self) -> Any:
-        """The certificate that says who the client is, where that is how it is told; an empty one, which is nobody's, when it
-        showed none."""
-        tls = self.server.websocket_tls if self.is_websocket else self.server.tls
-        if tls is None or not tls.settings.verify_and_map:
-            return None
-        return (self._transport.get_extra_info("peercert") if self._transport is not None else None) or {}
-
     def _subscribe(self, subject: bytes, queue: bytes, sid: bytes) -> None:
         subscriber = self.subscriber
         if not is_valid_filter(subject) or len(queue) > QUEUE_NAME_BYTES_MAX:
@@ -389,11 +340,11 @@ class ClientConnection(Client, asyncio.Protocol):
         self.router.subscribe(self.account, subscription)
         self.ok()
 
-    def _permitted(self, gate: Gate, messages: Publishes) -> Publishes:
+    def _permitted(self, gate: PermissionGate, messages: Publishes) -> Publishes:
         """Those that the user may publish; of each other one it is told. What a mapping calls otherwise is judged by the name that it
-        gets (`beyond.Mapped`)."""
-        beyond = self.account.beyond
-        mapping_of = beyond.mapping_of if beyond is not None and beyond.maps else None
+        gets (`account_imports.Mapped`)."""
+        cross_account = self.account.cross_account
+        mapping_of = cross_account.mapping_of if cross_account is not None and cross_account.maps else None
         kept: Publishes = []
         for message in messages:
             if (mapping_of is not None and mapping_of(message[0]) is not None) or gate.may_publish(

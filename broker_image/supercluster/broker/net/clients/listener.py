@@ -11,7 +11,7 @@ from supercluster.broker.net.clients.client_server import ClientServer
 from supercluster.broker.net.clients.connection import ClientConnection
 from supercluster.broker.net.clients.secure_protocol import SecureProtocol
 from supercluster.broker.net.clients.websocket_protocol import WebSocketProtocol
-from supercluster.broker.net.listening import where
+from supercluster.broker.net.listen_address import where
 
 BACKLOG = 1024
 

@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 from supercluster.broker.auth.credentials import Credentials, User
 from supercluster.broker.net.clients.client import Client
-from supercluster.broker.protocol.permissions import Gate, Permissions
+from supercluster.broker.protocol.permission_gate import PermissionGate
+from supercluster.broker.protocol.permissions import Permissions
 
 VIOLATION = "Authorization Violation"
 GONE = "Client Closed"
@@ -54,10 +55,12 @@ class Reauthorization:
 
     def _permit(self, client: Client, permissions: Permissions | None) -> None:
         subscriber = client.subscriber
-        gate: Gate | None = None
+        gate: PermissionGate | None = None
         if permissions is not None:
             before = subscriber.gate
-            gate = before.under(permissions) if before is not None else Gate(permissions, self._now_ms)
+            gate = (
+                before.under(permissions) if before is not None else PermissionGate(permissions, self._now_ms)
+            )
         subscriber.gate = gate
         for subscription in list(subscriber.subscriptions.values()):
             subject, queue = subscription.subject, subscription.queue

@@ -1,8 +1,8 @@
 """Bounds for clients and brokers that have shown no credentials yet, by the address they come from.
 
-An address is an IPv4 address, or the /64 of an IPv6 address: a host usually owns all of it. `Unfinished` bounds open
+An address is an IPv4 address, or the /64 of an IPv6 address: a host usually owns all of it. `PendingConnections` bounds open
 connections: a new connection always gets in, and the one that goes is the oldest of the address with the most, so silent
-strangers keep nobody else out. `Attempts` bounds password comparisons per address. `Rationed` bounds log lines. Memory is
+strangers keep nobody else out. `Attempts` bounds password comparisons per address. `RationedLog` bounds log lines. Memory is
 constant. No I/O: time is handed in.
 """
 
@@ -32,7 +32,7 @@ def network_of(address: str) -> str:
     return str(ipaddress.ip_network((int(found) >> 64 << 64, 64)))
 
 
-class Unfinished(Generic[T]):
+class PendingConnections(Generic[T]):
     """Open connections by address, each in the order in which they came."""
 
     def __init__(self, total_max: int, per_address_max: int) -> None:
@@ -122,7 +122,7 @@ class Attempts:
             self._used.popitem(last=False)
 
 
-class Rationed:
+class RationedLog:
     """A log that strangers can write to: so many lines at once and so many a second; the others are counted."""
 
     def __init__(

@@ -11,12 +11,12 @@ import logging
 import ssl
 from collections.abc import Callable, Mapping
 
-from supercluster.broker.net.clients.strangers import Rationed, Unfinished
+from supercluster.broker.net.clients.strangers import PendingConnections, RationedLog
 from supercluster.broker.net.links.broker_facts import BrokerFacts
 from supercluster.broker.net.links.door import Door
 from supercluster.broker.net.links.environment import LinkEnvironment
 from supercluster.broker.net.links.link import Link, LinkConnection
-from supercluster.broker.net.listening import where
+from supercluster.broker.net.listen_address import where
 from supercluster.broker.ports import Channel
 from supercluster.broker.protocol import frames
 from supercluster.broker.protocol.frames import FrameType, Hello
@@ -50,12 +50,14 @@ class Handshakes:
         self._facts = facts
         self._links = links
         self._cluster_of = cluster_of
-        self._log_ended = Rationed(log.info, environment.clock.monotonic_ms)
-        self._log_refusal = Rationed(log.warning, environment.clock.monotonic_ms)
+        self._log_ended = RationedLog(log.info, environment.clock.monotonic_ms)
+        self._log_refusal = RationedLog(log.warning, environment.clock.monotonic_ms)
         self._listeners: list[asyncio.Server] = []
-        self._strangers: Unfinished[LinkConnection] = Unfinished(HANDSHAKES_MAX, HANDSHAKES_PER_ADDRESS_MAX)
+        self._strangers: PendingConnections[LinkConnection] = PendingConnections(
+            HANDSHAKES_MAX, HANDSHAKES_PER_ADDRESS_MAX
+        )
         """Accepted, and no HELLO yet."""
-        self._open: Unfinished[LinkConnection] = Unfinished(HANDSHAKES_MAX, HANDSHAKES_MAX)
+        self._open: PendingConnections[LinkConnection] = PendingConnections(HANDSHAKES_MAX, HANDSHAKES_MAX)
         """Their HELLO was accepted, and the other connection of the pair is not there yet."""
 
     def set_facts(self, facts: BrokerFacts) -> None:

@@ -17,7 +17,7 @@ from typing import ParamSpec
 from supercluster.broker.auth.credentials import Credentials
 from supercluster.broker.net.clients.client_server import ClientServer
 from supercluster.broker.net.clients.connection import CONGESTED_BYTES
-from supercluster.broker.net.clients.strangers import Rationed
+from supercluster.broker.net.clients.strangers import RationedLog
 from supercluster.broker.net.hooks import CoreHooks
 from supercluster.broker.net.links.broker_facts import BrokerFacts
 from supercluster.broker.net.links.dialler import Dialler
@@ -107,7 +107,7 @@ class Mesh:
         self._peers = ClusterPeers(environment, self._dialler, self.cluster_door, facts.node, facts.cluster)
         self.gateways = Gateways(environment, self._dialler, self.gateway_door, facts, self.links)
         self.gateway_door.finder = self.gateways
-        self._log_stall = Rationed(log.warning, clock.monotonic_ms)
+        self._log_stall = RationedLog(log.warning, clock.monotonic_ms)
         self._core: CoreHooks | None = None
         self._own_cluster: frozenset[str] = frozenset()
         self._changed: dict[str, dict[tuple[bytes, bytes], int]] = {}

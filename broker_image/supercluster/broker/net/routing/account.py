@@ -9,7 +9,7 @@ from supercluster.broker.net.routing.subscriber import Subscription
 from supercluster.broker.protocol.sublist import Match, Sublist
 
 
-class Beyond(Protocol):
+class CrossAccountRoutes(Protocol):
     """What an account has to do with other accounts (`account_imports.py`)."""
 
     @property
@@ -29,14 +29,14 @@ class Beyond(Protocol):
 class Account:
     """Subscriptions of one account, and how many of them each subject and queue has on this broker."""
 
-    __slots__ = ("beyond", "interest", "name", "sublist")
+    __slots__ = ("cross_account", "interest", "name", "sublist")
 
     def __init__(self, name: str, far: Collection[str] = frozenset()) -> None:
         self.name = name
         self.sublist: Sublist[Subscription] = Sublist(far)
         self.interest: dict[tuple[bytes, bytes], int] = {}
         """(subject, queue) → local subscriptions: what links are told."""
-        self.beyond: Beyond | None = None
+        self.cross_account: CrossAccountRoutes | None = None
 
     def add(self, subscription: Subscription) -> int:
         """Insert; returns how many there are now on its subject and queue."""

@@ -46,7 +46,7 @@ class Shadow(Subscription):
         self.real = real
         self._turn = router.turn
         self._naming = imported.naming
-        self.aside = self._pass_on
+        self.interceptor = self._pass_on
 
     def receiver(self) -> Subscription:
         return self.real
@@ -234,12 +234,12 @@ class AccountImports:
         for subscription in list(self._shadows):
             self.unsubscribed(subscription)
         for account in router.accounts.values():
-            account.beyond = None
+            account.cross_account = None
         self._streams = {spec.name: spec.streams for spec in book.accounts.values() if spec.streams}
         for spec in book.accounts.values():
             account = router.account(spec.name)
             routes = AccountRoutes(router, account, spec)
-            account.beyond = None if routes.is_empty else routes
+            account.cross_account = None if routes.is_empty else routes
         for account, subscription in present:
             self.subscribed(account, subscription)
         router.book_changed()

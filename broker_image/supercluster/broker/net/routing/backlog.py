@@ -79,7 +79,7 @@ class FanOut:
             if subscriber is skip or subscription.sid not in subscriber.subscriptions:
                 continue
             if (
-                subscription.aside is not None
+                subscription.interceptor is not None
                 or subscription.max_messages
                 or subscriber.gate is not None
                 or (has_header and subscriber.headers)

@@ -18,8 +18,8 @@ _SIZES = [b"%d\r\n" % size for size in range(_USUAL)]
 
 def put(turn: Turn, subscription: Subscription, message: Message) -> None:
     """Collect one message for one subscription."""
-    if subscription.aside is not None:
-        kept = subscription.aside(message)
+    if subscription.interceptor is not None:
+        kept = subscription.interceptor(message)
         if kept is None:
             return
         message = kept
@@ -64,10 +64,10 @@ def put_plain(turn: Turn, subscription: Subscription, subject: bytes, payload: b
 
 def put_items(turn: Turn, subscription: Subscription, items: Sequence[Item]) -> None:
     """Collect a pull consumer's batch for one subscription."""
-    if subscription.aside is not None:
+    if subscription.interceptor is not None:
         subscription = subscription.receiver()
     subscriber = subscription.subscriber
-    if subscription.aside is not None or subscription.max_messages or subscriber.gate is not None:
+    if subscription.interceptor is not None or subscription.max_messages or subscriber.gate is not None:
         for subject, reply, header, payload in items:
             if subscription.sid in subscriber.subscriptions:
                 put(turn, subscription, (subject, reply, header, bytes(payload)))

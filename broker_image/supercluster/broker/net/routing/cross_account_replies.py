@@ -122,7 +122,7 @@ class Replies:
     def _listen(self, there: Account) -> None:
         subscriber = Subscriber(Nobody())
         subscription = subscriber.subscriptions[b""] = Subscription(subscriber, self._prefix + b"*", b"", b"")
-        subscription.aside = lambda message: self._answered(there.name, message)
+        subscription.interceptor = lambda message: self._answered(there.name, message)
         self._router.join(there, subscription)
 
     def _answered(self, there: str, message: Message) -> None:

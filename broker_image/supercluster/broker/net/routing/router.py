@@ -97,7 +97,7 @@ class Router:
         self.account = self.accounts.__getitem__
         self.map_number = 0
         """Counts how often streams' subjects have changed."""
-        self.mesh: LinkedBrokers | None = None
+        self.linked_brokers: LinkedBrokers | None = None
         self.book = NO_ACCOUNTS
         self.draw = rng.random
         self.imports: Imports | None = None
@@ -119,7 +119,7 @@ class Router:
 
     def attach_links(self, brokers: LinkedBrokers) -> None:
         """Reach other brokers by these links."""
-        self.mesh = self.deliveries.mesh = brokers
+        self.linked_brokers = self.deliveries.linked_brokers = brokers
 
     def book_changed(self) -> None:
         """Accounts import and export something else."""
@@ -192,20 +192,20 @@ class Router:
     def find(self, account: Account, subject: bytes, *, is_named: bool = False) -> Match[Subscription]:
         """The route of a subject that a client published to, with its window or API flag. `is_named`: it was called so by
         an import or a mapping, and no other mapping is asked."""
-        beyond = account.beyond
-        if beyond is None:
+        cross_account = account.cross_account
+        if cross_account is None:
             return self._find(account, subject)
-        mapped = beyond.mapping_of(subject) if not is_named else None
+        mapped = cross_account.mapping_of(subject) if not is_named else None
         if mapped is not None:
             return mapped
         match = self._find(account, subject)
         if type(match.window) is Passage:
             return match
         if match is INVALID:
-            return beyond.asked(subject, match)  # The names of the API's calls may end with a filter.
-        wider = beyond.extended(subject, match)
+            return cross_account.asked(subject, match)  # The names of the API's calls may end with a filter.
+        wider = cross_account.extended(subject, match)
         cache = account.sublist.cache
-        if is_named and beyond.maps:
+        if is_named and cross_account.maps:
             cache.pop(subject, None)  # A client that publishes to it means what it is mapped to.
         elif wider is not match and subject in cache:
             cache[subject] = wider
@@ -306,8 +306,10 @@ class Router:
         count = account.add(subscription)
         if count == 1 and self._core is not None:
             self._core.interest_changed(account.name, subscription.subject)
-        if self.mesh is not None and (count == 1 or subscription.queue):
-            self.mesh.interest_changed(account.name, subscription.subject, subscription.queue, count)
+        if self.linked_brokers is not None and (count == 1 or subscription.queue):
+            self.linked_brokers.interest_changed(
+                account.name, subscription.subject, subscription.queue, count
+            )
 
     def unsubscribe(self, account: Account, subscription: Subscription) -> None:
         """A subscription ended, or its client went."""
@@ -320,8 +322,10 @@ class Router:
         count = account.discard(subscription)
         if count == 0 and self._core is not None:
             self._core.interest_changed(account.name, subscription.subject)
-        if self.mesh is not None and (count == 0 or subscription.queue):
-            self.mesh.interest_changed(account.name, subscription.subject, subscription.queue, count)
+        if self.linked_brokers is not None and (count == 0 or subscription.queue):
+            self.linked_brokers.interest_changed(
+                account.name, subscription.subject, subscription.queue, count
+            )
 
     # Links
 
@@ -351,7 +355,7 @@ class Router:
 
     def send(self, node: str, frame_type: int, body: Sequence[bytes | memoryview], channel: Channel) -> bool:
         """See `ports.Network`."""
-        return self.mesh is not None and self.mesh.send(node, frame_type, body, channel)
+        return self.linked_brokers is not None and self.linked_brokers.send(node, frame_type, body, channel)
 
     def publish(self, account: str, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
         """See `ports.Network`."""
@@ -374,7 +378,7 @@ class Router:
                 and not match.groups
                 and not match.nodes
                 and not plain[0].max_messages
-                and plain[0].aside is None
+                and plain[0].interceptor is None
             ):
                 put_plain(turn, plain[0], subject, payload)
             elif match.anyone:
@@ -419,12 +423,14 @@ class Router:
                 delivered = True
             elif group.remote:
                 nodes.setdefault(self._choice.broker(group.remote), []).append(group.name)
-        mesh = self.mesh
-        if mesh is not None and (nodes or match.nodes):
+        linked = self.linked_brokers
+        if linked is not None and (nodes or match.nodes):
             for node in match.nodes:
-                delivered |= mesh.send_message(node, account.name, True, nodes.pop(node, ()), message, origin)
+                delivered |= linked.send_message(
+                    node, account.name, True, nodes.pop(node, ()), message, origin
+                )
             for node, queues in nodes.items():
-                delivered |= mesh.send_message(node, account.name, False, queues, message, origin)
+                delivered |= linked.send_message(node, account.name, False, queues, message, origin)
         return delivered
 
     def _fan_out_own(self, account: str, plain: Sequence[Subscription], message: Message) -> None:

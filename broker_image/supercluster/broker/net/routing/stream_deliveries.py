@@ -35,7 +35,7 @@ class Deliveries:
     def __init__(
         self, turn: Turn, accounts: Accounts, lanes: Lanes, choice: QueueChoice, replies: Replies
     ) -> None:
-        self.mesh: LinkedBrokers | None = None
+        self.linked_brokers: LinkedBrokers | None = None
         self._turn = turn
         self._accounts = accounts
         self._lanes = lanes
@@ -77,7 +77,7 @@ class Deliveries:
 
     def _serves_all_groups(self, node: str) -> bool:
         """Is the broker of a version that is not told which queue groups a delivery is for?"""
-        version = self.mesh.version_of(node) if self.mesh is not None else None
+        version = self.linked_brokers.version_of(node) if self.linked_brokers is not None else None
         return version is not None and version < DELIVER_TO_VERSION
 
     def _asker_of(self, account: str, inbox: bytes) -> tuple[str, bytes]:
@@ -143,8 +143,8 @@ class Deliveries:
         self._send(node, FrameType.SLOW, [encode_slow(account, inbox, slow)])
 
     def _send(self, node: str, frame_type: FrameType, body: Sequence[Buffer]) -> None:
-        if self.mesh is not None:
-            self.mesh.send(node, frame_type, body, Channel.CONTROL)
+        if self.linked_brokers is not None:
+            self.linked_brokers.send(node, frame_type, body, Channel.CONTROL)
 
     def pending_bytes(self, account: str, inbox: bytes) -> int:
         """See `ports.Network`."""
@@ -157,9 +157,9 @@ class Deliveries:
         waiting = [subscription.subscriber.pending_bytes() for subscription in match.local]
         if self._lanes:
             waiting.append(self._lanes.size_bytes((account, inbox)))
-        if self.mesh is not None:
+        if self.linked_brokers is not None:
             nodes = {*match.nodes, *(node for group in match.groups for node in group.remote)}
-            waiting += [self.mesh.pending_bytes(node, account, inbox) for node in nodes]
+            waiting += [self.linked_brokers.pending_bytes(node, account, inbox) for node in nodes]
         return max(waiting, default=0)
 
 

@@ -6,13 +6,22 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from supercluster.broker.protocol.parser import Message
-from supercluster.broker.protocol.permissions import Gate
+from supercluster.broker.protocol.permission_gate import PermissionGate
 
 
 class Subscription:
     """SUB of one client. `middle` is what stands between subject and sizes in a MSG line."""
 
-    __slots__ = ("aside", "delivered", "max_messages", "middle", "queue", "sid", "subject", "subscriber")
+    __slots__ = (
+        "delivered",
+        "interceptor",
+        "max_messages",
+        "middle",
+        "queue",
+        "sid",
+        "subject",
+        "subscriber",
+    )
 
     def __init__(self, subscriber: Subscriber, subject: bytes, queue: bytes, sid: bytes) -> None:
         self.subscriber = subscriber
@@ -23,7 +32,7 @@ class Subscription:
         self.max_messages = 0
         """UNSUB with a maximum: the subscription ends after so many; 0: no end."""
         self.delivered = 0
-        self.aside: Callable[[Message], Message | None] | None = None
+        self.interceptor: Callable[[Message], Message | None] | None = None
         """What becomes of a message instead of its delivery: None, it went elsewhere or must not be delivered."""
 
     def receiver(self) -> Subscription:
@@ -32,7 +41,9 @@ class Subscription:
 
     def withhold(self, withheld: Callable[[bytes], bool] | None) -> None:
         """Which subjects the user must not get, though the subscription matches them."""
-        self.aside = None if withheld is None else lambda message: None if withheld(message[0]) else message
+        self.interceptor = (
+            None if withheld is None else lambda message: None if withheld(message[0]) else message
+        )
 
 
 class Connection(Protocol):
@@ -72,7 +83,7 @@ class Subscriber:
         self.id = 0
         self.name = ""
         """As the client calls itself."""
-        self.gate: Gate | None = None
+        self.gate: PermissionGate | None = None
         """What the user may do; None: everything."""
         self.headers = False
         self.subscriptions: dict[bytes, Subscription] = {}

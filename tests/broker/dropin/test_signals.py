@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from supercluster.broker.dropin import main
-from supercluster.broker.dropin.signalling import SignalError, is_server, send, servers
+from supercluster.broker.dropin.signals import SignalError, is_server, send, servers
 
 BY_SCRIPT = ("/usr/bin/python3.11", "/venv/bin/supercluster-broker", "-c", "a.conf")
 BY_MODULE = ("python3", "-X", "dev", "-u", "-m", "supercluster.broker.main", "-js")

@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from supercluster.broker.dropin.addresses import Address
-from supercluster.broker.dropin.loading import StartError
 from supercluster.broker.dropin.options import Options
+from supercluster.broker.dropin.startup_options import StartError
 from supercluster.broker.settings.place import Place
 from supercluster.broker.settings.settings import Limits, Ports, Settings, Storage
 

@@ -34,9 +34,9 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "SF-10",
         "A new leader begins with an empty table of sessions.",
         (
-            "jetstream/stream/replica.py",
-            "        self.appender.begin()\n",
-            "        self.state.sessions = type(self.state.sessions)()\n        self.appender.begin()\n",
+            "jetstream/stream/leader.py",
+            "        self._appender.begin()\n",
+            "        stream.state.sessions = type(stream.state.sessions)()\n        self._appender.begin()\n",
         ),
     ),
     mutant(
@@ -119,9 +119,9 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "RP-5",
         "A new leader does not know the message ids of the duplicate window.",
         (
-            "jetstream/stream/replica.py",
-            "        self.appender.begin()\n",
-            "        self.state.message_ids.forget_until(1 << 63)\n        self.appender.begin()\n",
+            "jetstream/stream/leader.py",
+            "        self._appender.begin()\n",
+            "        stream.state.message_ids.forget_until(1 << 63)\n        self._appender.begin()\n",
         ),
     ),
     mutant(
@@ -317,6 +317,6 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "consumers-eat-the-reserve",
         "SF-18",
         "Consumers are handed messages however little room is left, and what they do with them is noted in the log.",
-        ("jetstream/stream/replica.py", "is_scarce=self.log.is_scarce)", "is_scarce=False)"),
+        ("jetstream/stream/leader.py", "is_scarce=log.is_scarce)", "is_scarce=False)"),
     ),
 )

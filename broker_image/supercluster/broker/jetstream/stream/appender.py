@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from supercluster.broker.jetstream.consumer.leaders import ConsumerLeaders
 from supercluster.broker.jetstream.encoding.ack_subjects import Ack, again
-from supercluster.broker.jetstream.encoding.codec import Reader
+from supercluster.broker.jetstream.encoding.codec import Reader, u8
 from supercluster.broker.jetstream.encoding.sections import Section, packed, sections
 from supercluster.broker.jetstream.publish.admission import Admission
 from supercluster.broker.jetstream.publish.held_stream import HeldStream
@@ -21,6 +21,7 @@ from supercluster.broker.jetstream.publish.leader_turn import LeaderTurn
 from supercluster.broker.jetstream.publish.proposal import Proposal
 from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.stream.waiters import Waiters
+from supercluster.broker.moves.note import Note
 from supercluster.broker.raft.entry import Entry, EntryKind
 
 # So many frames of acknowledgements wait for the end of a hand-over; those behind go back to the brokers that sent them.
@@ -123,6 +124,14 @@ class Appender:
         admission = self.admission
         self.propose(proposal)
         return self.admission is admission
+
+    def put_note(self, note: Note) -> int:
+        """Append what a move's leader leaves for the next one. Returns the entry's index; 0: it was not taken."""
+        proposal, log = Proposal(), self._replica.log
+        proposal.add(Section.MOVE_NOTE, [u8(note.mark), note.encode()])
+        before = log.last_index
+        self.propose(proposal)
+        return log.last_index if log.last_index > before else 0
 
     def _judge_anew(self) -> None:
         """A proposal was judged and not appended: judge anew from what the log really ends with."""

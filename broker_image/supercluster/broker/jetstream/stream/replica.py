@@ -1,13 +1,11 @@
-"""One stream's replica on one broker; on the leader also the admission of publishes and the consumers' leaders.
+"""One stream's replica on one broker: its state machine, and what it does while it leads (`stream/leader.py`).
 
-Per turn the leader appends what came in as few entries: openings of sessions, blocks of messages in the order of their
-arrival, commands, and one batch of operations per consumer. What waits for an entry (API answers, double acks) is
-answered when the entry is applied, or not at all when the leader is deposed: then the asker repeats.
+It puts the parts of a stream's copy together (`stream/copy.py`); nothing else takes it whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 
 from supercluster.broker.jetstream.api import answers
 from supercluster.broker.jetstream.backup.receiver import RestoreReceiver
@@ -15,8 +13,6 @@ from supercluster.broker.jetstream.backup.sender import SnapshotSender
 from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.consumer.leaders import ConsumerLeaders
 from supercluster.broker.jetstream.consumer.pull import GiveBack
-from supercluster.broker.jetstream.consumer.stored_subjects import StoredSubjects
-from supercluster.broker.jetstream.encoding.codec import u8
 from supercluster.broker.jetstream.encoding.sections import Section, sections
 from supercluster.broker.jetstream.links.frames import Request
 from supercluster.broker.jetstream.meta.assignment import Assignment
@@ -24,35 +20,27 @@ from supercluster.broker.jetstream.moves.current import CurrentMove
 from supercluster.broker.jetstream.moves.moving_stream import MovingStream
 from supercluster.broker.jetstream.moves.range_hasher import RangeHasher
 from supercluster.broker.jetstream.publish.carrying import Carrying
-from supercluster.broker.jetstream.publish.config_change import ConfigChange
-from supercluster.broker.jetstream.publish.expiry import Expiry
 from supercluster.broker.jetstream.publish.held_stream import HeldStream
 from supercluster.broker.jetstream.publish.host import StreamHost
 from supercluster.broker.jetstream.publish.inbox import PublishInbox
-from supercluster.broker.jetstream.publish.leader_turn import LeaderTurn, Proposer
-from supercluster.broker.jetstream.publish.proposal import Done, Proposal
+from supercluster.broker.jetstream.publish.proposal import Done
 from supercluster.broker.jetstream.publish.republish import Republisher
-from supercluster.broker.jetstream.publish.scheduling import Scheduling
 from supercluster.broker.jetstream.publish.trimming import Trimming
 from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.sources.puller import SourcePuller
 from supercluster.broker.jetstream.sources.server import OriginReads
 from supercluster.broker.jetstream.state.snapshot import StreamView, late_part, read, snapshot_of
 from supercluster.broker.jetstream.state.source_readers import account_and_stream
-from supercluster.broker.jetstream.state.stream import Applied, StreamState
+from supercluster.broker.jetstream.state.stream import StreamState
 from supercluster.broker.jetstream.stream import requests
 from supercluster.broker.jetstream.stream.appender import Appender
 from supercluster.broker.jetstream.stream.call import info
 from supercluster.broker.jetstream.stream.copy import StreamCopy
-from supercluster.broker.jetstream.stream.leader_advisories import LeaderAdvisories
-from supercluster.broker.jetstream.stream.leader_timers import LeaderTimers
-from supercluster.broker.jetstream.stream.leadership_check import LeadershipCheck
+from supercluster.broker.jetstream.stream.leader import StreamLeader
 from supercluster.broker.jetstream.stream.log_head import LogHead
-from supercluster.broker.jetstream.stream.preferred_leader import PreferredLeader
 from supercluster.broker.jetstream.stream.waiters import Waiters
 from supercluster.broker.jetstream.turn.slices import Job
 from supercluster.broker.jetstream.turn.state_view import pieces_of
-from supercluster.broker.moves.note import Note
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.raft.config import ReadState
 from supercluster.broker.raft.entry import Entry, EntryKind
@@ -90,23 +78,23 @@ class StreamReplica(Replica):
         self.appender = Appender(self, self.stream, host, self.intake, self.consumers, self.waiters)
         self.move = CurrentMove(
             MovingStream(
-                self, self.stream, host, self.auditor, self.put_note, lambda: self.appender.grown_bytes
+                self,
+                self.stream,
+                host,
+                self.auditor,
+                self.appender.put_note,
+                lambda: self.appender.grown_bytes,
             )
         )
         self.snapshots = SnapshotSender(group, self.stream, host, self.consumers.advisories)
         self.restores = RestoreReceiver(
             self, self.stream, host, self.consumers.advisories, self.when_configured, self.created_answer
         )
-        self.trimming = Trimming(lambda: host.touch_next(self.id))
         self._head = LogHead(self, self.stream)
-        self.carrying = Carrying(self, self.stream, host, self._head.least_index)
-        self._preferred_leader = PreferredLeader(self, self.stream, host)
         self._is_bare = False
         """Is what is being replayed a state without its messages, and no other is known?"""
         self._bare_until = 0
         self._republisher = Republisher()
-        self._stored = StoredSubjects()
-        self._leadership = LeadershipCheck(self, self.consumers)
         self.copy = StreamCopy(
             self,
             self.stream,
@@ -115,7 +103,7 @@ class StreamReplica(Replica):
             self.waiters,
             self.appender,
             self.intake,
-            self.trimming,
+            Trimming(lambda: host.touch_next(self.id)),
             self.consumers,
             self.sourcing,
             self.origin_reads,
@@ -123,8 +111,7 @@ class StreamReplica(Replica):
             self.snapshots,
             self.restores,
         )
-        self._advisories = LeaderAdvisories(self.copy)
-        self._begin_term()
+        self._leader = StreamLeader(self.copy, Carrying(self, self.stream, host, self._head.least_index))
 
     @property
     def assignment(self) -> Assignment:
@@ -169,9 +156,7 @@ class StreamReplica(Replica):
             clock = self.host.clock
             self.consumers.in_doubt.applied(entry.index, entry.term, clock.machine_ms(), clock.now_ns())
         if self.serves:
-            if entry.count:
-                self._stored.note(entry, self.state.reader)
-            self._applied_as_leader(done)
+            self._leader.applied(entry, done)
 
     def _pass(self, entry: Entry, index: int, late: StreamState) -> None:
         """The state that counts comes with the entry `index`; it lacks nothing of those before it."""
@@ -237,6 +222,12 @@ class StreamReplica(Replica):
     def holds_its_head(self) -> bool:
         return self._head.least_index() is not None
 
+    def frees_room(self, entry: Entry) -> bool:
+        """Raft's own are among them: without a leader nothing is purged."""
+        if entry.kind != EntryKind.BATCH:
+            return True
+        return any(kind in _FREEING for kind, _ in sections(entry.payload))
+
     def emptied_state(self, data: memoryview, *, for_member: bool) -> Generator[int, None, list[bytes]]:
         """Also the state that counts from what is applied here on, where messages were carried forward: those stand in no
         order in which a replay could follow what removes them."""
@@ -262,16 +253,6 @@ class StreamReplica(Replica):
         self.stream.assignment = assignment
         self.move.follow(self.host.clock.monotonic_ms())
 
-    # ---- moving -----------------------------------------------------------------------------------------------------
-
-    def put_note(self, note: Note) -> int:
-        """Append what a move's leader leaves for the next one. Returns the entry's index; 0: it was not taken."""
-        proposal = Proposal()
-        proposal.add(Section.MOVE_NOTE, [u8(note.mark), note.encode()])
-        before = self.log.last_index
-        self.appender.propose(proposal)
-        return self.log.last_index if self.log.last_index > before else 0
-
     def join_requested(self, member: str) -> None:
         """A target's copy is open; or a member came back as somebody else (SF-4)."""
         if not self.move.takes_in(member):
@@ -280,57 +261,20 @@ class StreamReplica(Replica):
     # ---- leading --------------------------------------------------------------------------------------------------
 
     def start_serving(self, now_ms: int) -> None:
-        self.appender.begin()
-        self._begin_term()
-        self.consumers.open(self.state, self.host.clock.now_ns())
-        self.stream.read_anew()
-        self.state.on_removed = self._removed
-        self.consumers.want_counts(
-            name for name, consumer in self.state.consumers.items() if consumer.config.filter_subjects
-        )
-        self._count_pending()
-        self._advisories.begin()
-        self.move.follow(now_ms)
-        self.restores.start(now_ms)
-        if self.sourcing.is_behind(self.state.config):
-            self.host.touch_next(self.id)  # A leader of one replica may begin behind its part of this turn.
-
-    def _begin_term(self) -> None:
-        """What a leader does in each turn begins with the log as it is: nothing of an earlier term is left."""
-        expiry, scheduling = Expiry(), Scheduling()
-        self._proposers: Sequence[Proposer] = (
-            ConfigChange(self.trimming),
-            self.intake,
-            self.sourcing,
-            self.waiters,
-            self.trimming,
-            self.carrying,
-            self._advisories,
-            self.restores,
-            expiry,
-            scheduling,
-            self.appender,
-            self.consumers,
-        )
-        self._timers = LeaderTimers(
-            self.copy, self._advisories, self._preferred_leader, self.carrying, expiry, scheduling
-        )
+        self._leader.begin(now_ms)
 
     def stop_serving(self) -> None:
-        self.snapshots.stop("the stream has another leader")
-        self.restores.stop()
-        self.move.stop()
-        if self.appender.admission is not None:
-            self._advisories.end()
-        self.appender.end()
-        self.carrying.give_up()
-        self.trimming.give_up()
-        self.state.on_removed = None
-        self.consumers.give_back(self.applied_index)
-        self.intake.clear()
-        self.sourcing.close()
-        self.origin_reads.clear()
-        self.appender.give_acks_back()
+        self._leader.end()
+
+    def propose_turn(self, now_ms: int) -> None:
+        self._leader.propose(now_ms)
+
+    def after_turn(self, now_ms: int) -> None:
+        if self.serves:
+            self._leader.after_turn(now_ms)
+
+    def reads_ready(self, reads: list[ReadState], failed: list[int]) -> None:
+        self._leader.check.answered(reads, failed)
 
     def fail(self, error: ReplicaError) -> None:
         super().fail(error)
@@ -343,16 +287,6 @@ class StreamReplica(Replica):
             self.consumers.close("Consumer Deleted")
         super().stop(is_deleted=is_deleted)
         self.consumers.in_doubt.give_up(self.host.clock.now_ns())
-
-    def _removed(self, seq: int, subject: bytes, *, is_first: bool) -> None:
-        if is_first:
-            self.stream.source.note_gone(seq, subject)
-        self.consumers.removed(seq, subject, is_first=is_first)
-
-    def _count_pending(self) -> None:
-        """What is left for consumers is counted in slices, where that takes long."""
-        if self.consumers.has_uncounted and not self.consumers.is_counting:
-            self.host.in_slices(self, self.consumers.count(self.stream.source))
 
     # ---- what comes in --------------------------------------------------------------------------------------------
 
@@ -384,86 +318,8 @@ class StreamReplica(Replica):
     def created_answer(self) -> bytes:
         return answers.stream_create_answer(info(self.copy), did_create=False)
 
-    # ---- proposing ------------------------------------------------------------------------------------------------
-
-    def propose_turn(self, now_ms: int) -> None:
-        admission = self.appender.admission
-        if admission is None:
-            return
-        time_ns, is_hidden = self.leader_time_ns(), self.stream.is_hidden
-        turn = LeaderTurn(self.stream, self.log, self.appender, admission, now_ms, time_ns, is_hidden)
-        for proposer in self._proposers:
-            proposer.put(turn)
-        self.appender.propose(turn.proposal)
-        if self.appender.admission is not None:
-            self.sourcing.advance(self.appender.admission, now_ms)
-        self.move.advance(now_ms)
-        self.newcomers.advance(now_ms)
-
-    def frees_room(self, entry: Entry) -> bool:
-        """Raft's own are among them: without a leader nothing is purged."""
-        if entry.kind != EntryKind.BATCH:
-            return True
-        return any(kind in _FREEING for kind, _ in sections(entry.payload))
-
-    # ---- what was applied -----------------------------------------------------------------------------------------
-
-    def _applied_as_leader(self, done: Applied) -> None:
-        if self.appender.admission is not None:
-            end = self.appender.admission.end
-            was_removing = end.is_removing
-            end.applied(done.index)
-            if was_removing and not end.is_removing and self.intake.has_waiting:
-                self.host.touch_next(self.id)
-        self._advisories.config_applied()
-        self.intake.applied(done)
-        if self.sourcing.is_behind(self.state.config):
-            self.host.touch(self.id)  # Nothing else may ever happen here, and there may be origins now.
-        if done.consumers:
-            self.consumers.follow(self.state, done.consumers, self.host.clock.now_ns())
-        self.waiters.applied(done.index, done.results)
-        self.trimming.applied()
-        if not self.consumers.committed(done.index):
-            self._leadership.ask()
-        if self.stream.is_hidden:
-            self.restores.applied()
-
-    def reads_ready(self, reads: list[ReadState], failed: list[int]) -> None:
-        self._leadership.answered(reads, failed)
-
     def _reply(self, subject: bytes) -> None:
         self.host.network.publish(self.assignment.account, subject, b"", b"", b"")
-
-    def after_turn(self, now_ms: int) -> None:
-        if not self.serves:
-            return
-        grown = self.intake.send_verdicts() or self._stored.any_stored
-        if self._stored.any_stored:
-            self.consumers.stored(self._stored.take())
-        if (self.origin_reads or self.state.readers) and self.origin_reads.serve(
-            self.state, self.stream.source, now_ms, grown=grown
-        ):
-            self.host.touch_next(self.id)
-        self.waiters.version_applied(self.state.config_version)
-        self.snapshots.serve(now_ms)
-        if (
-            not self.raft.is_handing_over and not self.stream.is_hidden
-        ):  # What would be handed out could not be noted.
-            self._pump_consumers()
-
-    def _pump_consumers(self) -> None:
-        """Serve those that wait; what that changes is proposed in the same turn, and they get it when it is committed."""
-        pumped = self.consumers.pump(self.stream.source, is_scarce=self.log.is_scarce)
-        self._count_pending()
-        if not pumped:
-            return
-        proposal = self.consumers.put_ops(Proposal(), self.appender.append)
-        self.appender.propose(proposal)
-        last = self.log.last_index
-        if self.consumers.pumped(last, self.log.term(last) or 0):
-            self.host.touch_next(self.id)
-        if proposal.payload:
-            self.host.touch(self.id)
 
     # ---- time -----------------------------------------------------------------------------------------------------
 
@@ -477,7 +333,7 @@ class StreamReplica(Replica):
         self.auditor.advance(self.state, self.applied_index, now_ms)
         self.consumers.in_doubt.tick(self.host.clock.machine_ms(), self.host.clock.now_ns())
         if self.serves:
-            due |= self._timers.tick(now_ms)
+            due |= self._leader.timers.tick(now_ms)
         return due
 
     def _takes_from_here(self, stream: str, key: str) -> bool:
@@ -496,5 +352,5 @@ class StreamReplica(Replica):
             doubt_ms += self.host.clock.monotonic_ms() - self.host.clock.machine_ms()
         deadlines = [found, audit_ms, doubt_ms, self._head.deadline_ms(lagged=self._head_waits)]
         if self.serves and not self.raft.is_handing_over:
-            deadlines += self._timers.deadlines_ms()
+            deadlines += self._leader.timers.deadlines_ms()
         return min((at for at in deadlines if at is not None), default=None)

@@ -1,0 +1,180 @@
+"""What a stream's replica does while it leads: it puts an entry together in each turn, and serves those who wait for its commits.
+
+Nothing of it outlasts a term but what is in the log: a new leader begins with the log as it is (SF-12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from supercluster.broker.jetstream.consumer.stored_subjects import StoredSubjects
+from supercluster.broker.jetstream.publish.carrying import Carrying
+from supercluster.broker.jetstream.publish.config_change import ConfigChange
+from supercluster.broker.jetstream.publish.expiry import Expiry
+from supercluster.broker.jetstream.publish.leader_turn import LeaderTurn, Proposer
+from supercluster.broker.jetstream.publish.proposal import Proposal
+from supercluster.broker.jetstream.publish.scheduling import Scheduling
+from supercluster.broker.jetstream.state.stream import Applied
+from supercluster.broker.jetstream.stream.copy import StreamCopy
+from supercluster.broker.jetstream.stream.leader_advisories import LeaderAdvisories
+from supercluster.broker.jetstream.stream.leader_timers import LeaderTimers
+from supercluster.broker.jetstream.stream.leadership_check import LeadershipCheck
+from supercluster.broker.jetstream.stream.preferred_leader import PreferredLeader
+from supercluster.broker.raft.entry import Entry
+
+
+class StreamLeader:
+    """See the module."""
+
+    def __init__(self, copy: StreamCopy, carrying: Carrying) -> None:
+        self._copy = copy
+        self._replica, self._stream, self._host = copy.replica, copy.stream, copy.host
+        self._appender, self._consumers, self._inbox = copy.appender, copy.consumers, copy.inbox
+        self._carrying = carrying
+        self._advisories = LeaderAdvisories(copy)
+        self._preferred_leader = PreferredLeader(copy.replica, copy.stream, copy.host)
+        self._stored = StoredSubjects()
+        self.check = LeadershipCheck(copy.replica, copy.consumers)
+        self._begin_term()
+
+    def _begin_term(self) -> None:
+        copy, expiry, scheduling = self._copy, Expiry(), Scheduling()
+        self._proposers: Sequence[Proposer] = (
+            ConfigChange(copy.trimming),
+            copy.inbox,
+            copy.puller,
+            copy.waiters,
+            copy.trimming,
+            self._carrying,
+            self._advisories,
+            copy.restores,
+            expiry,
+            scheduling,
+            copy.appender,
+            copy.consumers,
+        )
+        """In the order in which they stand in an entry."""
+        self.timers = LeaderTimers(
+            copy, self._advisories, self._preferred_leader, self._carrying, expiry, scheduling
+        )
+
+    def begin(self, now_ms: int) -> None:
+        """This replica leads."""
+        copy, stream = self._copy, self._stream
+        self._appender.begin()
+        self._begin_term()
+        self._consumers.open(stream.state, self._host.clock.now_ns())
+        stream.read_anew()
+        stream.state.on_removed = self._removed
+        self._consumers.want_counts(
+            name for name, consumer in stream.state.consumers.items() if consumer.config.filter_subjects
+        )
+        self._count_pending()
+        self._advisories.begin()
+        copy.move.follow(now_ms)
+        copy.restores.start(now_ms)
+        if copy.puller.is_behind(stream.state.config):
+            # A leader of one replica may begin behind its part of this turn.
+            self._host.touch_next(self._replica.id)
+
+    def end(self) -> None:
+        """It does not any more: those who wait ask the next leader."""
+        copy = self._copy
+        copy.snapshots.stop("the stream has another leader")
+        copy.restores.stop()
+        copy.move.stop()
+        if self._appender.admission is not None:
+            self._advisories.end()
+        self._appender.end()
+        self._carrying.give_up()
+        copy.trimming.give_up()
+        self._stream.state.on_removed = None
+        self._consumers.give_back(self._replica.applied_index)
+        self._inbox.clear()
+        copy.puller.close()
+        copy.origin_reads.clear()
+        self._appender.give_acks_back()
+
+    def _removed(self, seq: int, subject: bytes, *, is_first: bool) -> None:
+        if is_first:
+            self._stream.source.note_gone(seq, subject)
+        self._consumers.removed(seq, subject, is_first=is_first)
+
+    def _count_pending(self) -> None:
+        """What is left for consumers is counted in slices, where that takes long."""
+        if self._consumers.has_uncounted and not self._consumers.is_counting:
+            self._host.in_slices(self._replica, self._consumers.count(self._stream.source))
+
+    # ---- the turn -------------------------------------------------------------------------------------------------
+
+    def propose(self, now_ms: int) -> None:
+        """Append what this turn brought, as few entries as possible."""
+        appender, replica, stream = self._appender, self._replica, self._stream
+        admission = appender.admission
+        if admission is None:
+            return
+        turn = LeaderTurn(
+            stream, replica.log, appender, admission, now_ms, replica.leader_time_ns(), stream.is_hidden
+        )
+        for proposer in self._proposers:
+            proposer.put(turn)
+        appender.propose(turn.proposal)
+        if appender.admission is not None:
+            self._copy.puller.advance(appender.admission, now_ms)
+        self._copy.move.advance(now_ms)
+        replica.newcomers.advance(now_ms)
+
+    def applied(self, entry: Entry, done: Applied) -> None:
+        """A committed entry was applied."""
+        copy, state, replica_id = self._copy, self._stream.state, self._replica.id
+        if entry.count:
+            self._stored.note(entry, state.reader)
+        if self._appender.admission is not None:
+            end = self._appender.admission.end
+            was_removing = end.is_removing
+            end.applied(done.index)
+            if was_removing and not end.is_removing and self._inbox.has_waiting:
+                self._host.touch_next(replica_id)
+        self._advisories.config_applied()
+        self._inbox.applied(done)
+        if copy.puller.is_behind(state.config):
+            self._host.touch(replica_id)  # Nothing else may ever happen here, and there may be origins now.
+        if done.consumers:
+            self._consumers.follow(state, done.consumers, self._host.clock.now_ns())
+        copy.waiters.applied(done.index, done.results)
+        copy.trimming.applied()
+        if not self._consumers.committed(done.index):
+            self.check.ask()
+        if self._stream.is_hidden:
+            copy.restores.applied()
+
+    def after_turn(self, now_ms: int) -> None:
+        """Commits of this turn are applied: hand out answers and deliveries."""
+        copy, stream = self._copy, self._stream
+        grown = self._inbox.send_verdicts() or self._stored.any_stored
+        if self._stored.any_stored:
+            self._consumers.stored(self._stored.take())
+        if (copy.origin_reads or stream.state.readers) and copy.origin_reads.serve(
+            stream.state, stream.source, now_ms, grown=grown
+        ):
+            self._host.touch_next(self._replica.id)
+        copy.waiters.version_applied(stream.state.config_version)
+        copy.snapshots.serve(now_ms)
+        # While leadership is on its way, what would be handed out could not be noted.
+        if not self._replica.raft.is_handing_over and not stream.is_hidden:
+            self._pump_consumers()
+
+    def _pump_consumers(self) -> None:
+        """Serve those that wait; what that changes is proposed in the same turn, and they get it when it is committed."""
+        log = self._replica.log
+        pumped = self._consumers.pump(self._stream.source, is_scarce=log.is_scarce)
+        self._count_pending()
+        if not pumped:
+            return
+        proposal = self._consumers.put_ops(Proposal(), self._appender.append)
+        self._appender.propose(proposal)
+        last = log.last_index
+        if self._consumers.pumped(last, log.term(last) or 0):
+            self._host.touch_next(self._replica.id)
+        if proposal.payload:
+            self._host.touch(self._replica.id)

@@ -20,7 +20,7 @@ from supercluster.broker.jetstream.consumer import leader as consumer
 from supercluster.broker.jetstream.consumer import pending_counts
 from supercluster.broker.jetstream.consumer import working_state as consumer_work
 from supercluster.broker.jetstream.publish import expiry, trimming
-from supercluster.broker.jetstream.replica import replica as group
+from supercluster.broker.jetstream.replica import replica
 from supercluster.broker.jetstream.state import consumer_start as start
 from supercluster.broker.jetstream.state import consumers as consumer_states
 from supercluster.broker.jetstream.state import lookup, message_ids, subject_index
@@ -39,10 +39,10 @@ SHORTENED = (
     (expiry, "EXPIRY_MESSAGES_MAX"),
     (expiry, "EXPIRY_CHOSEN_MAX"),
     (feed, "SCAN_MAX"),
-    (group, "APPLY_LEADER_ENTRIES"),
-    (group, "APPLY_LEADER_MESSAGES"),
-    (group, "APPLY_TURN_ENTRIES"),
-    (group, "APPLY_TURN_MESSAGES"),
+    (replica, "APPLY_LEADER_ENTRIES"),
+    (replica, "APPLY_LEADER_MESSAGES"),
+    (replica, "APPLY_TURN_ENTRIES"),
+    (replica, "APPLY_TURN_MESSAGES"),
     (lookup, "LOOKED_AT_MAX"),
     (message_ids, "CHUNK_SEQS"),
     (one_broker, "ACKS_OF_A_TURN"),

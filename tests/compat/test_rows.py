@@ -17,7 +17,7 @@ from tests.support.tiers import case
 
 from supercluster.broker.jetstream.backup import receiver, sender
 from supercluster.broker.jetstream.publish import atomic_batches
-from supercluster.broker.jetstream.sources import server
+from supercluster.broker.jetstream.sources import origin_reads
 
 ROW_S = 240.0
 """Only ends a row that hangs."""
@@ -31,7 +31,7 @@ QUICK = Settings(
     "quick",
     constants={
         f"{atomic_batches.__name__}.IDLE_MS_MAX": 1000,
-        f"{server.__name__}.HEARTBEAT_MS": 500,
+        f"{origin_reads.__name__}.HEARTBEAT_MS": 500,
         f"{receiver.__name__}.IDLE_MS": 1000,
         f"{sender.__name__}.FLOW_WAIT_MS": 1000,
     },

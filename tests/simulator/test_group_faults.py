@@ -13,7 +13,7 @@ from tests.simulator.test_failed_copies import Story
 
 from supercluster.broker.jetstream.node.copy_manager import OPEN_RETRY_MS
 from supercluster.broker.jetstream.state.stream import StreamState
-from supercluster.broker.jetstream.stream import api as stream_api
+from supercluster.broker.jetstream.stream import api
 from supercluster.broker.jetstream.stream.appender import Appender
 from supercluster.broker.jetstream.stream.copy import StreamCopy
 from supercluster.broker.jetstream.stream.replica import StreamReplica
@@ -138,7 +138,7 @@ def test_a_request_on_which_the_leader_fails_is_answered_with_500_and_not_sent_t
 ) -> None:
     story = Faulty()
     asked: list[str] = []
-    handle = stream_api.handle
+    handle = api.handle
 
     def broken(copy: StreamCopy, request: Any, *rest: Any) -> None:
         if b"STREAM.PURGE" in request.subject:
@@ -146,7 +146,7 @@ def test_a_request_on_which_the_leader_fails_is_answered_with_500_and_not_sent_t
             raise RecursionError("maximum recursion depth exceeded")
         handle(copy, request, *rest)
 
-    monkeypatch.setattr(stream_api, "handle", broken)
+    monkeypatch.setattr(api, "handle", broken)
     leader = story.leader.node
     answer = story.ask("STREAM.PURGE.S")
     assert (answer["error"]["code"], answer["error"]["err_code"]) == (500, 10051)

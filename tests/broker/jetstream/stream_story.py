@@ -91,7 +91,7 @@ class StreamStory:
         self.now_ns = SECOND
         self.numbers: dict[SessionKey, int] = {}
         self.uncommitted: list[Entry] = []
-        self.judge = Admission(self.state, [])
+        self.admission = Admission(self.state, [])
         self.expiry = Expiry()
         self.scheduling = Scheduling()
         self.texts: list[bytes] = []
@@ -101,7 +101,7 @@ class StreamStory:
 
     def turn(self) -> LeaderTurn:
         """The leader's next."""
-        return turn_of(self.state, self.judge, self.now_ns, self.log)
+        return turn_of(self.state, self.admission, self.now_ns, self.log)
 
     def append(
         self, *found: tuple[int, list[bytes | memoryview]], first_seq: int = 0, count: int = 0
@@ -117,7 +117,7 @@ class StreamStory:
             payload=payload,
         )
         self.log.append([entry])
-        self.judge.end.appended(entry, len(entry.record))
+        self.admission.end.appended(entry, len(entry.record))
         self.uncommitted.append(entry)
         return entry
 
@@ -127,7 +127,7 @@ class StreamStory:
         while self.uncommitted and len(done) < entries:
             entry = self.uncommitted.pop(0)
             done.append(self.state.apply(entry))
-            self.judge.end.applied(entry.index)
+            self.admission.end.applied(entry.index)
         return done
 
     def command(self, kind: Section, *body: bytes) -> list[int]:
@@ -174,15 +174,15 @@ class StreamStory:
 
     def open(self, key: SessionKey) -> None:
         self.append((Section.SESSION_OPEN, [encode_session(key)]))
-        self.judge.end.opened(key)
+        self.admission.end.opened(key)
         self.commit()
 
     def offer(
         self, raw: bytes, first: int, key: SessionKey = ORIGIN, *, confirmed: int = 0, room: bool = True
     ) -> Taken:
         """Judge a block, and append it when it is taken."""
-        forward = Forward(key, first, confirmed, self.judge.end.config_version, raw)
-        taken = self.judge.take(forward, self.now_ns, room=room)
+        forward = Forward(key, first, confirmed, self.admission.end.config_version, raw)
+        taken = self.admission.take(forward, self.now_ns, room=room)
         if taken.pieces:
             self.append_pieces(taken.pieces)
         return taken
@@ -232,7 +232,7 @@ class StreamStory:
 
     def new_leader(self) -> None:
         """Another replica with the same log leads: it judges from its own state and the log's end."""
-        self.judge = Admission(self.state, list(self.uncommitted))
+        self.admission = Admission(self.state, list(self.uncommitted))
 
     def held(self) -> list[int]:
         return [seq for seq in range(self.state.first_seq, self.state.last_seq + 1) if self.state.has(seq)]

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from tests.broker.jetstream.meta_story import APP, Meta, meta
 
-from supercluster.broker.jetstream.api import answers as api_answers
+from supercluster.broker.jetstream.api import answers
 from supercluster.broker.jetstream.core.broker import BrokerCore
 from supercluster.broker.jetstream.errors import error
 from supercluster.broker.jetstream.frontend import account_info
@@ -93,10 +93,10 @@ def test_more_calls_than_may_wait_are_answered_by_what_is_known() -> None:
 
 def test_calls_are_counted_by_account_and_pulls_are_none() -> None:
     found = asked()
-    refused = api_answers.error_answer("stream_info", error(10059))
+    refused = answers.error_answer("stream_info", error(10059))
     for subject, answer in (
         (b"$JS.API.STREAM.INFO.S", refused),
-        (b"$JS.API.STREAM.DELETE.S", api_answers.success_answer("stream_delete")),
+        (b"$JS.API.STREAM.DELETE.S", answers.success_answer("stream_delete")),
         (b"$JS.API.CONSUMER.MSG.NEXT.S.c", refused),
         (b"$JS.API.DIRECT.GET.S", refused),
     ):

@@ -22,8 +22,8 @@ from supercluster.broker.archive.entries import (
     packed,
 )
 from supercluster.broker.archive.s2 import STREAM_HEAD, ArchiveError
-from supercluster.broker.jetstream.backup import format as backups
-from supercluster.broker.jetstream.backup.format import ToldConsumer, ToldState
+from supercluster.broker.jetstream.backup import archive_format
+from supercluster.broker.jetstream.backup.archive_format import ToldConsumer, ToldState
 from supercluster.broker.jetstream.backup.reader import PLACEHOLDERS_MAX, RestoreReader
 from supercluster.broker.jetstream.backup.sender import entries_of
 from supercluster.broker.jetstream.config.consumer_checks import read_consumer
@@ -46,8 +46,10 @@ from supercluster.broker.jetstream.subjects.filters import overlaps
 
 
 def backup_of(state: StreamState, now_ns: int = 7) -> bytes:
-    head = [backups.state_entry(state_info(state).to_json(), now_ns)]
-    head += [backups.consumer_entry(found, state.last_seq, now_ns) for found in state.consumers.values()]
+    head = [archive_format.state_entry(state_info(state).to_json(), now_ns)]
+    head += [
+        archive_format.consumer_entry(found, state.last_seq, now_ns) for found in state.consumers.values()
+    ]
     return b"".join(packed(entries_of(StreamSource(state), head, state.last_seq)))
 
 
@@ -67,13 +69,13 @@ class Restored:
         for at in range(0, len(data), size):
             self.reader.feed(data[at : at + size])
             while not self.reader.is_read:
-                assert self.reader.read(self.story.judge, self.append, size)
+                assert self.reader.read(self.story.admission, self.append, size)
         return self
 
     def end(self) -> StreamState:
         """As the leader does it when the last chunk has come."""
         story = self.story
-        assert self.reader.end(story.judge, self.append)
+        assert self.reader.end(story.admission, self.append)
         story.commit()
         told = self.reader.told
         assert told is not None
@@ -202,7 +204,9 @@ def test_a_consumer_never_stands_behind_the_end_of_its_stream() -> None:
     """MV-10: the snapshot's last sequence is older than what the consumer has."""
     story = played([("many", 9), ("deliver", 9)])
     entry = next(
-        EntryReader().feed(b"".join(packed([backups.consumer_entry(story.state.consumers["c"], 5, 1)])))
+        EntryReader().feed(
+            b"".join(packed([archive_format.consumer_entry(story.state.consumers["c"], 5, 1)]))
+        )
     )
     told = ToldConsumer.read(entry)
     assert (told.delivered, sorted(told.pending)) == ((9, 5), [1, 2, 3, 4, 5])
@@ -216,7 +220,7 @@ def test_the_chosen_messages_of_last_per_subject_are_told() -> None:
         start_seq=3,
         last_seqs=(3, 5, 8),
     )
-    entry = next(EntryReader().feed(b"".join(packed([backups.consumer_entry(state, 9, 1)]))))
+    entry = next(EntryReader().feed(b"".join(packed([archive_format.consumer_entry(state, 9, 1)]))))
     found = ToldConsumer.read(entry).state(9, 1)
     assert (found.next_sseq, list(found.remaining_last_seqs())) == (3, [3, 5, 8])
 
@@ -230,7 +234,7 @@ def test_nothing_is_removed_while_a_stream_is_restored_and_the_limits_hold_when_
     wanted = config(max_msgs=3, max_age=SECOND, duplicate_window=SECOND, max_msgs_per_subject=2)
     run = Restored(wanted).feed(backup_of(story.state))
     run.story.commit()
-    assert run.reader.end(run.story.judge, run.append)
+    assert run.reader.end(run.story.admission, run.append)
     run.story.commit()
     assert run.story.held() == list(range(1, 11))
     state = run.end()
@@ -312,7 +316,7 @@ def _from(seq: int, source: str) -> Entry:
 def archive(last_seq: int, *entries: Entry, **state: Any) -> bytes:
     told = {"messages": 0, "first_seq": 1, "last_seq": last_seq, "consumer_count": 0, **state}
     return b"".join(
-        packed([backups.state_entry(told, 1), *(entry.encode() for entry in entries), END.encode()])
+        packed([archive_format.state_entry(told, 1), *(entry.encode() for entry in entries), END.encode()])
     )
 
 
@@ -496,7 +500,7 @@ def test_what_a_few_bytes_unpack_to_is_taken_in_pieces() -> None:
     pieces = 0
     while not run.reader.is_read:
         before, pieces = run.reader.taken_bytes, pieces + 1
-        assert run.reader.read(run.story.judge, run.append, 1 << 20)
+        assert run.reader.read(run.story.admission, run.append, 1 << 20)
         assert run.reader.taken_bytes - before < 2 << 20
     assert len(data) < 4 << 20
     assert pieces >= 30
@@ -510,7 +514,7 @@ def test_stretches_without_messages_are_taken_in_pieces_too() -> None:
     sizes = []
     while not run.reader.is_read:
         before = run.reader._last_seq
-        assert run.reader.read(run.story.judge, run.append, 64 * 1024)
+        assert run.reader.read(run.story.admission, run.append, 64 * 1024)
         sizes.append(run.reader._last_seq - before)
     assert max(sizes) <= 1024 + 2 * stride
     state = run.end()
@@ -518,7 +522,7 @@ def test_stretches_without_messages_are_taken_in_pieces_too() -> None:
 
 
 def test_a_backup_without_its_end_is_not_whole() -> None:
-    data = b"".join(packed([backups.state_entry({"last_seq": 1}, 1), a_message().encode()]))
+    data = b"".join(packed([archive_format.state_entry({"last_seq": 1}, 1), a_message().encode()]))
     run = Restored().feed(data)
     with pytest.raises(ArchiveError, match="backup was truncated"):
         run.end()
@@ -545,7 +549,7 @@ def test_the_state_of_a_stream_that_never_had_a_message() -> None:
     ],
 )
 def test_the_stream_that_a_subject_names(subject: bytes, stream: str) -> None:
-    assert backups.stream_of(subject) == stream
+    assert archive_format.stream_of(subject) == stream
 
 
 # ---- bounds and slices -----------------------------------------------------------------------------------------------
@@ -578,12 +582,12 @@ def large_consumer() -> ConsumerState:
 def test_a_consumer_that_waits_for_much_is_read_in_slices_to_the_same_end(
     monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:
-    encoded = backups.consumer_entry(large_consumer(), 1_000, 1)
+    encoded = archive_format.consumer_entry(large_consumer(), 1_000, 1)
     entry = next(EntryReader().feed(b"".join(packed([encoded]))))
     at_once = ToldConsumer.read(entry)
     assert (len(at_once.pending), len(at_once.deliveries), len(at_once.last_seqs)) == (500, 166, 300)
-    monkeypatch.setattr(backups, "CONSUMER_JSON_MAX", 2_000)
-    monkeypatch.setattr(backups, "SLICE_ROWS", rows)
+    monkeypatch.setattr(archive_format, "CONSUMER_JSON_MAX", 2_000)
+    monkeypatch.setattr(archive_format, "SLICE_ROWS", rows)
     slices = sum(1 for _ in ToldConsumer.slices(entry))
     assert slices == (500 // rows + 166 // rows + 300 // rows)
     assert ToldConsumer.read(entry) == at_once
@@ -595,7 +599,7 @@ def test_what_is_no_message_is_bounded_and_refused_before_it_is_held(monkeypatch
         begun = Entry(name, 1, 0, b"", b"x" * (most + 1)).encode()[: 200 + len(name)]
         with pytest.raises(ArchiveError, match=f"{most} can be restored"):
             list(EntryReader().feed(b"".join(packed([begun]))))
-    monkeypatch.setattr(backups, "CONSUMER_JSON_MAX", 2_000)
+    monkeypatch.setattr(archive_format, "CONSUMER_JSON_MAX", 2_000)
     body = json.dumps({"config": {"description": "x" * 3_000}, "state": {"delivered": {}}}).encode()
     with pytest.raises(ArchiveError, match="beside its lists"):
         ToldConsumer.read(Entry(b"consumers/c", 1, 0, b"", body))
@@ -610,7 +614,7 @@ def test_a_few_bytes_that_unpack_to_many_are_read_a_share_at_a_time() -> None:
     found = Restored()
     found.reader.feed(data)
     for _ in range(9):
-        assert found.reader.read(found.story.judge, found.append, 1024 * 1024)
+        assert found.reader.read(found.story.admission, found.append, 1024 * 1024)
         assert not found.reader.is_read
     with pytest.raises(ArchiveError, match="beside its lists"):
-        found.reader.read(found.story.judge, found.append, 1 << 30)
+        found.reader.read(found.story.admission, found.append, 1 << 30)

@@ -28,10 +28,9 @@ from supercluster.broker.jetstream.encoding.sections import (
     decode_run,
     encode_run,
 )
-from supercluster.broker.jetstream.publish import atomic_batches as batches
-from supercluster.broker.jetstream.publish import refusals
+from supercluster.broker.jetstream.publish import atomic_batches, refusals
 from supercluster.broker.jetstream.publish.atomic_batches import Candidate
-from supercluster.broker.jetstream.publish.source_rewrite import Conversion
+from supercluster.broker.jetstream.publish.source_rewrite import SourceRewrite
 from supercluster.broker.jetstream.sources.puller import _is_held
 from supercluster.broker.jetstream.state.log_reader import decode_stored
 from supercluster.broker.protocol.headers import get as header_value
@@ -153,15 +152,15 @@ def took(story: StreamStory, seq: int, said: str, subject: str = "a.x", **more: 
     origin = Origin.from_json(
         {"name": "A", "subject_transforms": [{"src": "a.>", "dest": "s.>"}]}, "stream source"
     )
-    conversion = Conversion(origin, "token", is_mirror=False)
+    conversion = SourceRewrite(origin, "token", is_mirror=False)
     _, header, payload = message(subject.encode(), said.encode(), **{"Nats_Incr": "1", **more})
     found = Candidate(
         conversion.subject(subject.encode(), seq), conversion.header(header, subject.encode(), seq), payload
     )
-    refusal = story.judge.messages.judge_taken(found, story.judge.end.next_seq, story.now_ns)
+    refusal = story.admission.messages.judge_taken(found, story.admission.end.next_seq, story.now_ns)
     if refusal is not None:
         return refusal.code
-    story.judge.end.note_own((found.subject, found.header, found.payload))
+    story.admission.end.note_own((found.subject, found.header, found.payload))
     return (
         header_value(found.header, b"Nats-Incr"),
         header_value(found.header, b"Nats-Counter-Sources"),
@@ -225,28 +224,28 @@ def test_a_batch_is_stored_as_a_whole_in_one_entry_when_it_is_committed() -> Non
     ]
     story.commit()
     assert story.held() == [1, 2, 3, 4, 5, 6, 7]
-    assert story.judge.batches.bytes == 0
+    assert story.admission.batches.bytes == 0
 
 
 def test_an_end_marker_commits_and_is_not_stored() -> None:
     story = atomic()
     assert story.publish(part(1), part(2, commit="eob"))[1] == (WORDED, 0, 1)
-    assert story.publish(part(1, commit="eob")) == [(REFUSED, batches.INCOMPLETE, 0)]
+    assert story.publish(part(1, commit="eob")) == [(REFUSED, atomic_batches.INCOMPLETE, 0)]
     assert story.publish(part(1, commit="1")) == [(WORDED, 0, 2)]
 
 
 @pytest.mark.parametrize(
     ("parts", "code"),
     [
-        ([part(2)], batches.INCOMPLETE),
-        ([part(0)], batches.INCOMPLETE),
-        ([part(1), part(3)], batches.INCOMPLETE),
-        ([part(1), part(1)], batches.INCOMPLETE),
-        ([part(1), part(2, commit="yes")], batches.INVALID_COMMIT),
-        ([message(Nats_Batch_Id="b")], batches.NO_SEQUENCE),
-        ([message(Nats_Batch_Id="b", Nats_Batch_Sequence="x")], batches.NO_SEQUENCE),
-        ([part(1, "x" * 65)], batches.INVALID_ID),
-        ([part(1001)], batches.TOO_LARGE),
+        ([part(2)], atomic_batches.INCOMPLETE),
+        ([part(0)], atomic_batches.INCOMPLETE),
+        ([part(1), part(3)], atomic_batches.INCOMPLETE),
+        ([part(1), part(1)], atomic_batches.INCOMPLETE),
+        ([part(1), part(2, commit="yes")], atomic_batches.INVALID_COMMIT),
+        ([message(Nats_Batch_Id="b")], atomic_batches.NO_SEQUENCE),
+        ([message(Nats_Batch_Id="b", Nats_Batch_Sequence="x")], atomic_batches.NO_SEQUENCE),
+        ([part(1, "x" * 65)], atomic_batches.INVALID_ID),
+        ([part(1001)], atomic_batches.TOO_LARGE),
     ],
 )
 def test_a_batch_that_goes_wrong_is_dropped(parts: list[Any], code: int) -> None:
@@ -254,7 +253,7 @@ def test_a_batch_that_goes_wrong_is_dropped(parts: list[Any], code: int) -> None
     *held, last = story.publish(*parts)
     assert held == [(STAGED, 0, 0)] * (len(parts) - 1)
     assert last == (REFUSED, code, 0)
-    assert story.publish(part(2, commit="1")) == [(REFUSED, batches.INCOMPLETE, 0)]
+    assert story.publish(part(2, commit="1")) == [(REFUSED, atomic_batches.INCOMPLETE, 0)]
     assert story.publish(part(1, "y" * 64, commit="1")) == [(WORDED, 0, 1)]
 
 
@@ -263,9 +262,9 @@ def test_a_batch_that_goes_wrong_is_dropped(parts: list[Any], code: int) -> None
     [
         ({"Nats_Expected_Stream": "T"}, {}, 10060),
         ({"Nats_TTL": "bad"}, {}, 10165),
-        ({"Nats_Expected_Last_Msg_Id": "x"}, {}, batches.UNSUPPORTED_HEADER),
-        ({"Nats_Msg_Id": "m"}, {"Nats_Msg_Id": "m"}, batches.DUPLICATE_ID),
-        ({"Nats_Msg_Id": "known"}, {}, batches.DUPLICATE_ID),
+        ({"Nats_Expected_Last_Msg_Id": "x"}, {}, atomic_batches.UNSUPPORTED_HEADER),
+        ({"Nats_Msg_Id": "m"}, {"Nats_Msg_Id": "m"}, atomic_batches.DUPLICATE_ID),
+        ({"Nats_Msg_Id": "known"}, {}, atomic_batches.DUPLICATE_ID),
         ({"Nats_Expected_Last_Sequence": "9"}, {}, 10071),
         ({}, {"Nats_Expected_Last_Sequence": "1"}, 10071),
         ({}, {"Nats_Expected_Last_Sequence": "2"}, 10164),
@@ -306,7 +305,7 @@ def test_a_refused_batch_leaves_nothing_behind_in_what_a_full_stream_counts() ->
     story.store(message(b"s.a"), message(b"s.b"), message(b"s.c"))
     refused = story.publish(part(1, subject=b"s.a"), part(2, commit="1", subject=b"s.d"))
     assert refused[1] == (REFUSED, 10077, 0)
-    assert story.judge.end.messages_before(story.judge.end.next_seq) == 3
+    assert story.admission.end.messages_before(story.admission.end.next_seq) == 3
     assert story.publish(message(b"s.d")) == [(REFUSED, 10077, 0)], "no room was made by what was refused"
 
 
@@ -314,7 +313,7 @@ def test_a_half_received_batch_goes_with_its_leader() -> None:
     story = atomic()
     story.publish(part(1), part(2))
     story.new_leader()
-    assert story.publish(part(3, commit="1")) == [(REFUSED, batches.INCOMPLETE, 0)]
+    assert story.publish(part(3, commit="1")) == [(REFUSED, atomic_batches.INCOMPLETE, 0)]
     # What is sent again is known: its verdict is in the log.
     story.commit()
     assert story.offer(block(part(1)), 1).pieces == ()
@@ -332,28 +331,28 @@ def test_batches_are_bounded_in_number_size_and_time(monkeypatch: pytest.MonkeyP
     story = atomic()
     assert story.publish(*(part(1, str(each)) for each in range(51)))[49:] == [
         (STAGED, 0, 0),
-        (REFUSED, batches.TOO_MANY, 0),
+        (REFUSED, atomic_batches.TOO_MANY, 0),
     ]
-    assert story.judge.batches.next_ns() == story.now_ns + batches.IDLE_MS_MAX * MS
+    assert story.admission.batches.next_ns() == story.now_ns + atomic_batches.IDLE_MS_MAX * MS
     story.now_ns += 6 * SECOND
     story.publish(part(2, "7"))
     story.now_ns += 4 * SECOND + MS
     assert story.publish(part(2, "8", "1"), part(3, "7", "1")) == [
-        (REFUSED, batches.INCOMPLETE, 0),
+        (REFUSED, atomic_batches.INCOMPLETE, 0),
         (WORDED, 0, 3),
     ]
-    assert story.judge.batches.next_ns() is None
-    monkeypatch.setattr(batches, "BATCH_BYTES_MAX", 1000)
+    assert story.admission.batches.next_ns() is None
+    monkeypatch.setattr(atomic_batches, "BATCH_BYTES_MAX", 1000)
     assert story.publish(part(1, payload=b"x" * 600), part(2, payload=b"x" * 600))[1] == (
         REFUSED,
-        batches.TOO_LARGE,
+        atomic_batches.TOO_LARGE,
         0,
     )
     assert story.texts[1] == b"1000 bytes"
-    monkeypatch.setattr(batches, "HELD_BYTES_MAX", 1000)
+    monkeypatch.setattr(atomic_batches, "HELD_BYTES_MAX", 1000)
     assert story.publish(*(part(1, str(each), payload=b"x" * 600) for each in range(2)))[1] == (
         REFUSED,
-        batches.TOO_MANY,
+        atomic_batches.TOO_MANY,
         0,
     )
 
@@ -364,7 +363,7 @@ def test_a_thousand_messages_are_a_batch_and_one_more_is_too_many() -> None:
     assert found[-1] == (WORDED, 0, 1000)
     assert story.publish(*(part(number) for number in range(1, 1001)), part(1001, commit="1"))[-1] == (
         REFUSED,
-        batches.TOO_LARGE,
+        atomic_batches.TOO_LARGE,
         0,
     )
     assert story.publish(*(part(number) for number in range(1, 1001)), part(1001, commit="eob"))[-1] == (
@@ -377,10 +376,10 @@ def test_a_thousand_messages_are_a_batch_and_one_more_is_too_many() -> None:
 def test_a_stream_that_stops_allowing_batches_drops_them() -> None:
     story = atomic()
     story.publish(part(1))
-    story.judge.end.config = config()
-    assert story.publish(part(2)) == [(REFUSED, batches.DISABLED, 0)]
-    story.judge.end.config = config(allow_atomic=True)
-    assert story.publish(part(2, commit="1")) == [(REFUSED, batches.INCOMPLETE, 0)]
+    story.admission.end.config = config()
+    assert story.publish(part(2)) == [(REFUSED, atomic_batches.DISABLED, 0)]
+    story.admission.end.config = config(allow_atomic=True)
+    assert story.publish(part(2, commit="1")) == [(REFUSED, atomic_batches.INCOMPLETE, 0)]
     assert StreamStory().publish(part(1), message(Nats_Batch_Id="")) == [(REFUSED, 10174, 0), (1,)]
 
 

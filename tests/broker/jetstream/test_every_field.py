@@ -26,8 +26,7 @@ from tests.support import schema
 from tests.support.tiers import examples
 
 import supercluster.broker
-from supercluster.broker.jetstream.api import answers as api_answers
-from supercluster.broker.jetstream.api import parser as api
+from supercluster.broker.jetstream.api import answers, parser
 from supercluster.broker.jetstream.config.consumer import ConsumerConfig
 from supercluster.broker.jetstream.config.consumer_checks import read_consumer
 from supercluster.broker.jetstream.config.sources import Origin
@@ -117,7 +116,7 @@ def test_every_header_that_is_read_has_values_here() -> None:
 
 def test_every_call_has_values_here() -> None:
     named = {tuple(template.split(".{")[0].replace(".s.a", "").split(".")) for template, _ in schema.API}
-    assert {words for words, *_ in api._CALLS} - named == {("ACCOUNT", "STREAM", "CANCEL_MOVE")}
+    assert {words for words, *_ in parser._CALLS} - named == {("ACCOUNT", "STREAM", "CANCEL_MOVE")}
 
 
 # ---- streams --------------------------------------------------------------------------------------------------------
@@ -126,9 +125,9 @@ def test_every_call_has_values_here() -> None:
 def read(subject: bytes, body: bytes) -> Any:
     """The request; None: it is refused, in words that can be sent."""
     try:
-        return api.parse_api(subject, body)
+        return parser.parse_api(subject, body)
     except ApiError as refused:
-        json.loads(api_answers.error_answer(api.answer_kind(subject), refused))
+        json.loads(answers.error_answer(parser.answer_kind(subject), refused))
         return None
 
 
@@ -176,7 +175,7 @@ def test_a_stream_that_is_accepted_is_stored_replayed_and_moved(rng: random.Rand
     check_map(map_of)
     [done] = outcome or [None]
     if isinstance(done, ApiError):
-        json.loads(api_answers.error_answer("stream_create", done))
+        json.loads(answers.error_answer("stream_create", done))
     if not isinstance(done, Decided):
         return
     update = read(
@@ -509,7 +508,7 @@ def ask(rng: random.Random, leader: Broker) -> None:
     """As the broker of a client passes it on."""
     subject, payload = schema.api_call(rng)
     try:
-        call = api.parse_api(subject, payload)
+        call = parser.parse_api(subject, payload)
     except ApiError:
         return
     if call.stream != "S" or isinstance(call, OF_THE_MAP):
@@ -521,12 +520,12 @@ def ask(rng: random.Random, leader: Broker) -> None:
 
 
 OF_THE_MAP = (
-    api.StreamCreateRequest,
-    api.StreamUpdateRequest,
-    api.StreamDeleteRequest,
-    api.StreamRestoreRequest,
-    api.StreamMoveCancelRequest,
-    api.StreamPeerRemoveRequest,
+    parser.StreamCreateRequest,
+    parser.StreamUpdateRequest,
+    parser.StreamDeleteRequest,
+    parser.StreamRestoreRequest,
+    parser.StreamMoveCancelRequest,
+    parser.StreamPeerRemoveRequest,
 )
 
 

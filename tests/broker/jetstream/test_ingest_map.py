@@ -14,7 +14,7 @@ from supercluster.broker.jetstream.encoding.sections import (
 )
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.publish.window import SessionPhase, Window
-from supercluster.broker.jetstream.publish.windows import HeldCapture, Ingest
+from supercluster.broker.jetstream.publish.windows import HeldCapture, PublishWindows
 from supercluster.broker.net.routing.held_messages import HeldMessages
 from supercluster.broker.protocol.parser import Message
 
@@ -29,7 +29,7 @@ def assignment(group: str) -> Assignment:
 class Client:
     """A connection: keeps routes until it is told to forget them, and what a full stream did not take."""
 
-    def __init__(self, ingest: Ingest) -> None:
+    def __init__(self, ingest: PublishWindows) -> None:
         self.ingest = ingest
         self.routes: dict[bytes, Window | HeldCapture | None] = {}
         self.held: list[bytes] = []
@@ -66,8 +66,8 @@ class Nobody:
         pass
 
 
-def ingest(leader: str | None = None, window_bytes: int = 200) -> Ingest:
-    return Ingest(
+def ingest(leader: str | None = None, window_bytes: int = 200) -> PublishWindows:
+    return PublishWindows(
         SessionKey("n0", "a", 1),
         Nobody(),  # type: ignore[arg-type]  # Only refusals are published here.
         lambda node, frame, body: True,
@@ -152,7 +152,7 @@ def stream(name: str, *subjects: str, version: int = 1) -> Assignment:
 class Connection:
     """A connection that holds what streams do not take, as the broker's do."""
 
-    def __init__(self, ingest: Ingest) -> None:
+    def __init__(self, ingest: PublishWindows) -> None:
         self.ingest = ingest
         self.held = HeldMessages()
         self.errors: list[str] = []
@@ -191,7 +191,7 @@ def payloads(window: Window) -> list[bytes]:
     return [part for block in window._blocks for part in decode_block(block.data).parts()[2::3]]
 
 
-def sent_on(found: Ingest, group: str, first: int, count: int) -> None:
+def sent_on(found: PublishWindows, group: str, first: int, count: int) -> None:
     """The stream's leader says that it does not have the subjects of these numbers."""
     run = VerdictRun(first, count, 0, tuple(Exceptional(n, Verdict.REROUTE) for n in range(count)))
     found.verdicts(group, SessionKey("n0", "a", 1), [run], appended=False, now_ms=1)
@@ -201,7 +201,7 @@ BEFORE = [stream("A", "x", "y"), stream("B", "z")]
 AFTER = [stream("A", "y", version=2), stream("B", "x", "z", version=2)]
 
 
-def moved(count: int, window_bytes: int = 200) -> tuple[Ingest, Connection]:
+def moved(count: int, window_bytes: int = 200) -> tuple[PublishWindows, Connection]:
     """A connection has published to x when that goes from A, which nobody leads, to B."""
     found = ingest(window_bytes=window_bytes)
     connection = Connection(found)

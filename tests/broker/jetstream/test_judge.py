@@ -54,7 +54,7 @@ def test_a_newer_session_of_a_broker_shuts_out_the_older_one() -> None:
     assert story.offer(block(message()), 1, newer).answer is Answer.TAKEN
     story.open(other_volume)
     assert story.offer(block(message()), 2, newer).answer is Answer.SHUT_OUT
-    assert not story.judge.end.may_open(newer)
+    assert not story.admission.end.may_open(newer)
     assert story.offer(block(message()), 1, other_volume).answer is Answer.TAKEN
 
 
@@ -190,14 +190,14 @@ def test_sequences_begin_where_the_first_configuration_says() -> None:
     wanted = config(first_seq=100)
     body = u64(1) + u64(7) + json.dumps(wanted.to_json()).encode()
     story.append((Section.CONFIG_PUT, [body]))
-    story.judge.end.configured(wanted)
+    story.admission.end.configured(wanted)
     # Messages may follow before it is applied, under this leader and under the next.
     assert story.publish(message()) == [(100,)]
     story.new_leader()
     assert story.publish(message(Nats_Expected_Last_Sequence="100")) == [(101,)]
     story.commit()
     assert (story.state.first_seq, story.state.last_seq, story.held()) == (100, 101, [100, 101])
-    story.judge.end.configured(wanted)
+    story.admission.end.configured(wanted)
     assert story.publish(message()) == [(102,)]
 
 
@@ -247,9 +247,9 @@ def test_a_subject_that_is_not_the_streams_is_routed_again() -> None:
     story = StreamStory()
     assert story.publish(message(b"t.x", Any="header"), message()) == [(REROUTE, 0, 0), (1,)]
     # Without headers a block is looked into when its taker's map is older than the configuration.
-    story.judge.end.config_version = 7
+    story.admission.end.config_version = 7
     old_map = Forward(ORIGIN, 3, 0, 6, block(message(b"t.x"), message()))
-    [piece] = story.judge.take(old_map, story.now_ns).pieces
+    [piece] = story.admission.take(old_map, story.now_ns).pieces
     section = piece.section
     assert section is not None
     assert [(item.offset, item.verdict) for item in section.run.exceptions] == [(0, REROUTE)]
@@ -343,7 +343,7 @@ def test_the_last_message_of_a_pattern_is_known_whatever_was_removed(steps: list
                 story.command(Section.PURGE, b"{}")
             for pattern in ("s.*", "s.c.>", "*.b", "t.*")[number % 2 :]:
                 wanted = story.state.subjects.last_for_filters(pattern)
-                assert story.judge.end.last_of_subject(pattern.encode()) == wanted
+                assert story.admission.end.last_of_subject(pattern.encode()) == wanted
 
 
 @pytest.mark.covers("SF-29")

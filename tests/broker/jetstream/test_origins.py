@@ -26,7 +26,7 @@ from supercluster.broker.jetstream.links.source_frames import OriginAsk, OriginT
 from supercluster.broker.jetstream.moves.range_hasher import state_hash
 from supercluster.broker.jetstream.publish.admission import Admission
 from supercluster.broker.jetstream.publish.expiry import Expiry
-from supercluster.broker.jetstream.publish.source_rewrite import Conversion, origin_token
+from supercluster.broker.jetstream.publish.source_rewrite import SourceRewrite, origin_token
 from supercluster.broker.jetstream.state.gaps import Gaps
 from supercluster.broker.jetstream.state.lookup import seq_at
 from supercluster.broker.jetstream.state.snapshot import restore, snapshot_of
@@ -136,24 +136,24 @@ def test_an_answer_with_more_sequences_than_messages_is_none() -> None:
 
 
 def test_a_source_says_where_a_message_comes_from() -> None:
-    found = Conversion(origin(filter_subject="a.>"), "TOKEN123", is_mirror=False)
+    found = SourceRewrite(origin(filter_subject="a.>"), "TOKEN123", is_mirror=False)
     assert found.header(b"", b"a.b", 7) == b"NATS/1.0\r\nNats-Stream-Source: O 7 a.> > a.b TOKEN123\r\n\r\n"
 
 
 def test_a_chain_names_its_last_link_and_drops_what_was_expected() -> None:
     header = b"NATS/1.0\r\nNats-Stream-Source: X 1 > > a T\r\nK: v\r\nNats-Expected-Stream: O\r\n\r\n"
-    source = Conversion(origin(), "TOKEN123", is_mirror=False)
+    source = SourceRewrite(origin(), "TOKEN123", is_mirror=False)
     assert (
         source.header(header, b"a", 2)
         == b"NATS/1.0\r\nK: v\r\nNats-Stream-Source: O 2 > > a TOKEN123\r\n\r\n"
     )
-    mirror = Conversion(origin(), "TOKEN123", is_mirror=True)
+    mirror = SourceRewrite(origin(), "TOKEN123", is_mirror=True)
     assert mirror.header(header, b"a", 2) == b"NATS/1.0\r\nNats-Stream-Source: X 1 > > a T\r\nK: v\r\n\r\n"
 
 
 def test_the_first_transform_that_is_about_a_subject_counts() -> None:
     transforms = [{"src": "a", "dest": ""}, {"src": "b.*", "dest": "c.{{wildcard(1)}}"}]
-    found = Conversion(origin(subject_transforms=transforms), "T", is_mirror=True)
+    found = SourceRewrite(origin(subject_transforms=transforms), "T", is_mirror=True)
     assert [found.subject(subject, 1) for subject in (b"a", b"b.x")] == [b"a", b"c.x"]
 
 

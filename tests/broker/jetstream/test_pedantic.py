@@ -9,7 +9,7 @@ import pytest
 
 from supercluster.broker.jetstream.api.parser import parse_api
 from supercluster.broker.jetstream.api.requests import ConsumerCreateRequest, StreamCreateRequest
-from supercluster.broker.jetstream.config import strict as pedantic
+from supercluster.broker.jetstream.config import strict
 from supercluster.broker.jetstream.config.consumer_checks import read_consumer
 from supercluster.broker.jetstream.config.limits import NO_SERVER_LIMITS, ServerLimits
 from supercluster.broker.jetstream.config.stream_checks import read_stream
@@ -65,19 +65,19 @@ def test_a_pedantic_configuration_that_passes_is_like_any_other() -> None:
 
 def test_limits_of_the_stream_and_direct_gets_of_the_origin_are_not_filled_in() -> None:
     stream = read_stream({"name": "S", "consumer_limits": {"max_ack_pending": 5}})
-    pedantic.check_consumer_limits(read_consumer({"max_ack_pending": 5}), stream, NO_SERVER_LIMITS)
+    strict.check_consumer_limits(read_consumer({"max_ack_pending": 5}), stream, NO_SERVER_LIMITS)
     with pytest.raises(ApiError, match="max_ack_pending must be set"):
-        pedantic.check_consumer_limits(read_consumer({}), stream, NO_SERVER_LIMITS)
+        strict.check_consumer_limits(read_consumer({}), stream, NO_SERVER_LIMITS)
     boundless, limits = read_stream({"name": "S"}), ServerLimits(5, duplicate_window_ms=1000)
     with pytest.raises(ApiError, match="max_request_batch must be set"):
-        pedantic.check_consumer_limits(read_consumer({}), boundless, limits)
-    pedantic.check_consumer_limits(read_consumer({"max_batch": 9}), boundless, limits)
-    pedantic.check_consumer_limits(read_consumer({"deliver_subject": "x"}), boundless, limits)
+        strict.check_consumer_limits(read_consumer({}), boundless, limits)
+    strict.check_consumer_limits(read_consumer({"max_batch": 9}), boundless, limits)
+    strict.check_consumer_limits(read_consumer({"deliver_subject": "x"}), boundless, limits)
     with pytest.raises(ApiError, match="duplicate window limits are higher"):
-        pedantic.check_window(boundless, limits)
-    pedantic.check_window(read_stream({"name": "S", "duplicate_window": SECOND}), limits)
+        strict.check_window(boundless, limits)
+    strict.check_window(read_stream({"name": "S", "duplicate_window": SECOND}), limits)
     origin = read_stream({"name": "O", "allow_direct": True})
     mirror = read_stream({"name": "M", "mirror": {"name": "O"}})
-    pedantic.check_mirror(mirror, lambda _: None)
+    strict.check_mirror(mirror, lambda _: None)
     with pytest.raises(ApiError, match="direct get"):
-        pedantic.check_mirror(mirror, lambda _: origin)
+        strict.check_mirror(mirror, lambda _: origin)

@@ -9,7 +9,7 @@ from tests.broker.jetstream.consumer_story import MS, SECOND, Source, Story, sho
 
 from supercluster.broker.jetstream.consumer.push import WINDOW_BYTES_FIRST, parse_flow_subject
 from supercluster.broker.jetstream.consumer.rate_limit import BURST_BYTES
-from supercluster.broker.jetstream.subjects.interest_watch import Interests
+from supercluster.broker.jetstream.subjects.interest_watch import InterestWatch
 
 
 def push_story(source: Source, **config: object) -> Story:
@@ -173,7 +173,7 @@ def test_a_pull_request_is_told_that_the_consumer_pushes(source: Source) -> None
 
 
 def test_only_what_a_subscription_is_about_is_told_of_it() -> None:
-    interests = Interests()
+    interests = InterestWatch()
     told: list[str] = []
     for subject in ("_INBOX.a.1", "_INBOX.a.2", "_INBOX.b.1", "d.x"):
         interests.watch("$G", subject.encode(), ("g", subject), partial(told.append, subject))

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from tests.broker.jetstream.stream_story import StreamStory, message, result_of
 from tests.support.tiers import examples
 
-from supercluster.broker.jetstream.api import answers as api_answers
-from supercluster.broker.jetstream.api import direct_get, subjects_page
+from supercluster.broker.jetstream.api import answers, direct_get, subjects_page
 from supercluster.broker.jetstream.encoding.codec import u64
 from supercluster.broker.jetstream.encoding.sections import Section
 from supercluster.broker.jetstream.state import lookup, subject_index
@@ -104,7 +103,7 @@ def test_subjects_are_sorted_and_cut_into_pages(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         shorten(patch)
-        patch.setattr(api_answers, "SUBJECTS_PAGE", page)
+        patch.setattr(answers, "SUBJECTS_PAGE", page)
         story = story_of(numbers, set())
         subjects = story.state.subjects
         info: dict[str, Any] = {"config": {"subjects": ["s.>"], "metadata": {}}, "state": {}}

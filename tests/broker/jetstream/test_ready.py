@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from supercluster.broker.jetstream.consumer.ready_set import ReadyConsumers
+from supercluster.broker.jetstream.consumer.ready_set import ReadySet
 
 pytestmark = pytest.mark.covers("RP-3")
 
@@ -29,8 +29,8 @@ class Counted(dict[str, None]):
             yield name
 
 
-def ready(count: int, filters: str) -> ReadyConsumers:
-    found = ReadyConsumers()
+def ready(count: int, filters: str) -> ReadySet:
+    found = ReadySet()
     for number in range(count):
         found.put(f"c{number}", (filters.format(number),))
         found.note(f"c{number}", waits=True, holds=False, deadline_ns=None)
@@ -58,7 +58,7 @@ def test_who_does_not_wait_costs_nothing() -> None:
 
 
 def test_a_consumer_with_several_filters_is_found_by_each() -> None:
-    found = ReadyConsumers()
+    found = ReadySet()
     found.put("c", ("a.*", "b"))
     found.note("c", waits=True, holds=False, deadline_ns=None)
     assert list(found.waiting_for([b"a.1", b"b", b"c"])) == ["c"]
@@ -70,7 +70,7 @@ def test_a_consumer_with_several_filters_is_found_by_each() -> None:
 
 
 def test_who_is_gone_is_not_found_and_has_no_deadline() -> None:
-    found = ReadyConsumers()
+    found = ReadySet()
     for name in ("c", "d"):
         found.put(name, ())
         found.note(name, waits=True, holds=False, deadline_ns=5)

@@ -11,7 +11,7 @@ from benchmarks.one_broker import CallMeter, CpuMeter, OneBroker
 from benchmarks.turns_of_state import arrive, checkpoint, mark, provide
 
 from supercluster.broker.jetstream.node.copy_manager import OPENED_AT_ONCE
-from supercluster.broker.jetstream.replica import checkpoints as checkpointing
+from supercluster.broker.jetstream.replica import checkpoints
 from supercluster.broker.jetstream.state import consumers as consumer_states
 from supercluster.broker.jetstream.state import digest as state_digest
 from supercluster.broker.jetstream.state import message_ids, subject_index
@@ -156,7 +156,7 @@ def test_a_start_opens_a_stream_after_the_other(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.covers("SF-17")
 def test_a_checkpoint_is_due_after_many_entries_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpointing, "ENTRIES_MAX", 100)
+    monkeypatch.setattr(checkpoints, "ENTRIES_MAX", 100)
     broker = OneBroker(tmp_path, CpuMeter())
     broker.create("S")
     for _ in range(350):

@@ -23,11 +23,11 @@ from supercluster.broker.jetstream.meta.accounts import NO_LIMITS, AccountLimits
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.publish import proposal
 from supercluster.broker.jetstream.publish.atomic_batches import batch_room
-from supercluster.broker.jetstream.replica import replica as group
+from supercluster.broker.jetstream.replica import replica
 from supercluster.broker.jetstream.state import consumer_ops
 from supercluster.broker.jetstream.stream import appender as appending
 from supercluster.broker.jetstream.stream.replica import StreamReplica
-from supercluster.broker.jetstream.subjects.interest_watch import Interests
+from supercluster.broker.jetstream.subjects.interest_watch import InterestWatch
 from supercluster.broker.jetstream.turn.questions import Questions
 from supercluster.broker.jetstream.turn.share import TurnShare
 from supercluster.broker.jetstream.turn.slices import Job, JobOwner, Slices, at_once
@@ -72,7 +72,7 @@ class Broker:
     def __init__(self, replicas: Replicas, node: str) -> None:
         self.replicas = replicas
         self.node = node
-        self.interests = Interests()
+        self.interests = InterestWatch()
         self.replies: list[bytes] = []
         self.acks_given_back: list[tuple[str, list[Ack]]] = []
         self.republished: list[tuple[bytes, bytes, bytes]] = []
@@ -1062,7 +1062,7 @@ def test_a_follower_that_is_behind_takes_removals_as_slowly_as_messages(
         leader.group.command(Section.EXPIRE, [u64(seq)], lambda result: None)
         replicas.settle(50)
     assert leader.group.state.messages == 10
-    monkeypatch.setattr(group, "APPLY_TURN_MESSAGES", 10)
+    monkeypatch.setattr(replica, "APPLY_TURN_MESSAGES", 10)
     replicas.lost = set()
     turn, removed = behind.group.turn, []
 

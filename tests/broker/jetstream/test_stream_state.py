@@ -182,7 +182,7 @@ def test_a_configuration_is_an_entry_and_its_limits_hold_at_once() -> None:
     story.store(*[message()] * 5)
     wanted = json.dumps(config(max_msgs=2, subjects=["s.>", "t"]).to_json()).encode()
     story.command(Section.CONFIG_PUT, u64(9) + u64(7), wanted)
-    assert (story.held(), story.state.config_version, story.judge.end.config_version) == ([4, 5], 9, 9)
+    assert (story.held(), story.state.config_version, story.admission.end.config_version) == ([4, 5], 9, 9)
     story.command(Section.CONFIG_PUT, u64(4) + u64(7), wanted)
     assert story.state.config_version == 9
 
@@ -261,7 +261,7 @@ def take_step(story: StreamStory, kind: str, value: Any, session: SessionKey) ->
     elif kind == "session":
         session = SessionKey(session.node, session.incarnation, session.counter + 1)
         story.append((Section.SESSION_OPEN, [encode_session(session)]))
-        story.judge.end.opened(session)
+        story.admission.end.opened(session)
     return session
 
 

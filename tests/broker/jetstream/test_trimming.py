@@ -54,7 +54,7 @@ class Trimmed(StreamStory):
             self.command(Section.DELETE_MESSAGE, u64(seq))
 
     def purge(self, pattern: str = "", seq: int = 0, keep: int = 0) -> None:
-        if not self.trimming.takes(pattern, seq, keep, self.judge.end, self.results.append):
+        if not self.trimming.takes(pattern, seq, keep, self.admission.end, self.results.append):
             body = json.dumps({"filter": pattern, "seq": seq, "keep": keep}).encode()
             before = self.state.messages
             self.results += self.command(Section.PURGE, body)

@@ -25,7 +25,7 @@ from supercluster.broker.jetstream.links.raft_outbox import FRAME_BYTES, RaftMai
 from supercluster.broker.jetstream.links.source_frames import OriginAsk
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.state import MetaState
-from supercluster.broker.jetstream.publish import counters as counting
+from supercluster.broker.jetstream.publish import counters
 from supercluster.broker.jetstream.publish.admission import Answer
 from supercluster.broker.jetstream.publish.counters import CounterError
 from supercluster.broker.jetstream.publish.inbox import PublishInbox
@@ -163,9 +163,9 @@ def test_a_schedule_at_any_time_is_kept_in_snapshots(when: str) -> None:
 @pytest.mark.parametrize("deep", [b"[" * 20_000, b'{"a":' * 20_000])
 def test_deep_json_in_a_counter_is_no_counter(deep: bytes) -> None:
     with pytest.raises(CounterError):
-        counting._sources(deep)
+        counters._sources(deep)
     with pytest.raises(CounterError):
-        counting._value(deep)
+        counters._value(deep)
 
 
 @pytest.mark.covers("SF-24", "SF-11")
@@ -177,13 +177,15 @@ def test_blocks_that_end_many_large_batches_become_entries_of_a_bounded_size() -
             self.section = section
 
     story = StreamStory()
-    taken = story.judge.take(Forward(story_key(story), 1, 0, 0, block(message())), story.now_ns, room=True)
+    taken = story.admission.take(
+        Forward(story_key(story), 1, 0, 0, block(message())), story.now_ns, room=True
+    )
     assert taken.answer is Answer.TAKEN
     assert taken.pieces
 
     class Judged:
-        end = story.judge.end
-        batches = story.judge.batches
+        end = story.admission.end
+        batches = story.admission.batches
         left = 9
 
         def take(self, forward: Forward, now_ns: int, *, room: bool) -> Any:
@@ -230,7 +232,7 @@ def test_a_session_of_an_incarnation_that_was_followed_by_another_is_not_opened_
     story = StreamStory()
     key = story_key(story)
     newer = SessionKey(key.node, "newer", 1)
-    end: LogTail = story.judge.end
+    end: LogTail = story.admission.end
     assert end.may_open(newer)
     end.opened(newer)  # appended, and not committed
     assert not end.may_open(SessionKey(key.node, key.incarnation, key.counter + 1))
@@ -267,7 +269,7 @@ def test_a_block_that_waits_already_is_not_kept_again() -> None:
         for number in (1, 2):
             intake.offer(Forward(story_key(story), number, 0, 0, block(message())), early=False)
     assert len(intake._forwards) == 2
-    story.judge.config_sent = 1
+    story.admission.config_sent = 1
     intake.put(story.turn())
     assert not intake._forwards
     intake.offer(Forward(story_key(story), 3, 0, 0, block(message())), early=False)

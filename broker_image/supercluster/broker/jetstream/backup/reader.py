@@ -15,7 +15,7 @@ from supercluster.broker.archive.entries import CONSUMER_PREFIX, Entry, EntryRea
 from supercluster.broker.archive.s2 import ArchiveError
 from supercluster.broker.bounds import MESSAGE_BYTES_MAX
 from supercluster.broker.jetstream import errors
-from supercluster.broker.jetstream.backup.format import ToldConsumer, ToldState, is_sequence
+from supercluster.broker.jetstream.backup.archive_format import ToldConsumer, ToldState, is_sequence
 from supercluster.broker.jetstream.config.consumer import ConsumerConfig
 from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.config.workqueue_filters import WorkqueueFilters
@@ -85,7 +85,7 @@ class RestoreReader:
             else:
                 yield entry
 
-    def read(self, judge: Admission, append: Append, bytes_max: int) -> bool:
+    def read(self, admission: Admission, append: Append, bytes_max: int) -> bool:
         """Take what is in them, until that is about so much (`taken_bytes` counts on); `is_read` says that it was all. False:
         the log did not take an entry.
 
@@ -102,14 +102,14 @@ class RestoreReader:
                 self.taken_bytes += _CONSUMER_COSTS_BYTES
             else:
                 self.taken_bytes += _ENTRY_COSTS_BYTES + len(found.name) + len(found.header) + len(found.body)
-                if not self._take(found, judge, append):
+                if not self._take(found, admission, append):
                     return False
             if self.taken_bytes >= enough_bytes:
                 return True
         self.is_read = True
         return True
 
-    def end(self, judge: Admission, append: Append) -> bool:
+    def end(self, admission: Admission, append: Append) -> bool:
         """Nothing more comes.
 
         Raises:
@@ -117,9 +117,9 @@ class RestoreReader:
         """
         if not self._is_over:
             raise ArchiveError(self._archive.missing or "backup was truncated")
-        return self._flush(judge, append)
+        return self._flush(admission, append)
 
-    def _take(self, entry: Entry, judge: Admission, append: Append) -> bool:
+    def _take(self, entry: Entry, admission: Admission, append: Append) -> bool:
         if self._is_over:
             raise ArchiveError("there is more behind the end of the backup")
         if self.told is None:
@@ -128,7 +128,7 @@ class RestoreReader:
         elif entry.is_end:
             self._is_over = True
         else:
-            return self._take_message(entry, judge, append)
+            return self._take_message(entry, admission, append)
         return True
 
     def _consumer(self, entry: Entry) -> Generator[None, None, ToldConsumer]:
@@ -162,12 +162,12 @@ class RestoreReader:
             self.taken_bytes += _ENTRY_COSTS_BYTES * (self._filters.looked_at - before)
         return config
 
-    def _take_message(self, entry: Entry, judge: Admission, append: Append) -> bool:
+    def _take_message(self, entry: Entry, admission: Admission, append: Append) -> bool:
         self._check(entry)
         seq = entry.seq
         gap = seq - self._next_seq if self._times else 0
         if gap > PLACEHOLDERS_MAX or self._bytes >= ENTRY_BYTES or len(self._times) >= ENTRY_MESSAGES:
-            if not self._flush(judge, append):
+            if not self._flush(admission, append):
                 return False
             gap = 0
         if not self._times:
@@ -225,14 +225,14 @@ class RestoreReader:
     def _next_seq(self) -> int:
         return self._first_seq + len(self._times)
 
-    def _flush(self, judge: Admission, append: Append) -> bool:
+    def _flush(self, admission: Admission, append: Append) -> bool:
         """Append what is put together."""
         if not self._times:
             return True
         proposal = Proposal()
         proposal.count_from(self._first_seq, len(self._times))
         proposal.add(Section.MIRRORED, encode_mirrored(self._times, self._parts))
-        judge.end.next_seq = self._next_seq
+        admission.end.next_seq = self._next_seq
         self._parts, self._times, self._bytes = [], [], 0
         return append(proposal)
 

@@ -1,7 +1,7 @@
 """A stream's leader takes a backup in, chunk by chunk, while its stream is hidden (`meta/restoring.py`): whole it is shown, else it goes.
 
 One leader takes all of it: who leads next does not know what was read, and ends the restore. Every end is told to the meta group,
-which shows the stream or removes it, so nothing of a half-finished one stays (`docs/adr/backups.md`).
+which shows the stream or removes it, so nothing of a half-finished one stays (`docs/adr/archive_format.md`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from supercluster.broker.archive.s2 import ArchiveError
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.api import answers
-from supercluster.broker.jetstream.backup import format as backups
+from supercluster.broker.jetstream.backup import archive_format
 from supercluster.broker.jetstream.backup.reader import RestoreReader
 from supercluster.broker.jetstream.backup.sender import client_of
 from supercluster.broker.jetstream.config.sources import MIRROR_KEY
@@ -163,7 +163,7 @@ class RestoreReceiver:
                 self._reader(restoring),
             )
             self._advisories.of_backup("restore_create", {"client": now.client})
-        respond(answer(f"{backups.RESTORE_PREFIX.decode()}{self._stream.assignment.name}.{now.token}"))
+        respond(answer(f"{archive_format.RESTORE_PREFIX.decode()}{self._stream.assignment.name}.{now.token}"))
 
     def _reader(self, restoring: Restoring) -> RestoreReader:
         limits = self._host.account_limits(self._stream.assignment.account)
@@ -182,7 +182,7 @@ class RestoreReceiver:
             # The stream is whole, and somebody asks again, since its leader fell before it said so.
             self._when_configured(self._stream.assignment.version, lambda: respond(self._created_answer()))
             return
-        if self._restoring is None or now is None or backups.token_of(request.subject) != now.token:
+        if self._restoring is None or now is None or archive_format.token_of(request.subject) != now.token:
             respond(_refusal(self._deposed()))
             return
         now.heard_ms = now_ms

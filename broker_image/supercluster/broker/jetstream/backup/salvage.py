@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from supercluster.broker.archive.entries import END, Entry, packed
-from supercluster.broker.jetstream.backup import format as backups
+from supercluster.broker.jetstream.backup import archive_format
 from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.encoding.codec import Reader
 from supercluster.broker.jetstream.encoding.sections import Section, sections
@@ -87,7 +87,7 @@ class Salvage:
         if self.state is None:
             return []
         return [
-            backups.consumer_entry(found, self.last_seq, self.times_ns[1])
+            archive_format.consumer_entry(found, self.last_seq, self.times_ns[1])
             for found in self.state.consumers.values()
         ]
 
@@ -95,7 +95,7 @@ class Salvage:
         """The archive, in pieces of one frame."""
         consumers = self._consumers()
         told = self._told() | {"consumer_count": len(consumers)}
-        head = [backups.state_entry(told, self.times_ns[1]), *consumers]
+        head = [archive_format.state_entry(told, self.times_ns[1]), *consumers]
         return packed(self._entries(head, entry))
 
     def _entries(self, head: list[bytes], entry: Callable[[int], LogEntry]) -> Iterator[bytes]:

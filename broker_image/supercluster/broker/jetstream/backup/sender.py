@@ -1,7 +1,7 @@
 """A stream's leader sends backups of its stream, chunk by chunk, as fast as the receiver says that it has taken them.
 
 Nothing of the stream is held but the piece that is being sent. What is deleted while it goes on is not in it; what comes in the
-meantime is not either, and consumers are as they were at its beginning (`docs/adr/backups.md`).
+meantime is not either, and consumers are as they were at its beginning (`docs/adr/archive_format.md`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from supercluster.broker.archive.entries import END, Entry, packed
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.api.requests import StreamSnapshotRequest
-from supercluster.broker.jetstream.backup import format as backups
+from supercluster.broker.jetstream.backup import archive_format
 from supercluster.broker.jetstream.consumer.advisories import Advisories
 from supercluster.broker.jetstream.encoding.timestamps import format_time
 from supercluster.broker.jetstream.links.frames import Request
@@ -127,8 +127,8 @@ class SnapshotSender:
         now_ns = self._host.clock.now_ns()
         consumers = [] if call.no_consumers else list(self._stream.state.consumers.values())
         last_seq = self._stream.state.last_seq
-        head = [backups.state_entry({**state, "consumer_count": len(consumers)}, now_ns)]
-        head += [backups.consumer_entry(found, last_seq, now_ns) for found in consumers]
+        head = [archive_format.state_entry({**state, "consumer_count": len(consumers)}, now_ns)]
+        head += [archive_format.consumer_entry(found, last_seq, now_ns) for found in consumers]
         sending = _Sending(self._host, request, call, packed(entries_of(self._stream.source, head, last_seq)))
         self._sending[sending.token] = sending
         respond(answer)
@@ -141,10 +141,10 @@ class SnapshotSender:
             return acks
         left = []
         for ack in acks:
-            if not ack[0].startswith(backups.ACK_PREFIX):
+            if not ack[0].startswith(archive_format.ACK_PREFIX):
                 left.append(ack)
                 continue
-            sending = self._sending.get(backups.token_of(ack[0]))
+            sending = self._sending.get(archive_format.token_of(ack[0]))
             if sending is not None:
                 sending.slots += 1
         return left
@@ -192,7 +192,9 @@ class SnapshotSender:
             sending.slots -= 1
             sending.sent_ms = now_ms
             left_bytes -= len(chunk)
-            reply = f"{backups.ACK_PREFIX.decode()}{stream}.{sending.token}.{len(chunk)}.{sending.sent}"
+            reply = (
+                f"{archive_format.ACK_PREFIX.decode()}{stream}.{sending.token}.{len(chunk)}.{sending.sent}"
+            )
             publish(sending.account, sending.subject, reply.encode(), b"", chunk)
         if not sending.slots and now_ms - sending.sent_ms >= FLOW_WAIT_MS:
             self._end(sending, _NO_FLOW, "no flow response")

@@ -36,9 +36,9 @@ from supercluster.broker.jetstream.consumer.push import PushTarget
 from supercluster.broker.jetstream.consumer.working_state import (
     PUMP_BYTES_MAX,
     PUMP_MESSAGES_MAX,
-    ConsumerWork,
     Found,
     Outbox,
+    WorkingState,
 )
 from supercluster.broker.jetstream.encoding.ack_subjects import AckKind, parse_ack_payload
 from supercluster.broker.jetstream.publish.proposal import Done
@@ -52,7 +52,7 @@ class ConsumerLeader:
 
     def __init__(self, stream: str, committed: ConsumerState, now_ns: int) -> None:
         self.stream = stream
-        self._work = ConsumerWork(stream, committed, now_ns)
+        self._work = WorkingState(stream, committed, now_ns)
         self.active_ns = now_ns
         self._serves = True
         self.has_more = False
@@ -419,7 +419,7 @@ class ConsumerLeader:
         if target is not None and target.is_bound:
             deadlines.append(target.heartbeat_ns or None)
         if self.is_ready and self._serves and (target is None or target.room_bytes):
-            deadlines += (self._work.again.next_due_ns(), self._work.pace.next_ns)
+            deadlines += (self._work.again.next_due_ns(), self._work.rate_limit.next_ns)
         return min((d for d in deadlines if d is not None), default=None)
 
     def _inactive_at_ns(self) -> int | None:

@@ -18,7 +18,7 @@ from supercluster.broker.jetstream.consumer.leader import ConsumerLeader, Delive
 from supercluster.broker.jetstream.consumer.pending_counts import PendingCounts
 from supercluster.broker.jetstream.consumer.pull import GiveBack
 from supercluster.broker.jetstream.consumer.push import PushTarget, parse_flow_subject
-from supercluster.broker.jetstream.consumer.ready_set import ReadyConsumers
+from supercluster.broker.jetstream.consumer.ready_set import ReadySet
 from supercluster.broker.jetstream.consumer.uncertain_deliveries import UncertainDeliveries
 from supercluster.broker.jetstream.encoding.ack_subjects import Ack, parse_ack_subject
 from supercluster.broker.jetstream.encoding.codec import text
@@ -59,7 +59,7 @@ class ConsumerLeaders:
         self._stream = stream
         self._host = host
         self._leaders: dict[str, ConsumerLeader] = {}
-        self._ready = ReadyConsumers()
+        self._ready = ReadySet()
         self._given: dict[int, list[str]] = {}
         """Sequence → consumers that wait for its acknowledgement and may have been given it by other filters than they
         have now: it is not by its subject that they are found when it goes."""
@@ -135,7 +135,7 @@ class ConsumerLeaders:
         for name, leader in self._leaders.items():
             self._listen_no_more(name, leader.target)
         self._leaders = {}
-        self._ready = ReadyConsumers()
+        self._ready = ReadySet()
         self._given = {}
         self._pump.clear()
         self._unserved.clear()

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from supercluster.broker.jetstream.state.messages import StoredMessages
-from supercluster.broker.jetstream.subjects.filter_index import Filters, NamesByFilters
+from supercluster.broker.jetstream.subjects.filter_index import FilterIndex, Filters
 from supercluster.broker.jetstream.turn.slices import Job
 
 LOOKED_AT_MAX = 512
@@ -45,7 +45,7 @@ class PendingCounts:
         self.wanted = sorted(wanted, key=lambda count: count.after)
         self.up_to = 0
         """All messages up to here are counted."""
-        self._by_filters = NamesByFilters()
+        self._by_filters = FilterIndex()
         for count in self.wanted:
             self._by_filters.put(count.name, count.filters)
         self._totals: Counter[Filters] = Counter()

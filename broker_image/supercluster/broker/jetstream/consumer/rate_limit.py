@@ -15,7 +15,7 @@ BURST_BYTES = 1024 * 1024
 _NS = 1_000_000_000
 
 
-class Pace:
+class RateLimit:
     """See the module."""
 
     __slots__ = ("_allowance", "_at_ns", "_bytes_per_s", "_last", "_replays", "next_ns")

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from supercluster.broker.jetstream.replica.deadlines import Deadlines
-from supercluster.broker.jetstream.subjects.filter_index import Filters, NamesByFilters
+from supercluster.broker.jetstream.subjects.filter_index import FilterIndex, Filters
 
 ByFilters = dict[Filters, dict[str, None]]
 
 
-class ReadyConsumers:
+class ReadySet:
     """The consumers of one stream, by name."""
 
     def __init__(self) -> None:
-        self._by_filters = NamesByFilters()
+        self._by_filters = FilterIndex()
         self._waiting: ByFilters = {}
         self._holding: ByFilters = {}
         self._deadlines = Deadlines()

@@ -23,7 +23,7 @@ from supercluster.broker.jetstream.consumer.advisories import (
 from supercluster.broker.jetstream.consumer.cursor import Cursor
 from supercluster.broker.jetstream.consumer.delivery_format import cut_to_bytes, new_replies, shown_items
 from supercluster.broker.jetstream.consumer.pull import Asker, Item
-from supercluster.broker.jetstream.consumer.rate_limit import Pace
+from supercluster.broker.jetstream.consumer.rate_limit import RateLimit
 from supercluster.broker.jetstream.consumer.redelivery import RedeliveryQueue
 from supercluster.broker.jetstream.encoding.ack_subjects import AckKind, ack_prefix, parse_nak_delay
 from supercluster.broker.jetstream.publish.proposal import Done
@@ -52,14 +52,14 @@ class Outbox:
     """Who waits for the operations: called with 1 then, with None when this leader is deposed before."""
 
 
-class ConsumerWork:
+class WorkingState:
     """See the module."""
 
     def __init__(self, stream: str, committed: ConsumerState, now_ns: int) -> None:
         self.state = committed.copy()
         self.feed = Cursor(self.state)
         self.again = RedeliveryQueue(self.state)
-        self.pace = Pace(committed.config, now_ns)
+        self.rate_limit = RateLimit(committed.config, now_ns)
         self.replies: list[bytes] = []
         self._told: list[Told] = []
         self._dones: list[Done] = []
@@ -97,7 +97,7 @@ class ConsumerWork:
         if moved:
             self.again = RedeliveryQueue(self.state)
         self.feed.restart()
-        self.pace.adapt(committed.config)
+        self.rate_limit.adapt(committed.config)
 
     def purged(self, first_seq: int) -> None:
         """The stream begins at `first_seq` now. Cheap when nothing of this consumer's was before it."""
@@ -229,13 +229,13 @@ class ConsumerWork:
         self, source: MessageSource, count_max: int, bytes_max: int, now_ns: int
     ) -> MessageBatch | None:
         batch = self.feed.next(source, count_max, bytes_max)
-        if self.pace.is_free:
+        if self.rate_limit.is_free:
             return batch
         if not batch:
             if self.feed.scan_ended:
-                self.pace.caught_up()
+                self.rate_limit.caught_up()
             return None
-        count = self.pace.allowed(batch.times, batch.sizes(), now_ns)
+        count = self.rate_limit.allowed(batch.times, batch.sizes(), now_ns)
         return batch.first(count) if count else None
 
     def again_items(self, source: MessageSource, asker: Asker, count_max: int, now_ns: int) -> Found:

@@ -17,7 +17,7 @@ from isal.isal_zlib import crc32
 from supercluster.broker.jetstream.admin import jsz
 from supercluster.broker.jetstream.admin.router import OperatorCalls
 from supercluster.broker.jetstream.admin.system_api import Administration, is_administration
-from supercluster.broker.jetstream.backup.format import RESTORE_PREFIX
+from supercluster.broker.jetstream.backup.archive_format import RESTORE_PREFIX
 from supercluster.broker.jetstream.config.limits import ServerLimits
 from supercluster.broker.jetstream.config.sources import Origin
 from supercluster.broker.jetstream.core.dispatch import dispatch
@@ -55,7 +55,7 @@ from supercluster.broker.jetstream.placement.stream_facts import StreamFacts
 from supercluster.broker.jetstream.publish.atomic_batches import batch_room
 from supercluster.broker.jetstream.publish.republish import CapturedAgain, Publication
 from supercluster.broker.jetstream.publish.window import Window
-from supercluster.broker.jetstream.publish.windows import HeldCapture, Ingest
+from supercluster.broker.jetstream.publish.windows import HeldCapture, PublishWindows
 from supercluster.broker.jetstream.recovery.map_lineages import MetaLineages
 from supercluster.broker.jetstream.recovery.map_survey import MapSurvey
 from supercluster.broker.jetstream.recovery.orphaned_copies import OrphanedCopies
@@ -63,7 +63,7 @@ from supercluster.broker.jetstream.recovery.stream_lineages import Lineages
 from supercluster.broker.jetstream.recovery.stream_survey import Survey
 from supercluster.broker.jetstream.replica.lineage import META_GROUP
 from supercluster.broker.jetstream.replica.replica import Replica
-from supercluster.broker.jetstream.subjects.interest_watch import Interests
+from supercluster.broker.jetstream.subjects.interest_watch import InterestWatch
 from supercluster.broker.jetstream.turn.questions import Questions
 from supercluster.broker.jetstream.turn.share import TurnShare
 from supercluster.broker.jetstream.turn.slices import Job, JobOwner
@@ -126,12 +126,12 @@ class BrokerCore:
         self._rng = rng
         self._on_event = on_event
         self.turns = Turns(self)
-        self.interests = Interests()
+        self.interests = InterestWatch()
         self.acks = AckPost(self)
         self.invalidate_captures: Callable[[], None] = lambda: None
         self.store = store
         session = SessionKey(settings.node, store.incarnation, store.process_count)
-        self.ingest = Ingest(
+        self.ingest = PublishWindows(
             session,
             network,
             self.post,

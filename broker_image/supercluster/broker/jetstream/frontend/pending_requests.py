@@ -15,7 +15,7 @@ from itertools import count
 
 from supercluster.broker.jetstream.api.answers import direct_refusal, pull_refusal
 from supercluster.broker.jetstream.api.parser import stream_of
-from supercluster.broker.jetstream.backup.format import RESTORE_PREFIX
+from supercluster.broker.jetstream.backup.archive_format import RESTORE_PREFIX
 from supercluster.broker.jetstream.links.frames import (
     Frame,
     Request,

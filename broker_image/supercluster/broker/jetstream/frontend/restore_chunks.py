@@ -13,7 +13,7 @@ from supercluster.broker.bounds import read_json
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.admin.call import NO_CALL, MetaCall
 from supercluster.broker.jetstream.api import answers as api_answers
-from supercluster.broker.jetstream.backup import format as backups
+from supercluster.broker.jetstream.backup import archive_format
 from supercluster.broker.jetstream.backup.receiver import ANSWER_KIND
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.links.frames import ResponseStatus
@@ -43,7 +43,11 @@ class Chunks:
     def take(self, info: ClientInfo, subject: bytes, reply: bytes, payload: bytes) -> None:
         """Pass a chunk on to whoever leads the stream that is restored."""
         core = self._core
-        found = core.meta.state.streams.get((info.account, backups.stream_of(subject))) if core.meta else None
+        found = (
+            core.meta.state.streams.get((info.account, archive_format.stream_of(subject)))
+            if core.meta
+            else None
+        )
         if found is None or found.restoring is None:
             if reply:  # As if nobody listened, as NATS has it.
                 core.network.publish(info.account, reply, b"", no_responders(subject), b"")

@@ -12,7 +12,7 @@ from supercluster.broker.jetstream.admin import system_api as administration
 from supercluster.broker.jetstream.admin.call import MetaCall
 from supercluster.broker.jetstream.api import answers as api_answers
 from supercluster.broker.jetstream.api import parser as api
-from supercluster.broker.jetstream.backup.format import stream_of as backup_stream_of
+from supercluster.broker.jetstream.backup.archive_format import stream_of as backup_stream_of
 from supercluster.broker.jetstream.config import api_level
 from supercluster.broker.jetstream.consumer.push import parse_flow_subject
 from supercluster.broker.jetstream.encoding.ack_subjects import parse_ack_subject

@@ -29,7 +29,7 @@ from supercluster.broker.jetstream.publish.atomic_batches import (
     Candidate,
 )
 from supercluster.broker.jetstream.publish.log_tail import LogTail
-from supercluster.broker.jetstream.publish.message_admission import InBatch, MessageJudge, refused
+from supercluster.broker.jetstream.publish.message_admission import InBatch, MessageAdmission, refused
 from supercluster.broker.jetstream.state.stream import StreamState
 from supercluster.broker.protocol.headers import get as header_value
 from supercluster.broker.raft.entry import Entry
@@ -60,7 +60,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The judge's answer; with `TAKEN` what to append, in this order."""
+    """The answer; with `TAKEN` what to append, in this order."""
 
     answer: Answer
     next_number: int = 0
@@ -118,7 +118,7 @@ class Admission:
         self.config_sent = state.config_version
         """The newest configuration that is in the log, or in the entry that is being put together."""
         self.batches = Batches()
-        self.messages = MessageJudge(self.end)
+        self.messages = MessageAdmission(self.end)
 
     def take(self, forward: Forward, now_ns: int, *, room: bool = True) -> Taken:
         """Judge the next numbers of a session. The caller appends the pieces in the same turn, in this order.

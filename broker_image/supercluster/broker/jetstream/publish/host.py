@@ -10,7 +10,7 @@ from supercluster.broker.jetstream.encoding.ack_subjects import Ack
 from supercluster.broker.jetstream.encoding.sections import SessionKey, VerdictRun
 from supercluster.broker.jetstream.meta.accounts import AccountLimits
 from supercluster.broker.jetstream.replica.host import GroupHost
-from supercluster.broker.jetstream.subjects.interest_watch import Interests
+from supercluster.broker.jetstream.subjects.interest_watch import InterestWatch
 from supercluster.broker.jetstream.turn.questions import Questions
 from supercluster.broker.jetstream.turn.share import TurnShare
 from supercluster.broker.ports import Network
@@ -39,7 +39,7 @@ class StreamHost(GroupHost, Protocol):
         ...
 
     @property
-    def interests(self) -> Interests:
+    def interests(self) -> InterestWatch:
         """Who waits for subscriptions to a subject."""
         ...
 

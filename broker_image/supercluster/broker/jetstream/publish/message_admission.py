@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from supercluster.broker.bounds import HEADER_BYTES_MAX, whole_number
 from supercluster.broker.jetstream.config.transforms import SubjectMap, TransformConfig
 from supercluster.broker.jetstream.encoding.sections import Exceptional, Verdict
-from supercluster.broker.jetstream.publish import counters as counting
+from supercluster.broker.jetstream.publish import counters
 from supercluster.broker.jetstream.publish.atomic_batches import DUPLICATE_ID, UNSUPPORTED_HEADER, Candidate
 from supercluster.broker.jetstream.publish.counters import CounterError
 from supercluster.broker.jetstream.publish.log_tail import LogTail
@@ -60,7 +60,7 @@ def refused(code: int, detail: int = 0, text: bytes = b"") -> Exceptional:
     return Exceptional(0, Verdict.REFUSED, code, detail, text)
 
 
-class MessageJudge:
+class MessageAdmission:
     """Judges messages at the end of a leader's log."""
 
     def __init__(self, end: LogTail) -> None:
@@ -139,8 +139,8 @@ class MessageJudge:
     ) -> Exceptional | None:
         config, header = self.end.config, message.header
         try:
-            if counting.INCREMENT in header:
-                counting.check_increment(header, message.payload, allowed=config.allow_msg_counter)
+            if counters.INCREMENT in header:
+                counters.check_increment(header, message.payload, allowed=config.allow_msg_counter)
         except CounterError as error:
             return refused(error.code)
         seconds = ttl_seconds(header) if TTL in header else 0
@@ -222,7 +222,7 @@ class MessageJudge:
 
     def _count(self, message: Candidate) -> Exceptional | None:
         try:
-            message.header, message.payload, message.said = counting.count(
+            message.header, message.payload, message.said = counters.count(
                 self.end, message.subject, message.header
             )
         except CounterError as error:
@@ -233,13 +233,13 @@ class MessageJudge:
         origin = header_value(message.header, SOURCE) or b""
         try:
             name, _, _, _, subject, _ = origin.decode().split(" ")
-            message.header, message.payload = counting.count_taken(
+            message.header, message.payload = counters.count_taken(
                 self.end, message.subject, message.header, message.payload, name, subject
             )
         except CounterError as error:
             return refused(error.code)
         except ValueError:
-            return refused(counting.MISSING)  # A subject that is no text.
+            return refused(counters.MISSING)  # A subject that is no text.
         return self._judge_counted_size(message)
 
     def _judge_counted_size(self, message: Candidate) -> Exceptional | None:

@@ -7,7 +7,7 @@ import json
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.encoding.sections import Exceptional
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.publish import atomic_batches as batches
+from supercluster.broker.jetstream.publish import atomic_batches
 from supercluster.broker.jetstream.publish.message_admission import (
     EXPECTED_LAST_MSG_ID,
     EXPECTED_LAST_SEQUENCE,
@@ -21,11 +21,11 @@ from supercluster.broker.jetstream.publish.message_admission import (
     STREAM_FULL,
 )
 
-_NAMED = (EXPECTED_LAST_MSG_ID, batches.UNSUPPORTED_HEADER, batches.TOO_LARGE)
+_NAMED = (EXPECTED_LAST_MSG_ID, atomic_batches.UNSUPPORTED_HEADER, atomic_batches.TOO_LARGE)
 
 
 def of_publish(item: Exceptional) -> ApiError:
-    """The error for a REFUSED verdict, as the judge wrote it into the log."""
+    """The error for a REFUSED verdict, as its leader wrote it into the log."""
     code, detail, text = item.code, item.seq, item.text.decode("utf-8", "replace")
     if code == STREAM_FULL:
         if detail == FULL_BYTES:

@@ -16,7 +16,7 @@ def origin_token(origin: str) -> str:
     return short_hash(origin)
 
 
-class Conversion:
+class SourceRewrite:
     """How one origin's messages are taken."""
 
     def __init__(self, origin: Origin, token: str, *, is_mirror: bool) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from supercluster.broker.jetstream.api import answers as api_answers
+from supercluster.broker.jetstream.api import answers
 from supercluster.broker.jetstream.config.limits import NO_SERVER_LIMITS, ServerLimits
 from supercluster.broker.jetstream.config.metadata_keys import ack_policy_of
 from supercluster.broker.jetstream.encoding.sections import SessionKey, VerdictRun
@@ -23,8 +23,7 @@ from supercluster.broker.jetstream.links.frames import (
     encode_texts,
 )
 from supercluster.broker.jetstream.meta.assignment import Assignment
-from supercluster.broker.jetstream.publish import atomic_batches as batches
-from supercluster.broker.jetstream.publish import refusals
+from supercluster.broker.jetstream.publish import atomic_batches, refusals
 from supercluster.broker.jetstream.publish.fast_batches import SUFFIX as FAST_SUFFIX
 from supercluster.broker.jetstream.publish.fast_batches import FastBatches, fast_batch_room
 from supercluster.broker.jetstream.publish.settlement import Outcome, WindowBlock
@@ -67,7 +66,7 @@ class HeldCapture:
             publisher.resume("")
 
 
-class Ingest:
+class PublishWindows:
     """The windows of one broker process."""
 
     def __init__(
@@ -383,9 +382,11 @@ class Ingest:
         for reply, publisher, item in outcome.refused:
             refusal = refusals.of_publish(item)
             if reply:
-                answer = api_answers.pub_refused(window.stream, refusal)
+                answer = answers.pub_refused(window.stream, refusal)
                 self._network.publish(window.account, reply, b"", b"", answer)
-            elif publisher is not None and item.code not in batches.ERRORS:  # Who commits the batch is told.
+            elif (
+                publisher is not None and item.code not in atomic_batches.ERRORS
+            ):  # Who commits the batch is told.
                 publisher.error(not_stored(window.stream, refusal.description))
 
     def _refuse(self, window: Window, messages: list[tuple[bytes, Publisher]], why: str) -> None:

@@ -24,8 +24,8 @@ STAGGER_MS = 2000
 class Checkpoints:
     """Of one group."""
 
-    def __init__(self, group: ReplicatedState) -> None:
-        self._group = group
+    def __init__(self, replica: ReplicatedState) -> None:
+        self._replica = replica
         self._view: StateView | None = None
         self._job: Job | None = None
         self._ticket: Ticket | None = None
@@ -53,19 +53,19 @@ class Checkpoints:
     def restored(self, index: int) -> None:
         """The state of the newest checkpoint was read."""
         self._begun_index = index
-        self.needs_from = self._group.keep_from_index()
-        self._group.checkpointed(index, self.needs_from)
+        self.needs_from = self._replica.keep_from_index()
+        self._replica.checkpointed(index, self.needs_from)
 
     def applied(self, index: int) -> None:
         """An entry was applied: is a checkpoint due?"""
-        if self._group.log.checkpoint_at(index) or index - self._begun_index >= ENTRIES_MAX:
-            group = self._group
-            voters = sorted(group.raft.membership.voters)
-            rank = voters.index(group.member) if group.member in voters else 0
+        if self._replica.log.checkpoint_at(index) or index - self._begun_index >= ENTRIES_MAX:
+            replica = self._replica
+            voters = sorted(replica.raft.membership.voters)
+            rank = voters.index(replica.member) if replica.member in voters else 0
             if rank == 0:
                 self.begin()
             elif self._due_ms is None:
-                self._due_ms = group.host.clock.monotonic_ms() + rank * STAGGER_MS
+                self._due_ms = replica.host.clock.monotonic_ms() + rank * STAGGER_MS
 
     def tick(self, now_ms: int) -> None:
         if self._due_ms is not None and now_ms >= self._due_ms and not self._must_wait:
@@ -78,18 +78,18 @@ class Checkpoints:
 
     def begin(self) -> None:
         """Save the state as it is now; behind the one that is under way, the state as it is then."""
-        group = self._group
-        if not group.may_checkpoint:
+        replica = self._replica
+        if not replica.may_checkpoint:
             return
         if self._must_wait:
-            self._due_ms = self._due_ms or group.host.clock.monotonic_ms()
+            self._due_ms = self._due_ms or replica.host.clock.monotonic_ms()
             return
         self._due_ms = None
-        self._begun_index = group.applied_index
-        self._needs_from = group.keep_from_index()
-        self._view = group.state_view()
-        self._job = self._encode(group.applied_index, blob(group.membership_applied.encode()), self._view)
-        group.host.in_slices(group, self._job)
+        self._begun_index = replica.applied_index
+        self._needs_from = replica.keep_from_index()
+        self._view = replica.state_view()
+        self._job = self._encode(replica.applied_index, blob(replica.membership_applied.encode()), self._view)
+        replica.host.in_slices(replica, self._job)
 
     def _encode(self, index: int, head: bytes, view: StateView) -> Job:
         pieces = [head]
@@ -100,27 +100,27 @@ class Checkpoints:
         self._close_view()
         self._job = None
         try:
-            self._wait_for(self._group.log.begin_checkpoint(index, pieces))
+            self._wait_for(self._replica.log.begin_checkpoint(index, pieces))
         except DiskError as error:
             self._defer(error)
 
     def _wait_for(self, ticket: Ticket | None) -> None:
         """None: it is durable."""
-        group, self._ticket = self._group, ticket
+        replica, self._ticket = self._replica, ticket
         if ticket is not None:
-            group.host.save_checkpoint(group.id, ticket)
+            replica.host.save_checkpoint(replica.id, ticket)
             return
         self.deferred = None
         self.needs_from = self._needs_from
-        group.checkpointed(self._begun_index, self._needs_from)
-        group.head_may_go()
+        replica.checkpointed(self._begun_index, self._needs_from)
+        replica.head_may_go()
 
     def saved(self, ticket: Ticket) -> None:
         """A ticket was run."""
         if ticket is not self._ticket:
             return
         try:
-            self._wait_for(self._group.log.finish_checkpoint(ticket))
+            self._wait_for(self._replica.log.finish_checkpoint(ticket))
         except DiskError as error:
             self._ticket = None
             self._defer(error)
@@ -129,27 +129,29 @@ class Checkpoints:
         """Save the state while the caller waits. Without a checkpoint the log is longer and the next start slower, and nothing
         else: a disk that has no room for one is no reason to leave the group (SF-18)."""
         self.give_up()
-        group = self._group
-        if not group.may_checkpoint:
+        replica = self._replica
+        if not replica.may_checkpoint:
             return False
-        view = group.state_view()
+        view = replica.state_view()
         try:
             state = b"".join(piece.data for piece in view.pieces())
-            group.log.save_checkpoint(group.applied_index, blob(group.membership_applied.encode()) + state)
+            replica.log.save_checkpoint(
+                replica.applied_index, blob(replica.membership_applied.encode()) + state
+            )
         except DiskError as error:
             self._defer(error)
             return False
         finally:
             view.close()
         self.deferred = None
-        self._begun_index, self.needs_from = group.applied_index, group.keep_from_index()
-        group.checkpointed(self._begun_index, self.needs_from)
+        self._begun_index, self.needs_from = replica.applied_index, replica.keep_from_index()
+        replica.checkpointed(self._begun_index, self.needs_from)
         return True
 
     def drop_head(self, keep_from_index: int) -> None:
         """Let go what neither the state nor the durable checkpoint needs."""
         try:
-            self._group.log.drop_head(keep_from_index)
+            self._replica.log.drop_head(keep_from_index)
         except DiskError as error:
             self._defer(error)
 
@@ -158,7 +160,7 @@ class Checkpoints:
         if self._job is not None:
             self._job.close()
         if self._ticket is not None:
-            self._group.log.drop_checkpoint()
+            self._replica.log.drop_checkpoint()
         self._job = self._ticket = None
         self._close_view()
 
@@ -168,15 +170,15 @@ class Checkpoints:
             view.close()
 
     def _defer(self, error: DiskError) -> None:
-        group = self._group
-        if group.log.failed is not None:
+        replica = self._replica
+        if replica.log.failed is not None:
             raise error
         if self.deferred is None:
-            group.host.event(
-                group.id,
+            replica.host.event(
+                replica.id,
                 "CheckpointDeferred",
-                f"{group.member} keeps its log as it is until the disk has room: {error}",
+                f"{replica.member} keeps its log as it is until the disk has room: {error}",
             )
         self.deferred = error
-        self._due_ms = group.host.clock.monotonic_ms() + RETRY_MS
-        group.host.touch(group.id)
+        self._due_ms = replica.host.clock.monotonic_ms() + RETRY_MS
+        replica.host.touch(replica.id)

@@ -26,15 +26,15 @@ class ElectionSlots:
         self._waiting: dict[str, None] = {}
         """In the order in which they were due."""
 
-    def takes(self, group: Replica, now_ms: int) -> bool:
+    def takes(self, replica: Replica, now_ms: int) -> bool:
         """Would a tick make the group stand? Then it is in line for a place, and `admit` names it when it has one."""
-        if is_meta(group.id) or not group.raft.is_due_to_stand(now_ms):
+        if is_meta(replica.id) or not replica.raft.is_due_to_stand(now_ms):
             return False
         # If it stood before, nothing came of it: others go first.
-        self._standing.discard(group.id)
-        if not group.raft.could_win():
+        self._standing.discard(replica.id)
+        if not replica.raft.could_win():
             return False
-        self._waiting.setdefault(group.id)
+        self._waiting.setdefault(replica.id)
         return True
 
     def admit(self) -> list[str]:
@@ -50,13 +50,13 @@ class ElectionSlots:
         """Does somebody wait, and is there a place?"""
         return bool(self._waiting) and len(self._standing) < STANDING_MAX
 
-    def follow(self, group: Replica) -> None:
+    def follow(self, replica: Replica) -> None:
         """The group was ticked or had a turn: it may stand now, or not any more."""
-        if group.failed is None and group.raft.role in (Role.PRECANDIDATE, Role.CANDIDATE):
-            if not is_meta(group.id) and group.raft.could_win():
-                self._standing.add(group.id)
+        if replica.failed is None and replica.raft.role in (Role.PRECANDIDATE, Role.CANDIDATE):
+            if not is_meta(replica.id) and replica.raft.could_win():
+                self._standing.add(replica.id)
         else:
-            self._standing.discard(group.id)
+            self._standing.discard(replica.id)
 
     def end(self, group_id: str) -> None:
         """The group is gone."""

@@ -18,8 +18,8 @@ WAITING_MAX = 64
 class Newcomers:
     """Of one group, at its leader."""
 
-    def __init__(self, group: ReplicatedState) -> None:
-        self._group = group
+    def __init__(self, replica: ReplicatedState) -> None:
+        self._replica = replica
         self.waiting: dict[str, str] = {}
         """Who is about to get a place, by the broker, since its identity changed or it is new."""
         self.look_ms = 0
@@ -35,7 +35,7 @@ class Newcomers:
         if not self.waiting or now_ms < self.look_ms:
             return
         self.look_ms = now_ms + LOOK_MS
-        raft = self._group.raft
+        raft = self._replica.raft
         membership = raft.membership
         if membership.is_joint or membership.index > raft.commit_index:
             return
@@ -47,7 +47,7 @@ class Newcomers:
             stale = [
                 learner for learner in membership.learners if node_of(learner) == node and learner != member
             ]
-            if not old and (member in membership.learners or not self._group.takes_learners):
+            if not old and (member in membership.learners or not self._replica.takes_learners):
                 del self.waiting[node]
                 continue
             learners = tuple(learner for learner in membership.learners if learner not in stale)
@@ -59,12 +59,14 @@ class Newcomers:
                 change = MembershipChange(membership.index, voters, rest, joint=True)
             else:
                 continue
-            refusal = raft.propose_membership(change, self._group.leader_time_ns())
+            refusal = raft.propose_membership(change, self._replica.leader_time_ns())
             if refusal is None and not old:
-                self._group.host.event(self._group.id, "LearnerAdded", f"{member} learns and does not vote")
+                self._replica.host.event(
+                    self._replica.id, "LearnerAdded", f"{member} learns and does not vote"
+                )
             elif refusal is None:
-                self._group.host.event(
-                    self._group.id,
+                self._replica.host.event(
+                    self._replica.id,
                     "MemberReplaced",
                     f"{member} takes the place of {', '.join(old)}, which lost its data",
                 )
@@ -72,5 +74,5 @@ class Newcomers:
 
     def _caught_up(self, member: str) -> bool:
         """Does the learner have all that is committed, durably?"""
-        progress = self._group.raft.progress.get(member)
-        return progress is not None and progress.match >= self._group.raft.commit_index
+        progress = self._replica.raft.progress.get(member)
+        return progress is not None and progress.match >= self._replica.raft.commit_index

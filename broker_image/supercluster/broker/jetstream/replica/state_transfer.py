@@ -19,8 +19,8 @@ from supercluster.broker.raft.config import Snapshot
 class StateTransfer:
     """Of one group."""
 
-    def __init__(self, group: ReplicatedState, checkpoints: Checkpoints) -> None:
-        self._group = group
+    def __init__(self, replica: ReplicatedState, checkpoints: Checkpoints) -> None:
+        self._replica = replica
         self._checkpoints = checkpoints
         self._recovery: Job | None = None
         self._arrived: Snapshot | None = None
@@ -46,30 +46,30 @@ class StateTransfer:
         return self._recovery
 
     def _recover(self, commit_index: int) -> Job:
-        group = self._group
-        log = group.log
+        replica = self._replica
+        log = replica.log
         found = log.load_checkpoint()
         yield 0
         if found is not None:
             yield from self._restore(*found)
-        if log.base_index and (found is None or not group.holds_its_head()):
+        if log.base_index and (found is None or not replica.holds_its_head()):
             base = log.base_state()
             if base is None:
                 raise log.lose("the state at the log's beginning is gone, and nothing else stands for it")
             yield from self._restore(log.base_index, (yield from self.emptied(base, for_member=False)))
         self._recovery = None
-        group.recovered(commit_index)
+        replica.recovered(commit_index)
 
     def _restore(self, index: int, data: bytes) -> Job:
         reader = Reader(data)
         membership = Membership.decode(reader.blob())
-        state = yield from self._group.restoring(reader.rest())
+        state = yield from self._replica.restoring(reader.rest())
         self._take(index, membership, state)
 
     def _take(self, index: int, membership: Membership, state: object) -> None:
-        group = self._group
-        group.applied_index, group.membership_applied = index, membership
-        group.take_state(state)
+        replica = self._replica
+        replica.applied_index, replica.membership_applied = index, membership
+        replica.take_state(state)
         self._checkpoints.restored(index)
 
     # ---- from a leader --------------------------------------------------------------------------------------------
@@ -81,38 +81,40 @@ class StateTransfer:
 
     def arrived(self, snapshot: Snapshot) -> None:
         """A snapshot is here as a whole."""
-        group = self._group
+        replica = self._replica
         self._checkpoints.give_up()
         self._arrived, self._checkpoints.is_held = snapshot, True
-        group.host.in_slices(group, self._install(snapshot))
+        replica.host.in_slices(replica, self._install(snapshot))
 
     def _install(self, snapshot: Snapshot) -> Job:
         reader = Reader(snapshot.state)
         self._membership = Membership.decode(reader.blob())
-        self._state = yield from self._group.restoring(reader.rest())
-        self._wait_for(self._group.log.begin_base(snapshot.base_index, snapshot.base_term, [snapshot.state]))
+        self._state = yield from self._replica.restoring(reader.rest())
+        self._wait_for(
+            self._replica.log.begin_base(snapshot.base_index, snapshot.base_term, [snapshot.state])
+        )
 
     def saved(self, ticket: Ticket) -> None:
         """A ticket was run. Raises DiskError."""
         if ticket is self._ticket:
-            self._wait_for(self._group.log.finish_checkpoint(ticket))
+            self._wait_for(self._replica.log.finish_checkpoint(ticket))
 
     def _wait_for(self, ticket: Ticket | None) -> None:
         """None: the snapshot is durable."""
-        group, self._ticket = self._group, ticket
+        replica, self._ticket = self._replica, ticket
         if ticket is not None:
-            group.host.save_checkpoint(group.id, ticket)
+            replica.host.save_checkpoint(replica.id, ticket)
             return
         snapshot, self._arrived = self._arrived, None
         self._checkpoints.is_held = False
         state, self._state = self._state, None
         assert snapshot is not None
         assert self._membership is not None
-        raft, log, now_ms = group.raft, group.log, group.host.clock.monotonic_ms()
+        raft, log, now_ms = replica.raft, replica.log, replica.host.clock.monotonic_ms()
         index = snapshot.base_index
         if raft.commit_index >= index or log.term(index) == snapshot.base_term:
             raft.snapshot_failed(now_ms)  # Another leader has sent the entries meanwhile: they stay.
-            group.let_go(state)
+            replica.let_go(state)
         else:
             if self._recovery is not None:
                 self._recovery.close()
@@ -120,41 +122,41 @@ class StateTransfer:
             log.install_base(index, snapshot.base_term, snapshot.state)
             self._take(index, self._membership, state)
             raft.snapshot_installed(index, now_ms)
-            group.recovered(index)
-        group.host.touch(group.id)
+            replica.recovered(index)
+        replica.host.touch(replica.id)
 
     # ---- to a follower --------------------------------------------------------------------------------------------
 
     def provide(self, members: list[str]) -> bool:
         """Give these members the emptied state at the log's base. False: it is being made; they are named again."""
-        group = self._group
+        replica = self._replica
         made = self._made
-        if made is not None and made[0] == group.log.base_index:
+        if made is not None and made[0] == replica.log.base_index:
             self._made = None
             for member in members:
-                group.raft.provide_snapshot(member, made[1])
+                replica.raft.provide_snapshot(member, made[1])
             return True
         if self._making is None and self._recovery is None:
             self._making = self._make()
-            group.host.in_slices(group, self._making)
+            replica.host.in_slices(replica, self._making)
         return False
 
     def _make(self) -> Job:
-        group = self._group
-        index = group.log.base_index
+        replica = self._replica
+        index = replica.log.base_index
         try:
-            base = group.log.base_state()
+            base = replica.log.base_state()
             yield 0
             if base is None and index != self._missing_index:
                 self._missing_index = index
-                group.host.event(
-                    group.id,
+                replica.host.event(
+                    replica.id,
                     "SnapshotMissing",
                     f"the state at entry {index} is damaged: members that need it wait until the log's beginning moves on",
                 )
             if base is not None:
                 self._made = index, (yield from self.emptied(base, for_member=True))
-                group.host.touch(group.id)
+                replica.host.touch(replica.id)
         finally:
             self._making = None
 
@@ -162,5 +164,5 @@ class StateTransfer:
         """A job that returns a checkpoint's state without any message."""
         reader = Reader(base)
         membership = reader.blob()
-        pieces = yield from self._group.emptied_state(reader.rest(), for_member=for_member)
+        pieces = yield from self._replica.emptied_state(reader.rest(), for_member=for_member)
         return b"".join((blob(membership), *pieces))

@@ -39,41 +39,41 @@ class GroupTimers:
         self._deadlines.set(group_id, None)
         self._slots.end(group_id)
 
-    def follow(self, group: Replica) -> None:
+    def follow(self, replica: Replica) -> None:
         """Whatever the group waits for may be due at another time now."""
-        self._deadlines.set(group.id, group.deadline_ms() if group.failed is None else None)
-        self._slots.follow(group)
+        self._deadlines.set(replica.id, replica.deadline_ms() if replica.failed is None else None)
+        self._slots.follow(replica)
 
     def tick(self, now_ms: int, groups: Mapping[str, Replica]) -> list[str]:
         """Tick what is due. Returns the groups that want a turn by it."""
         self._follow_wall_clock(now_ms, groups)
         stirred = []
         for group_id in self._deadlines.due(now_ms):
-            group = groups.get(group_id)
-            if group is None or group.failed is not None or self._slots.takes(group, now_ms):
+            replica = groups.get(group_id)
+            if replica is None or replica.failed is not None or self._slots.takes(replica, now_ms):
                 continue
-            if self._tick(group, now_ms):
+            if self._tick(replica, now_ms):
                 stirred.append(group_id)
         for group_id in self._slots.admit():
-            group = groups.get(group_id)
-            if group is not None and group.failed is None and self._tick(group, now_ms):
+            replica = groups.get(group_id)
+            if replica is not None and replica.failed is None and self._tick(replica, now_ms):
                 stirred.append(group_id)
         return stirred
 
-    def _tick(self, group: Replica, now_ms: int) -> bool:
+    def _tick(self, replica: Replica, now_ms: int) -> bool:
         """True when the group wants a turn by it."""
         try:
-            if group.tick(now_ms):
-                self._slots.follow(group)
+            if replica.tick(now_ms):
+                self._slots.follow(replica)
                 return True
         except DiskError as error:
             # One group's disk error is that group's alone.
-            group.fail(error)
+            replica.fail(error)
             return False
         except Exception as error:
-            group.halt(error)
+            replica.halt(error)
             return False
-        self.follow(group)
+        self.follow(replica)
         return False
 
     def next_ms(self) -> int | None:
@@ -90,5 +90,5 @@ class GroupTimers:
         is_due = now_ms - self._followed_ms >= CLOCK_LOOK_MS
         if is_due and abs(ahead_ms - self._wall_ahead_ms) > CLOCK_MOVED_MS:
             self._wall_ahead_ms, self._followed_ms = ahead_ms, now_ms
-            for group in groups.values():
-                self.follow(group)
+            for replica in groups.values():
+                self.follow(replica)

@@ -27,7 +27,7 @@ from supercluster.broker.jetstream.publish.counters import BROKEN
 from supercluster.broker.jetstream.publish.host import StreamHost
 from supercluster.broker.jetstream.publish.leader_turn import LeaderTurn
 from supercluster.broker.jetstream.publish.message_admission import STREAM_FULL, STREAM_SEALED
-from supercluster.broker.jetstream.publish.source_rewrite import Conversion, origin_token
+from supercluster.broker.jetstream.publish.source_rewrite import SourceRewrite, origin_token
 from supercluster.broker.jetstream.replica.lineage import base_of
 from supercluster.broker.jetstream.state.source_positions import OriginPosition, encode_taken
 from supercluster.broker.jetstream.state.source_readers import name_for
@@ -56,7 +56,7 @@ class _Reader:
 
     key: str
     origin: Origin
-    conversion: Conversion | None = None
+    rewrite: SourceRewrite | None = None
     group: str = ""
     told_stream: str = ""
     """What the origin calls the stream that takes."""
@@ -152,7 +152,7 @@ class SourcePuller:
             reader.told_stream = name_for(self._account, self._stream, found.account)
             is_mirror = reader.key == MIRROR_KEY
             token = origin_token(base_of(found.group))
-            reader.conversion = Conversion(reader.origin, token, is_mirror=is_mirror)
+            reader.rewrite = SourceRewrite(reader.origin, token, is_mirror=is_mirror)
             self._watch()
         leader = self._host.leader_of(reader.group)
         if reader.is_asked and leader == reader.node and now_ms < reader.again_ms:
@@ -293,14 +293,14 @@ class _Writer:
         told: OriginTold,
         turn: LeaderTurn,
     ) -> None:
-        assert reader.conversion is not None
+        assert reader.rewrite is not None
         self.reader = reader
         self.on_origin_told = told
         self.turn = turn
         self.messages = turn.admission.messages
         self.end = turn.admission.end
         self.is_appended = True
-        self.conversion = reader.conversion
+        self.rewrite = reader.rewrite
         self.origin = base_of(reader.group)
         self.last_seq = reader.asked_with.last_seq if reader.asked_with is not None else 0
 
@@ -323,7 +323,7 @@ class _Writer:
         subject, header, payload = (bytes(part) for part in self.on_origin_told.parts[3 * at : 3 * at + 3])
         seq = self.on_origin_told.seqs[at]
         return Candidate(
-            self.conversion.subject(subject, seq), self.conversion.header(header, subject, seq), payload
+            self.rewrite.subject(subject, seq), self.rewrite.header(header, subject, seq), payload
         )
 
     def is_quiet(self) -> bool:

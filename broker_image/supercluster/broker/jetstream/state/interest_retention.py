@@ -11,7 +11,7 @@ from itertools import islice
 
 from supercluster.broker.jetstream.state.consumer import ConsumerState
 from supercluster.broker.jetstream.state.consumers import ConsumerStates
-from supercluster.broker.jetstream.subjects.filter_index import Filters, NamesByFilters
+from supercluster.broker.jetstream.subjects.filter_index import FilterIndex, Filters
 
 # Behind every sequence.
 NEVER_SEQ = 1 << 64
@@ -28,7 +28,7 @@ class InterestRetention:
 
     def __init__(self, states: ConsumerStates) -> None:
         self._states = states
-        self._by_filters = NamesByFilters()
+        self._by_filters = FilterIndex()
         self._witnesses: dict[int, ConsumerState] = {}
         self._given: dict[int, dict[str, None]] = {}
         """Who was given a message under filters that may have been others."""

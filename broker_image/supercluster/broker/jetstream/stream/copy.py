@@ -18,8 +18,8 @@ from supercluster.broker.jetstream.publish.host import StreamHost
 from supercluster.broker.jetstream.publish.inbox import PublishInbox
 from supercluster.broker.jetstream.publish.trimming import Trimming
 from supercluster.broker.jetstream.replica.replica import Replica
+from supercluster.broker.jetstream.sources.origin_reads import OriginReads
 from supercluster.broker.jetstream.sources.puller import SourcePuller
-from supercluster.broker.jetstream.sources.server import OriginReads
 from supercluster.broker.jetstream.stream.appender import Appender
 from supercluster.broker.jetstream.stream.waiters import Waiters
 from supercluster.broker.raft.confchange import node_of

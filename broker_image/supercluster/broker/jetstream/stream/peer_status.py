@@ -14,15 +14,17 @@ from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.config import Role
 
 
-def replicas_of(group: Replica, contact: Container[str], unusable: Container[str] = ()) -> list[ReplicaInfo]:
+def replicas_of(
+    replica: Replica, contact: Container[str], unusable: Container[str] = ()
+) -> list[ReplicaInfo]:
     """All members but this one; `contact` are the brokers in contact, `unusable` those that can do nothing with their copies."""
-    raft = group.raft
+    raft = replica.raft
     replicas: list[ReplicaInfo] = []
     for member in raft.membership.members:
-        if member == group.member:
+        if member == replica.member:
             continue
         node = node_of(member)
-        is_current, silence_ms, lag = _seen(group, member)
+        is_current, silence_ms, lag = _seen(replica, member)
         # In a quiesced group nobody says anything, since nothing is new: the link stands for its heartbeats.
         is_at_rest = raft.quiesced and node in contact
         replicas.append(
@@ -39,12 +41,12 @@ def replicas_of(group: Replica, contact: Container[str], unusable: Container[str
     return replicas
 
 
-def _seen(group: Replica, member: str) -> tuple[bool, int, int]:
+def _seen(replica: Replica, member: str) -> tuple[bool, int, int]:
     """Is it current, for how long was it not heard of, and how many entries does it lack?"""
-    raft, now_ms = group.raft, group.host.clock.monotonic_ms()
+    raft, now_ms = replica.raft, replica.host.clock.monotonic_ms()
     progress = raft.progress.get(member) if raft.role is Role.LEADER else None
     if progress is not None:
-        lag = max(0, group.log.last_index - progress.match)
+        lag = max(0, replica.log.last_index - progress.match)
         return progress.match >= raft.commit_index, now_ms - progress.heard_ms, lag
     if member == raft.leader:
         return True, now_ms - raft.heard_leader_ms, 0

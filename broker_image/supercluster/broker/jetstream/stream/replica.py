@@ -27,8 +27,8 @@ from supercluster.broker.jetstream.publish.proposal import Done
 from supercluster.broker.jetstream.publish.republish import Republisher
 from supercluster.broker.jetstream.publish.trimming import Trimming
 from supercluster.broker.jetstream.replica.replica import Replica
+from supercluster.broker.jetstream.sources.origin_reads import OriginReads
 from supercluster.broker.jetstream.sources.puller import SourcePuller
-from supercluster.broker.jetstream.sources.server import OriginReads
 from supercluster.broker.jetstream.state.snapshot import StreamView, late_part, read, snapshot_of
 from supercluster.broker.jetstream.state.source_readers import account_and_stream
 from supercluster.broker.jetstream.state.stream import StreamState

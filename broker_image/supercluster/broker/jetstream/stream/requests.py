@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from supercluster.broker.jetstream.api import answers, parser
-from supercluster.broker.jetstream.backup.format import RESTORE_PREFIX
+from supercluster.broker.jetstream.backup.archive_format import RESTORE_PREFIX
 from supercluster.broker.jetstream.consumer.pull import GiveBack
 from supercluster.broker.jetstream.links.frames import Request
 from supercluster.broker.jetstream.stream import api

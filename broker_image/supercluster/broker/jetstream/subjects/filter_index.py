@@ -12,7 +12,7 @@ from supercluster.broker.protocol.sublist import Sublist
 Filters = tuple[str, ...]
 
 
-class NamesByFilters:
+class FilterIndex:
     """The consumers of one stream, by name."""
 
     def __init__(self) -> None:

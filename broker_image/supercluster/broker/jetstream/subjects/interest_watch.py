@@ -38,7 +38,7 @@ class _Watched:
                 yield subject
 
 
-class Interests:
+class InterestWatch:
     """See the module."""
 
     def __init__(self) -> None:

@@ -73,12 +73,9 @@ async def test_a_plan_is_a_dry_run_and_a_start_has_the_moves_identity(
 
 
 @pytest.mark.covers("MV-13")
-async def test_all_moves_that_run_are_listed_and_brokers_that_can_not_tell_have_none(
-    admin: BrokerAdmin, broker: Broker
-) -> None:
-    broker.answers = [(200, {"moves": [{"id": "a", "name": "s"}]}), (404, {"error": "not known"})]
+async def test_all_moves_that_run_are_listed(admin: BrokerAdmin, broker: Broker) -> None:
+    broker.answers = [(200, {"moves": [{"id": "a", "name": "s"}]})]
     assert await admin.running_moves(target(broker.url)) == [{"id": "a", "name": "s"}]
-    assert await admin.running_moves(target(broker.url)) == []
     assert broker.asked[0] == ("GET", "/admin/moves", None)
     broker.answers = [(503, BUSY)]
     with pytest.raises(BrokersUnreachableError, match="GET of the list of moves"):
@@ -95,9 +92,8 @@ async def test_a_broker_that_is_away_or_can_not_say_is_passed_over(
 
 
 async def test_lost_clusters_are_told_in_the_brokers_words(admin: BrokerAdmin, broker: Broker) -> None:
-    broker.answers = [(200, {"brokers": [], "lostClusters": ["west is gone"]}), (404, {"error": "not known"})]
+    broker.answers = [(200, {"brokers": [], "lostClusters": ["west is gone"]})]
     assert (await admin.brokers_state(target(broker.url)))["lostClusters"] == ["west is gone"]
-    assert await admin.brokers_state(target(broker.url)) == {}, "an older broker knows no such call"
     assert broker.asked[0] == ("GET", "/admin/brokers", None)
 
 
@@ -212,13 +208,13 @@ async def test_accounts_are_listed_declared_and_withdrawn(admin: BrokerAdmin, br
 async def test_all_brokers_are_asked_before_a_restart_and_the_one_is_told(
     admin: BrokerAdmin, broker: Broker
 ) -> None:
-    """One that does not answer may lead what is not whole; one of an older version is told apart."""
-    older = Broker()
-    older.answers = [(404, {"error": "not known"})] * 2
+    """One that does not answer may lead what is not whole."""
+    other = Broker()
+    other.answers = [(200, {"leads": 0})] * 2
     broker.answers = [(200, {"leads": 2}), (200, {"leads": 2}), (202, {"movable": 1})]
-    async with closed_port() as silent, serving(older.handle) as older.url:
-        both = replace(target(broker.url, older.url), brokers=("east-0", "east-1"))
-        assert await admin.restart_states(both) == {"east-0": {"leads": 2}, "east-1": None}
+    async with closed_port() as silent, serving(other.handle) as other.url:
+        both = replace(target(broker.url, other.url), brokers=("east-0", "east-1"))
+        assert await admin.restart_states(both) == {"east-0": {"leads": 2}, "east-1": {"leads": 0}}
         with pytest.raises(BrokersUnreachableError):
             await admin.restart_states(replace(target(broker.url, silent), brokers=("east-0", "east-1")))
         await admin.hand_over(both, "east-0", ("east-1",), 60_000)

@@ -1,6 +1,6 @@
-"""Upgrades of a cluster of three on the embedded control plane, from images of older versions, while messages come in.
+"""Upgrades of a cluster of three on the embedded control plane, over images of three versions, while messages come in.
 
-The older brokers speak older levels (`tests/support/older_broker.py`), so that in the middle brokers of two versions are one
+The brokers speak levels that were made up (`tests/support/levelled_broker.py`), so that in the middle brokers of two versions are one
 cluster. One plane serves the tests, in their order.
 """
 
@@ -19,13 +19,12 @@ from tests.app.repair_site import BROKERS, EAST, SUPER_CLUSTER, Publisher, Repai
 from tests.app.test_operator_on_the_plane import cli
 from tests.conftest import kubectl_runner
 
-from supercluster.broker.version import VERSION
-
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
-OLDER_BROKER = Path(__file__).resolve().parents[1] / "support" / "older_broker.py"
-OLDEST, OLDER, NEW = (f"supercluster/broker:{tag}" for tag in ("0.0.3", "0.0.4", VERSION))
-IMAGES = {image: ["python", str(OLDER_BROKER), image[-1]] for image in (OLDEST, OLDER)}
+LEVELLED_BROKER = Path(__file__).resolve().parents[1] / "support" / "levelled_broker.py"
+OLDEST, OLDER, NEW = (f"supercluster/broker:0.0.{level}" for level in (1, 2, 3))
+IMAGES = {image: ["python", str(LEVELLED_BROKER), image[-1]] for image in (OLDEST, OLDER, NEW)}
+VERSION = "0.0.3"
 LEVEL_TOO_LOW = 19008
 STREAMS = ("calm", "busy")
 # One after the other by each publisher, on a machine that starts three brokers meanwhile.
@@ -99,7 +98,7 @@ class UpgradeSite(RepairSite):
         return words[0]
 
     def cordon(self, method: str) -> tuple[int, dict[str, Any]]:
-        """A request that came with version 5 of what brokers speak."""
+        """A request that came with version 3 of what brokers speak."""
         body = {"reason": "a test", "declaredBy": "tests"} if method == "PUT" else None
         return self.admin("brokers/east-0/cordon", method, body)
 
@@ -112,7 +111,7 @@ class UpgradeSite(RepairSite):
             return str(told["error"]) if told["err_code"] == LEVEL_TOO_LOW else ""
 
         self.wait(
-            lambda: all(f"{each} speaks version 4" in why() for each in old), f"{old} to be named: {why()}"
+            lambda: all(f"{each} speaks version 2" in why() for each in old), f"{old} to be named: {why()}"
         )
 
     def wait_for_more(self, publisher: Publisher) -> None:
@@ -152,13 +151,13 @@ def site(tmp_path_factory: pytest.TempPathFactory, kubectl: Path) -> Iterator[Up
 
 @pytest.mark.covers("OP-3", "MV-5", "SF-1")
 def test_another_version_comes_broker_by_broker_under_load_and_nothing_is_lost(site: UpgradeSite) -> None:
-    assert set(site.versions().values()) == {"0.0.3"}
+    assert set(site.versions().values()) == {"0.0.1"}
     before = site.pods()
     with ExitStack() as load:
         publishers = [load.enter_context(publishing(site, name, set())) for name in STREAMS]
         site.upgrade(OLDER)
         site.wait(lambda: set(site.pods().values()) != set(before.values()), "it to be begun")
-        site.wait_for_all("0.0.4")
+        site.wait_for_all("0.0.2")
         assert min(publisher.acknowledged for publisher in publishers) > MESSAGES_LEAST, (
             "it went on all the time"
         )
@@ -185,7 +184,7 @@ def test_a_supervised_upgrade_waits_for_a_person_before_every_broker_with_two_ve
             assert broker not in updated
             site.watch_some_rounds("Cluster")
             assert site.versions() == {
-                each: VERSION if each in updated else "0.0.4" for each in site.names
+                each: VERSION if each in updated else "0.0.2" for each in site.names
             }, "nobody is restarted unasked"
             site.wait_for_refusal(set(site.names) - set(updated))
             site.kubectl(
@@ -216,7 +215,7 @@ def test_the_way_back_ends_at_the_first_broker_once_the_map_has_what_older_ones_
             f"it to be said, of {site.synced()}",
         )
         (refused,) = {name for name, pod in site.pods().items() if pod[0] != before[name][0]}
-        assert site.versions() == {each: "0.0.4" if each == refused else VERSION for each in site.names}
+        assert site.versions() == {each: "0.0.2" if each == refused else VERSION for each in site.names}
         told = site.condition("ncl", "east", "Blocked")["message"]
         assert f"stream {min(STREAMS)} lacks its replica on {refused}" in told
         assert "has no leader" not in told

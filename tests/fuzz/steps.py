@@ -194,7 +194,6 @@ SHAPES: Mapping[int, str] = {
     FrameType.PING: "",
     FrameType.INTEREST: "sl1sss",
     FrameType.MESSAGES: "11ssllr",
-    FrameType.DELIVER: "ssssllr",
     FrameType.DELIVER_TO: "ss1lssllr",
     FrameType.SLOW: "ss1",
     FrameType.GATEWAYS: "j",

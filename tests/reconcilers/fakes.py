@@ -185,8 +185,6 @@ class FakeBrokers:
         self.restart: dict[str, Json] = {}
         """What a broker says before a restart, besides that all is well."""
         self.handed: list[tuple[str, tuple[str, ...]]] = []
-        self.older: set[str] = set()
-        """Brokers of a version that has no such call."""
         self.settings: dict[str, str] = {}
         """Digests of brokers that have not taken over the newest settings."""
         self.refused: dict[str, str] = {}
@@ -363,13 +361,11 @@ class FakeBrokers:
         self._enter("broker state")
         return self.parting.get(broker)
 
-    async def restart_states(self, target: BrokerTarget) -> dict[str, Json | None]:
+    async def restart_states(self, target: BrokerTarget) -> dict[str, Json]:
         self._enter("restart")
         return {name: self._restart_state(name) for name in target.brokers}
 
-    def _restart_state(self, name: str) -> Json | None:
-        if name in self.older:
-            return None
+    def _restart_state(self, name: str) -> Json:
         digest = self.settings.get(name, self.newest_settings())
         config = {"digest": digest, "refused": self.refused.get(name, ""), "atNextStart": []}
         quiet: Json = {"node": name, "leads": 0, "movable": 0, "behind": [], "leaderless": []}

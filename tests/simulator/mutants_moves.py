@@ -61,7 +61,7 @@ _MUTANTS: tuple[Mutant, ...] = (
         "Copies that have deleted as many messages, but others, are taken for equal.",
         (
             "jetstream/moves/range_hasher.py",
-            "        return found.head + found.contents if with_contents else found.head\n",
+            "        return found.head + found.contents\n",
             "        return found.head\n",
         ),
     ),

@@ -51,12 +51,7 @@ class BrokerAdmin:
         return await self._call(target, "GET", name)
 
     async def running_moves(self, target: BrokerTarget) -> list[Json]:
-        try:
-            answer = await self._call_any(target, "GET", "moves", "the list of moves")
-        except BrokersRefusedError as error:
-            if error.code == NOT_FOUND:
-                return []  # Brokers of an older version, in the middle of an update.
-            raise
+        answer = await self._call_any(target, "GET", "moves", "the list of moves")
         return [dict(mapping(entry)) for entry in answer.get("moves") or ()]
 
     async def plan_move(
@@ -139,8 +134,6 @@ class BrokerAdmin:
             except BrokersUnreachableError:
                 continue
             except BrokersRefusedError as error:
-                if error.code == NOT_FOUND:
-                    return {}  # Brokers of an older version, in the middle of an update.
                 if not error.is_passing:
                     raise
                 continue
@@ -163,21 +156,13 @@ class BrokerAdmin:
             return await self._call_any(target, "GET", _broker_path(broker), f"broker {broker}")
         except BrokersRefusedError as error:
             if error.code == NOT_FOUND:
-                return None  # So do brokers of an older version say, in the middle of an update.
-            raise
-
-    async def restart_states(self, target: BrokerTarget) -> dict[str, Json | None]:
-        """Of all brokers at once; None for one of an older version, in the middle of an update."""
-        answers = await asyncio.gather(*(self._restart_state(target, url) for url in target.monitors))
-        return dict(zip(target.brokers, answers, strict=True))
-
-    async def _restart_state(self, target: BrokerTarget, url: str) -> Json | None:
-        try:
-            return await self._call_one(target, url, "GET", "restart", None)
-        except BrokersRefusedError as error:
-            if error.code == NOT_FOUND:
                 return None
             raise
+
+    async def restart_states(self, target: BrokerTarget) -> dict[str, Json]:
+        """Of all brokers at once."""
+        calls = (self._call_one(target, url, "GET", "restart", None) for url in target.monitors)
+        return dict(zip(target.brokers, await asyncio.gather(*calls), strict=True))
 
     async def hand_over(self, target: BrokerTarget, broker: str, avoid: Sequence[str], hold_ms: int) -> None:
         if broker not in target.brokers:

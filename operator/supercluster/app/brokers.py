@@ -65,7 +65,7 @@ class NatsBrokers(BrokerAdmin):
 
     async def stream_info(self, target: BrokerTarget, name: str) -> Json | None:
         try:
-            return await self._ask_details(target, f"STREAM.INFO.{name}", {})
+            return await self._ask(target, f"STREAM.INFO.{name}", _DETAILS)
         except BrokersRefusedError as error:
             if error.err_code == STREAM_NOT_FOUND:
                 return None
@@ -87,21 +87,12 @@ class NatsBrokers(BrokerAdmin):
     async def stream_infos(self, target: BrokerTarget) -> list[Json]:
         found: list[Json] = []
         for _ in range(PAGES_MAX):
-            answer = await self._ask_details(target, "STREAM.LIST", {"offset": len(found)})
+            answer = await self._ask(target, "STREAM.LIST", {"offset": len(found), **_DETAILS})
             page = [dict(mapping(entry)) for entry in answer.get("streams") or ()]
             found += page
             if not page or len(found) >= int(answer.get("total", 0)):
                 return found
         raise BrokersUnreachableError(f"the list of streams did not end after {PAGES_MAX} pages")
-
-    async def _ask_details(self, target: BrokerTarget, call: str, body: Mapping[str, Any]) -> Json:
-        """With what NATS has no field for. A broker of an older version, which tells it unasked, refuses the question."""
-        try:
-            return await self._ask(target, call, {**body, **_DETAILS})
-        except BrokersRefusedError as error:
-            if error.err_code != INVALID_JSON:
-                raise
-            return await self._ask(target, call, body)
 
     async def _ask(
         self,

@@ -177,9 +177,8 @@ class Brokers(Protocol):
         """What the map of streams has of a broker; None when it knows none of that name."""
         ...
 
-    async def restart_states(self, target: BrokerTarget) -> dict[str, Json | None]:
-        """What each of the brokers leads, and what its groups lack (docs/admin.md); None for one of an older version, which
-        cannot say. All of them answer, or nobody does."""
+    async def restart_states(self, target: BrokerTarget) -> dict[str, Json]:
+        """What each of the brokers leads, and what its groups lack (docs/admin.md). All of them answer, or nobody does."""
         ...
 
     async def hand_over(self, target: BrokerTarget, broker: str, avoid: Sequence[str], hold_ms: int) -> None:

@@ -46,12 +46,11 @@ def carrying_of(story: StreamStory, **fields: Any) -> Carrying:
     log = SimpleNamespace(
         bytes_behind=lambda index: 1 << 40, segment_bytes=1 << 20, has_room=lambda size: True, is_scarce=False
     )
-    host = SimpleNamespace(peer_version=lambda node: None)
     raft = SimpleNamespace(membership=SimpleNamespace(members=("a@1", "b@1")))
-    found: Any = {"log": log, "host": host, "move": None, "least_index": lambda: 1, **fields}
+    found: Any = {"log": log, "move": None, "least_index": lambda: 1, **fields}
     stream: Any = SimpleNamespace(state=story.state, assignment=SimpleNamespace(move=found["move"]))
     replica: Any = SimpleNamespace(log=found["log"], raft=raft)
-    return Carrying(replica, stream, found["host"], found["least_index"])
+    return Carrying(replica, stream, found["least_index"])
 
 
 def carry(story: StreamStory) -> list[tuple[int, int]]:
@@ -148,11 +147,10 @@ def test_a_part_is_bounded_by_messages_bytes_and_entries(monkeypatch: pytest.Mon
     [
         {"least_index": lambda: None},
         {"move": "running"},
-        {"host": SimpleNamespace(peer_version=lambda node: 12)},
         {"log": SimpleNamespace(bytes_behind=lambda index: 100, segment_bytes=200, is_scarce=False)},
         {"log": SimpleNamespace(is_scarce=True)},
     ],
-    ids=["a message is missing", "a move", "an older broker", "little is pinned", "a full disk"],
+    ids=["a message is missing", "a move", "little is pinned", "a full disk"],
 )
 def test_no_round_begins(fields: dict[str, Any]) -> None:
     story = StreamStory()

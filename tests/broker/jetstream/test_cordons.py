@@ -12,12 +12,14 @@ from supercluster.broker.jetstream.admin import cordons as cordon_calls
 from supercluster.broker.jetstream.admin.cordons import read_cordon
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.cordons import Cordon
-from supercluster.broker.jetstream.meta.level import CORDONS
+from supercluster.broker.jetstream.meta.level import NEEDED, raise_level
 from supercluster.broker.jetstream.meta.operations import forget_broker
 from supercluster.broker.jetstream.meta.state import MetaState
+from supercluster.broker.protocol.frames import VERSION
 from supercluster.broker.raft.confchange import node_of
 
 RACK = Cordon("node rack-7 is drained", "ns/demo")
+LATER = VERSION + 1
 
 
 def four() -> Meta:
@@ -86,13 +88,17 @@ def test_a_replica_is_not_added_by_name_on_a_cordoned_broker() -> None:
 
 
 @pytest.mark.covers("OP-3", "SF-13")
-def test_nothing_stands_in_the_map_that_an_older_member_could_not_read() -> None:
+def test_nothing_stands_in_the_map_that_an_older_member_could_not_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As if cordons came with the next version, which all but one speak."""
+    monkeypatch.setitem(NEEDED, "cordon", LATER)
     story = four()
-    story.host.versions = {"east-2": CORDONS - 1}
+    story.host.versions = dict.fromkeys(("east-0", "east-1", "east-3"), LATER)
     refused = cordon(story, "east-1")
     assert refused is not None
     assert refused.err_code == 19008
-    assert f"east-2 speaks version {CORDONS - 1}" in refused.description
+    assert f"east-2 speaks version {VERSION}" in refused.description
     del story.host.contact["east-3"]
     refused = cordon(story, "east-1")
     assert refused is not None
@@ -100,9 +106,9 @@ def test_nothing_stands_in_the_map_that_an_older_member_could_not_read() -> None
     assert (story.group.state.level, story.group.state.cordoned) == (0, {})
     assert b"level" not in story.group.state.snapshot(), "an older member reads the snapshot as well"
     story.host.contact["east-3"] = ("east", "vol-east_3")
-    story.host.versions = {}
+    story.host.versions["east-2"] = LATER
     assert cordon(story, "east-1") is None
-    assert story.group.state.level == CORDONS
+    assert story.group.state.level == LATER
     # From then on nobody is asked: an older one is refused in the handshake.
     del story.host.contact["east-3"]
     assert cordon(story, "east-2") is None
@@ -113,9 +119,11 @@ def test_cordons_and_level_are_in_the_checkpoint_and_go_with_their_broker() -> N
     story = four()
     cordon(story, "east-1")
     cordon(story, "east-2", Cordon("by hand"))
+    story.group.tail.propose(raise_level(LATER))
+    story.turn()
     state = story.group.state
     again = MetaState.restore(state.snapshot())
-    assert (again.cordoned, again.level) == ({"east-1": RACK, "east-2": Cordon("by hand")}, CORDONS)
+    assert (again.cordoned, again.level) == ({"east-1": RACK, "east-2": Cordon("by hand")}, LATER)
     assert again.snapshot() == state.snapshot()
     index = state.applied_index
     assert cordon(story, "east-1") is None
@@ -161,7 +169,6 @@ def test_any_broker_takes_the_call_and_all_know_of_it() -> None:
     for core in story.up():
         core.calls.broker("GET", "n0", lambda status, told: answers.append((status, told)))
         assert answers.pop()[1]["cordoned"] == {"reason": "a disk that is to be changed", "declaredBy": ""}
-        assert core.map_level == CORDONS
     story.create("n1", replicas=3)
     assert "n0" not in [node_of(member) for member in story.found().members]
     refused = story.ask("n2", "STREAM.CREATE.T", {"name": "T", "subjects": ["t"], "num_replicas": 5})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,14 +17,12 @@ from supercluster.broker.jetstream.config.consumer import (
 from supercluster.broker.jetstream.config.consumer_checks import (
     check_consumer_update,
     check_workqueue_filters,
-    is_wider,
     read_consumer,
 )
 from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.config.stream_checks import check_not_sealed, check_update, read_stream
 from supercluster.broker.jetstream.encoding.timestamps import format_duration, format_time, parse_time
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.stream import consumer_api
 
 SECOND = 1_000_000_000
 
@@ -379,42 +376,6 @@ def test_what_a_consumer_was_not_asked_for_stays_open_when_it_is_named() -> None
     limits = {"max_ack_pending": 5, "inactive_threshold": SECOND}
     found = config.for_stream(stream(consumer_limits=limits))
     assert (found.name, found.max_ack_pending, found.inactive_threshold_ns) == ("c", 5, SECOND)
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"backoff": [1], "max_deliver": 1, "ack_policy": "explicit"},
-        {"backoff": [1] * 65},
-        {"filter_subjects": ["*.a", "b.*"]},
-        {"filter_subjects": [f"a.{number}" for number in range(257)]},
-        {"deliver_subject": "d", "max_expires": 5},
-    ],
-)
-def test_what_older_brokers_take_for_wrong_is_known(fields: dict[str, Any]) -> None:
-    assert is_wider(consumer(**fields))
-    assert not is_wider(
-        consumer(filter_subjects=["a.*", "b.*"], backoff=[1, 2], max_deliver=3, max_expires=SECOND)
-    )
-
-
-@pytest.mark.parametrize(("version", "refused"), [(11, True), (12, False), (None, False)])
-def test_no_replica_of_an_older_version_gets_what_it_takes_for_wrong(
-    version: int | None, refused: bool
-) -> None:
-    calls: Any = object.__new__(consumer_api._ConsumerRequests)
-    membership = SimpleNamespace(members=("a@1", "b@1"))
-    host = SimpleNamespace(peer_version={"b": version}.get)
-    replica = SimpleNamespace(raft=SimpleNamespace(membership=membership))
-    calls.copy = SimpleNamespace(replica=replica, host=host)
-    calls._check_readers(consumer())
-    wider = consumer(filter_subjects=["*.a", "b.*"])
-    if not refused:
-        calls._check_readers(wider)
-        return
-    with pytest.raises(ApiError) as found:
-        calls._check_readers(wider)
-    assert (found.value.err_code, "update b first" in found.value.description) == (19008, True)
 
 
 def test_a_consumer_that_stands_in_a_log_is_read_as_it_is() -> None:

@@ -11,8 +11,6 @@ from tests.broker.jetstream.meta_story import APP, OPERATOR, meta
 from supercluster.broker.jetstream.config.limits import ServerLimits
 from supercluster.broker.jetstream.config.metadata_keys import RESOURCE_KEY
 from supercluster.broker.jetstream.config.stream_checks import read_stream
-from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.meta.level import COUNTED_SOURCES
 from supercluster.broker.jetstream.meta.state import MetaState
 from supercluster.broker.jetstream.meta_leader.barriers import MAP_WAIT_MS
 from supercluster.broker.jetstream.meta_leader.memory_loss import LOST_REPORT_MS
@@ -219,22 +217,6 @@ def test_the_map_of_streams_comes_back_from_its_snapshot() -> None:
     for entry in leader.group.log.entries(1, leader.group.log.last_index, 1 << 30):
         replay.apply(entry)
     assert replay == state
-
-
-@pytest.mark.covers("OP-3", "SF-13")
-def test_who_leads_a_stream_that_counts_over_sources_counts() -> None:
-    """An older broker would store what each source says as the sum."""
-    story = meta(east_1="east")
-    story.host.versions = {"east-1": COUNTED_SOURCES - 1}
-    config = read_stream({"name": "T", "allow_msg_counter": True, "sources": [{"name": "A"}]})
-    (refused,) = story.call("create", APP, "T", config=config)
-    assert isinstance(refused, ApiError)
-    assert refused.err_code == 19008
-    assert f"east-1 speaks version {COUNTED_SOURCES - 1}" in refused.description
-    story.host.versions = {}
-    (made,) = story.call("create", APP, "T", config=config)
-    assert isinstance(made, Decided)
-    assert story.group.state.level == COUNTED_SOURCES
 
 
 def test_the_leaders_own_limit_holds_for_duplicate_windows() -> None:

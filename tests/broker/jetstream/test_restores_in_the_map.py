@@ -10,7 +10,6 @@ from tests.broker.jetstream.meta_story import APP, OPERATOR, Meta, meta
 
 from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.meta.level import RESTORES
 from supercluster.broker.jetstream.meta.operations import renew_stream
 from supercluster.broker.jetstream.meta.restoring import begin_restore, is_bare
 from supercluster.broker.jetstream.meta.state import MetaState
@@ -160,20 +159,6 @@ def test_it_is_in_the_checkpoint() -> None:
     assert again.snapshot() == state.snapshot()
     end(story, group=story.stream().group)
     assert b"restoring" not in story.group.state.snapshot()
-
-
-@pytest.mark.covers("OP-3", "SF-13")
-def test_nothing_stands_in_the_map_that_an_older_broker_could_not_read() -> None:
-    story = meta(east_1="east")
-    story.host.versions = {"east-1": RESTORES - 1}
-    refused = restore(story)
-    assert isinstance(refused, ApiError)
-    assert refused.err_code == 19008
-    assert f"east-1 speaks version {RESTORES - 1}" in refused.description
-    assert not story.group.state.streams
-    story.host.versions = {}
-    assert isinstance(restore(story), Decided)
-    assert story.group.state.level == RESTORES
 
 
 def test_one_in_memory_whose_copies_are_all_gone_stays_hidden() -> None:

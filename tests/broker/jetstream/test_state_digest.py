@@ -95,7 +95,6 @@ def test_a_large_state_is_hashed_in_slices_before_the_end_is_told(monkeypatch: p
         found.command(Section.DELETE_MESSAGE, u64(found.state.first_seq))
     assert slices > 1
     assert auditor.state_at(7) == expected
-    assert auditor.state_at(7, with_contents=False) == expected[:16]
 
 
 @pytest.mark.covers("SF-6")
@@ -103,11 +102,10 @@ def test_a_large_state_is_hashed_in_slices_before_the_end_is_told(monkeypatch: p
     ("theirs", "difference"),
     [
         (b"h" * 16 + b"c" * 16, ""),
-        (b"h" * 16, ""),
         (b"h" * 16 + b"x" * 16, "m differs in what was deleted, its message ids or its subjects at entry 9"),
-        (b"x" * 16, "m differs in its state at entry 9"),
+        (b"x" * 16 + b"c" * 16, "m differs in its state at entry 9"),
     ],
-    ids=["equal", "of-an-older-broker", "contents", "older-and-different"],
+    ids=["equal", "contents", "state"],
 )
 def test_a_difference_says_whether_it_is_in_the_contents(theirs: bytes, difference: str) -> None:
     comparison = Comparison(1, 9, 1, 0)

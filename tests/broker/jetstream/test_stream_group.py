@@ -32,7 +32,6 @@ from supercluster.broker.jetstream.turn.questions import Questions
 from supercluster.broker.jetstream.turn.share import TurnShare
 from supercluster.broker.jetstream.turn.slices import Job, JobOwner, Slices, at_once
 from supercluster.broker.ports import ClientInfo, Ticket
-from supercluster.broker.protocol.frames import VERSION
 from supercluster.broker.raft.confchange import membership_of, node_of
 from supercluster.broker.raft.config import RaftConfig, Role
 from supercluster.broker.raft.entry import Entry
@@ -165,9 +164,6 @@ class Broker:
 
     def republish(self, account: str, message: tuple[bytes, bytes, bytes]) -> None:
         self.republished.append(message)
-
-    def peer_version(self, node: str) -> int | None:
-        return VERSION
 
     @property
     def server_limits(self) -> ServerLimits:

@@ -187,8 +187,6 @@ def test_a_note_survives_its_bytes_and_is_for_its_own_move_only() -> None:
     assert note_of(note.encode(), "m1") == note
     assert note.audited == (3, 30_000, "ab")
     assert replace(note, end_sequences=500, end_chain="cd").audited == (4, 30_500, "cd")
-    old = b'{"move_id": "m1", "ranges": 3, "messages": 30000, "end_messages": 500, "chain": "ab", "end_chain": "cd"}'
-    assert Note.decode(old).audited == (4, 30_500, "cd")
     assert note_of(note.encode(), "m2") == Note("m2")
     assert Note.decode(b'{"move_id": "m1", "of_tomorrow": 1}') == Note("m1")
 

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from tests.broker.moves.world import STREAM, MoveWorld
 
 from supercluster.broker.jetstream.links.comparison_frames import (
-    DIGEST_VERSION,
     HashesAsked,
-    decode_ask,
     encode_ask,
 )
 from supercluster.broker.jetstream.links.frames import Frame
 from supercluster.broker.jetstream.moves import range_hasher as auditor
 from supercluster.broker.jetstream.moves.range_hasher import RangeHasher
 from supercluster.broker.moves.comparison import Comparison
-from supercluster.broker.moves.range_hash import Digest
 from supercluster.broker.moves.watch import UNANSWERED_MS
 from supercluster.broker.ports import Channel
 
@@ -28,22 +23,10 @@ class ComparingWorld(MoveWorld):
     def __init__(self) -> None:
         super().__init__(1, east=3, west=3)
         self.silent: set[str] = set()
-        self.digests: list[Digest] = []
-        """What copies were asked to hash with, in order."""
-
-    def speak(self, version: int, *others: str) -> None:
-        """All brokers have heard that these speak an older frame version."""
-        for node in self.nodes.values():
-            assert node.core is not None
-            for other in others:
-                if other in node.core.peers:
-                    node.core.peers[other] = replace(node.core.peers[other], version=version)
 
     def send(
         self, frm: str, to: str, frame_type: int, body: bytes, channel: Channel = Channel.CONTROL
     ) -> bool:
-        if frame_type == Frame.MOVE_HASHES:
-            self.digests.append(decode_ask(memoryview(body)).digest)
         if frm in self.silent and frame_type == Frame.MOVE_HASHED:
             return True
         return super().send(frm, to, frame_type, body, channel)
@@ -96,30 +79,6 @@ def test_a_leader_that_is_disturbed_while_it_hashes_its_own_copy_goes_on(
         other = next(name for name in ("west-1", "west-2") if name != core.node)
         core.on_frame(other, Frame.MOVE_HASHES, memoryview(b"".join(encode_ask(late))))
     world.until("ended done")
-    world.finish()
-
-
-@pytest.mark.covers("MV-9")
-@pytest.mark.parametrize(
-    ("version", "digest"), [(DIGEST_VERSION - 1, Digest.SHA_256), (DIGEST_VERSION, Digest.XXH3_128)]
-)
-def test_copies_are_hashed_with_what_all_of_them_know(version: int, digest: Digest) -> None:
-    world = moving()
-    world.speak(version, "west-1")
-    world.until("ended done")
-    assert set(world.digests) == {digest}
-    world.finish()
-
-
-@pytest.mark.covers("MV-9")
-def test_a_copy_that_turns_out_to_be_older_has_the_comparison_begun_anew() -> None:
-    world = moving()
-    world.silent.add("west-1")
-    assert world.run_until(lambda: Digest.XXH3_128 in world.digests, 15_000)
-    world.speak(DIGEST_VERSION - 1, "west-1")
-    world.silent.clear()
-    world.until("ended done")
-    assert world.digests[-1] is Digest.SHA_256
     world.finish()
 
 

@@ -10,7 +10,6 @@ from tests.broker.moves.world import ACCOUNT, STREAM, MoveWorld
 from tests.simulator.consumers import INFO
 
 from supercluster.broker.jetstream.core.broker import BrokerCore
-from supercluster.broker.jetstream.stream.replica import StreamReplica
 
 
 def brokers(world: MoveWorld) -> tuple[BrokerCore, dict[str, dict[str, Any]]]:
@@ -72,23 +71,3 @@ def test_the_size_of_a_copy_is_told_to_an_operator_who_asks_for_details_only() -
     assert told["copy_bytes"] > told["state"]["bytes"]
     listed = world.api("east-1", "$JS.API.STREAM.LIST", details, operator)
     assert listed["streams"][0]["copy_bytes"] == told["copy_bytes"]
-
-
-@pytest.mark.covers("MR-5")
-def test_a_leader_of_an_older_version_is_asked_without_details(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It refuses a field that it does not know; the list has its stream all the same."""
-    world = MoveWorld(1, east=3, meta=1)
-    world.begin()
-    world.create("east")
-    request = StreamReplica.request
-
-    def older(group: StreamReplica, asked: Any, respond: Any, *rest: Any) -> None:
-        if b"supercluster_details" in asked.payload:
-            respond(b'{"error": {"code": 400, "err_code": 10025, "description": "json: unknown field"}}')
-        else:
-            request(group, asked, respond, *rest)
-
-    monkeypatch.setattr(StreamReplica, "request", older)
-    operator = replace(INFO, is_operator=True)
-    listed = world.api("east-1", "$JS.API.STREAM.LIST", {"supercluster_details": True}, operator)
-    assert [stream["config"]["name"] for stream in listed["streams"]] == [STREAM]

@@ -218,12 +218,14 @@ async def test_links_with_wrong_claims_are_refused_with_the_reason(
 @pytest.mark.covers("OP-3", "SF-13")
 async def test_who_cannot_read_the_map_of_streams_is_refused(brokers: Any) -> None:
     (broker,) = await brokers.start(credentials={"cluster.json": LINKS})
-    broker.mesh.handshakes.set_facts(replace(broker.mesh.facts, map_level=lambda: frames.VERSION))
-    said = await answer(broker, hello(broker, version=frames.VERSION - 1))
-    assert b"the map of streams has what came with version %d: no older image" % frames.VERSION in said
+    broker.mesh.handshakes.set_facts(replace(broker.mesh.facts, map_level=lambda: frames.VERSION + 1))
+    said = await answer(broker, hello(broker, version=frames.VERSION))
+    assert b"the map of streams has what came with version %d: no older image" % (frames.VERSION + 1) in said
     dialled: Any = SimpleNamespace(door=broker.mesh.cluster_door, pair="x", introduces=False)
     told = frames.decode_hello(memoryview(broker.mesh.handshakes.hello_body(dialled, Channel.CONTROL)))
-    assert told.version_least == frames.VERSION, "nor is it worked with by those who can say so themselves"
+    assert told.version_least == frames.VERSION + 1, (
+        "nor is it worked with by those who can say so themselves"
+    )
     assert broker.mesh.links == {}
 
 

@@ -331,44 +331,6 @@ async def test_gateway_credentials_roll_without_losing_a_link(brokers: Any) -> N
     await brokers.all_linked()
 
 
-async def test_a_broker_of_the_frames_before_gateways_is_linked_and_told_nothing_new(brokers: Any) -> None:
-    """A rolling upgrade: an older broker would give the link up for a frame that it does not know."""
-    hosts = {name: brokers.address() for name in ("a-old", "east-0", "east-1")}
-    east = await brokers.start_one("east-0", hosts, gateways={})
-    readers = []
-    for channel in (0, 1):
-        reader, writer = await asyncio.open_connection(east.place.host, east.cluster_port)
-        old = json.loads(hello(east, cluster="east", node="a-old", channel=channel, version=1)[5:])
-        for added in ("tags", "gateway_url", "introduces"):
-            del old[added]
-        writer.write(b"".join(frames.frame(FrameType.HELLO, [json.dumps(old).encode()])))
-        readers.append((reader, writer))
-        while channel == 0 and not await reader.read(1):
-            pass
-    await brokers.until(lambda: "a-old" in east.mesh.links, "the link")
-    assert east.mesh.links["a-old"].peer.version == 1
-    await brokers.start_one(
-        "west-0",
-        {"west-0": brokers.address()},
-        cluster="west",
-        gateways={"east": [f"{hosts['east-0']}:7222"]},
-    )
-    await brokers.until(lambda: "west-0" in east.mesh.links, "the link that is gossiped")
-    client = await brokers.client(east)
-    await brokers.until(lambda: not east.mesh.gateways._gossip_due, "the gossip")
-    await client.subscribe("the.end")
-    await client.flush()
-    kinds: list[int] = []
-    found = b"\x00"  # The byte that was read above.
-    while b"the.end" not in found:
-        async with asyncio.timeout(60):
-            found += await readers[0][0].read(1 << 16)
-    kinds = [kind for kind, _ in frames.FrameReader().feed(found)]
-    assert set(kinds) <= {FrameType.HELLO, FrameType.PING, FrameType.INTEREST}
-    for _, writer in readers:
-        writer.close()
-
-
 # What crosses
 
 

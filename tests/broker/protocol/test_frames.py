@@ -56,8 +56,6 @@ def test_interest_and_deliveries_survive() -> None:
     entries = [(b"a.*", b"", 1), (b"b", b"crew", 70_000)]
     assert frames.decode_interest(frames.encode_interest("acc", entries)) == ("acc", entries)
     items: list[frames.Item] = [(b"s", b"r", b"h", b"p" * 100), (b"", b"", b"", b"")]
-    body = b"".join(frames.encode_deliver("acc", b"_INBOX.1", items))
-    assert frames.decode_deliver(memoryview(body)) == ("acc", b"_INBOX.1", items)
     for plain, queues in (
         (True, []),
         (False, [b"crew", b"q" * 255]),
@@ -162,7 +160,6 @@ def test_garbage_is_never_anything_but_a_frame_error(body: bytes) -> None:
     for decode in (
         frames.decode_hello,
         frames.decode_interest,
-        frames.decode_deliver,
         frames.decode_deliver_to,
         frames.decode_gateways,
         frames.decode_load,

@@ -469,9 +469,7 @@ async def test_brokers_are_told_of_cordoned_nodes_and_of_the_spec_and_of_their_e
         return {name: told["reason"] for name, told in found.items() if told}
 
     await world.wait(5)
-    assert not [call for call in world.brokers.calls if call.startswith("cordon")], (
-        "they are of an older version"
-    )
+    assert not [call for call in world.brokers.calls if call.startswith("cordon")], "they do not say"
     for told in world.brokers.known.values():
         told["cordoned"] = None
     node = {"name": "node-3", "namespace": ""}

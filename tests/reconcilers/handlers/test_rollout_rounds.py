@@ -12,8 +12,7 @@ from tests.reconcilers.handlers.test_rounds import CLUSTER, NS, KilledError, Wor
 from tests.support.tiers import every
 
 from supercluster.broker.settings.reload import digest_of
-from supercluster.reconcilers.observe.rollouts import look_at_reports, reports_of
-from supercluster.reconcilers.observe.targets import broker_target
+from supercluster.reconcilers.observe.rollouts import reports_of
 from supercluster.reconcilers.planners.cluster.restart_order import GroupTrouble
 
 BROKERS = ("east-0", "east-1", "east-2")
@@ -118,22 +117,6 @@ async def test_an_operator_killed_at_any_call_restarts_nobody_twice() -> None:
         assert sorted(world.restarted) == list(BROKERS), number
         assert world.most_away == 1
     assert number > 15
-
-
-@pytest.mark.covers("OP-3")
-async def test_brokers_of_an_older_version_are_restarted_by_what_the_list_of_streams_says() -> None:
-    world = Rolling()
-    await world.begin()
-    world.brokers.older = set(BROKERS)
-    world.led = dict.fromkeys(BROKERS, 0)
-    await world.roll()
-    assert world.restarted[-1] == "east-0", "it leads the only stream"
-    assert world.brokers.handed == [], "they hand over as lame ducks"
-    target = broker_target(world.cache, NS, "demo")
-    world.brokers.known = {"east-2": {"node": "east-2", "awaySinceNs": 1}}
-    told = await look_at_reports(world.brokers, target)
-    assert told is not None
-    assert told.behind == (GroupTrouble("flights", ("east-2",)),)
 
 
 @pytest.mark.covers("OP-3")

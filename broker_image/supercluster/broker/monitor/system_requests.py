@@ -76,7 +76,7 @@ class SystemRequests:
         """See `SystemHooks`."""
         self._long: set[asyncio.Task[None]] = set()
         self._shares = Shares()
-        # The others are told that requests are taken here: those of older versions are not asked.
+        # The others are told that requests are taken here.
         network.router.account(BROKERS_ACCOUNT).interest[SYSTEM_PREFIX + b">", b""] = 1
         network.router.system = network.server.watch = self
 
@@ -192,8 +192,7 @@ class SystemRequests:
                     tuple(map(str, asker["words"])),
                     bytes(payload),
                     str(asker["within"]),
-                    # Brokers of older versions do not say it.
-                    str(asker.get("by", asker["within"])),
+                    str(asker["by"]),
                 )
             except (ValueError, KeyError, TypeError):
                 log.warning("a broker passed on a request under $SYS.REQ that cannot be read")

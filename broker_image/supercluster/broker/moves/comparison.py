@@ -160,7 +160,7 @@ class Comparison:
             return
         if member.held or (member.told_all and member.ranges < len(self._mine)):
             self._differ(name, f"has another number of ranges than the {len(self._mine)} here")
-        elif member.told_all and member.state and not _is_same_state(member.state, self._state):
+        elif member.told_all and member.state and member.state != self._state:
             mine, theirs = self._state[:_STATE_BYTES], member.state[:_STATE_BYTES]
             what = "its state"
             if mine == theirs:
@@ -186,7 +186,7 @@ class Comparison:
             if member.told_all
             and not member.held
             and member.ranges == len(self._mine)
-            and _is_same_state(member.state, self._state)
+            and member.state == self._state
         )
 
     @property
@@ -212,9 +212,3 @@ class Comparison:
             chain = chained(chain, found)
         growing = self._mine[-1].number if self._mine else self.first_range
         return self._ranges_before + len(complete), chain, sum(found.count for found in complete), growing
-
-
-def _is_same_state(one: bytes, other: bytes) -> bool:
-    """As far as both say: a broker of an older version has no digest of the contents behind the hash."""
-    size = min(len(one), len(other))
-    return (size > 0 or one == other) and one[:size] == other[:size]

@@ -11,9 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-# Names that fields have in notes of older brokers.
-_OLD_NAMES = {"messages": "sequences", "end_messages": "end_sequences"}
-
 
 @dataclass(frozen=True, slots=True)
 class Note:
@@ -74,9 +71,6 @@ class Note:
     def decode(data: bytes | memoryview) -> Note:
         """Fields that this version does not know are passed over: a note may come from a newer broker."""
         fields: dict[str, Any] = json.loads(bytes(data))
-        for old, new in _OLD_NAMES.items():
-            if old in fields:
-                fields.setdefault(new, fields[old])
         return Note(**{name: fields[name] for name in Note.__slots__ if name in fields})
 
 

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import IntEnum
 from hashlib import sha256
-from typing import Protocol
 
 from xxhash import xxh3_128
 
@@ -25,25 +23,6 @@ PAGE_RANGES = 64
 _DIGEST_BYTES = 16
 # Where in a record that begins which is hashed: behind size and checksum.
 _HASHED_FROM = 8
-
-
-class Digest(IntEnum):
-    """What ranges are hashed with. Copies are compared against damage and mistakes, not against forgers; so what matters is that
-    the bits are many and soon there: XXH3 takes 0.02 s for a GiB where SHA-256 takes 0.6 s with the processor's help."""
-
-    SHA_256 = 0
-    """All that brokers of frame versions before 4 know; cut to the size of the other."""
-    XXH3_128 = 1
-
-
-class _Hash(Protocol):
-    def update(self, data: memoryview, /) -> None: ...
-
-    def digest(self) -> bytes: ...
-
-
-def _new_hash(digest: Digest) -> _Hash:
-    return xxh3_128() if digest is Digest.XXH3_128 else sha256()
 
 
 def range_of(seq: int) -> int:
@@ -80,16 +59,16 @@ class RangeHash:
 
 
 class EntryHasher:
-    """Hashes entries that are handed in, in order."""
+    """Hashes entries that are handed in, in order. Copies are compared against damage and mistakes, not against forgers; so what
+    matters is that the bits are many and soon there: XXH3 takes 0.02 s for a GiB where SHA-256 takes 0.6 s."""
 
-    def __init__(self, floor_seq: int, first_range: int, digest: Digest = Digest.XXH3_128) -> None:
+    def __init__(self, floor_seq: int, first_range: int) -> None:
         self.floor_seq = floor_seq
-        self._digest = digest
         self._from_seq = max(floor_seq, first_seq_of(first_range))
         self._first_range = first_range
         self._number = -1
         self._first_seq = self._count = self._size = 0
-        self._hash = _new_hash(digest)
+        self._hash = xxh3_128()
 
     def take(self, entries: Iterable[Entry]) -> list[RangeHash]:
         """Go on with the next entries; the ranges that ended before the last of them."""
@@ -104,16 +83,14 @@ class EntryHasher:
                 if self._number >= 0:
                     ended.append(self._end())
                 self._number, self._first_seq, self._count, self._size = number, entry.first_seq, 0, 0
-                self._hash = _new_hash(self._digest)
+                self._hash = xxh3_128()
             self._count += entry.count
             self._size += len(entry.record)
             self._hash.update(memoryview(entry.record)[_HASHED_FROM:])
         return ended
 
     def _end(self) -> RangeHash:
-        return RangeHash(
-            self._number, self._first_seq, self._count, self._size, self._hash.digest()[:_DIGEST_BYTES]
-        )
+        return RangeHash(self._number, self._first_seq, self._count, self._size, self._hash.digest())
 
     def finish(self) -> list[RangeHash]:
         """Nothing comes any more: the last range, which may go on behind the mark."""

@@ -17,13 +17,9 @@ from supercluster.broker.bounds import FRAME_BYTES_MAX, NAME_BYTES_MAX, read_jso
 
 Buffer: TypeAlias = bytes | memoryview
 
-VERSION = 13
-"""Version of the frames this broker speaks; the smaller of a pair's is spoken. 2 added GATEWAYS and LOAD, 3 the core's ASIDE
-and TAGS, 4 the choice of a digest in MOVE_HASHES, and the core's ORIGIN_ASK and ORIGIN_TOLD, 5 operations of the map
-(`jetstream/meta/level.py`), 6 the core's ACKS_BACK, 7 restores in the map, 8 streams whose
-origins another API leads to, 9 direct gets that mirrors answer for their origins, 10 DELIVER_TO,
-11 streams that add up the counters of their sources, 12 consumers that only brokers from then on read
-(`jetstream/config/consumer_checks.py`), 13 messages that are carried forward (`jetstream/publish/carrying.py`)."""
+VERSION = 1
+"""Version of the frames this broker speaks; the smaller of a pair's is spoken. A later one is for what brokers of this one cannot
+read: new frames, and new operations of the map (`jetstream/meta/level.py`)."""
 
 VERSION_LEAST = 1
 """The oldest version that a broker may speak for this one to work with it."""
@@ -54,7 +50,6 @@ class FrameType(IntEnum):
     LEAVING = 3
     INTEREST = 4
     MESSAGES = 5
-    DELIVER = 6
     SLOW = 7
     GATEWAYS = 8
     LOAD = 9
@@ -235,8 +230,8 @@ def encode_ping(stall_ms: int) -> bytes:
 
 
 def decode_ping(body: Buffer) -> int:
-    """Read PING; those of older versions are empty."""
-    return _Reader(body).long() if body else 0
+    """Read PING."""
+    return _Reader(body).long()
 
 
 def encode_load(clients: int) -> bytes:
@@ -330,12 +325,6 @@ Item: TypeAlias = tuple[bytes, bytes, bytes, Buffer]
 """shown subject, reply, header, payload."""
 
 
-def encode_deliver(account: str, inbox: bytes, items: Sequence[Item]) -> list[Buffer]:
-    """DELIVER: messages for the subscriptions on `inbox` at the receiving broker, all queue groups there among them."""
-    name = account.encode()
-    return [_SHORT.pack(len(name)), name, _SHORT.pack(len(inbox)), inbox, *_item_pieces(items)]
-
-
 def encode_deliver_to(
     account: str, inbox: bytes, plain: bool, queues: Sequence[bytes], items: Sequence[Item]
 ) -> list[Buffer]:
@@ -360,14 +349,6 @@ def _item_pieces(items: Sequence[Item]) -> list[Buffer]:
             payload,
         )
     return pieces
-
-
-def decode_deliver(body: Buffer) -> tuple[str, bytes, list[Item]]:
-    """Read DELIVER: account, inbox, items."""
-    reader = _Reader(body)
-    account = reader.text(reader.short())
-    inbox = reader.take(reader.short())
-    return account, inbox, _items(reader)
 
 
 def decode_deliver_to(body: Buffer) -> tuple[str, bytes, bool, list[bytes], list[Item]]:

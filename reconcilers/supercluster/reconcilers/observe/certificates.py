@@ -150,7 +150,7 @@ async def look_at_loaded(
         return None
     found = {}
     for name, state in states.items():
-        told = mapping((state or {}).get("tls"))
+        told = mapping(state.get("tls"))
         found[name] = tuple(
             LoadedView(str(each.get("certificate", "")), frozenset(map(str, each.get("authorities") or ())))
             for each in map(mapping, (told.get("clusterTls"), told.get("gatewayTls")))

@@ -22,7 +22,7 @@ async def look_at_cordons(
     entries = [mapping(entry) for entry in told.get("brokers") or ()]
     known = {str(e["node"]): _told(e["cordoned"]) for e in entries if e.get("node") and "cordoned" in e}
     if not known:
-        return None  # Brokers of an older version have no cordons.
+        return None
     found: dict[str, tuple[str, bool]] = {}
     for cluster in cache.of_super_cluster(Cluster, namespace, name):
         for pod in pods_of(cache, namespace, cluster.metadata.name):

@@ -133,7 +133,7 @@ async def _secret(cache: ObjectCache, hosts: Hosts, namespace: str, name: str) -
 
 
 async def _accounts(brokers: Brokers, target: BrokerTarget | str) -> tuple[AccountView, ...] | None:
-    """What the brokers have of accounts; None when nobody says, as brokers of an older version in the middle of an update."""
+    """What the brokers have of accounts; None when nobody says."""
     if isinstance(target, str):
         return None
     try:

@@ -231,9 +231,8 @@ def _ended(report: Mapping[str, Any]) -> EndedMove:
         bytes_copied=_count(report.get("bytes_copied")),
         audit=MoveAudit(
             ranges=_count(audit.get("ranges")),
-            # Of older brokers, which called sequences messages, the count of messages is not known.
-            sequences=_count(audit.get("sequences", audit.get("messages"))),
-            messages=_count(audit.get("messages")) if "sequences" in audit else 0,
+            sequences=_count(audit.get("sequences")),
+            messages=_count(audit.get("messages")),
             first_sequence=_count(audit.get("first_seq")),
             last_sequence=_count(audit.get("last_seq")),
             digest=str(audit.get("digest") or ""),

@@ -113,7 +113,7 @@ async def look_at_repairs(
     """`told`: the brokers' answer about themselves. `lists`: where streams are listed while it is needed; without it they are
     listed anew, though all brokers are there and stay."""
     if told is None or isinstance(target, str) or not told.get("timeNs"):
-        return None  # Brokers of an older version say nothing of the time.
+        return None
     namespace, name = desired.metadata.namespace, desired.metadata.name
     entries = [mapping(entry) for entry in told.get("brokers") or ()]
     policies = cache.of_super_cluster(ReplicaPolicy, namespace, name)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from supercluster.reconcilers.observe.views import DEFAULT_ACCOUNT, stream_info
+from supercluster.reconcilers.observe.views import DEFAULT_ACCOUNT
 from supercluster.reconcilers.planners.cluster.restart_order import BrokerReport, GroupTrouble, Reports
 from supercluster.reconcilers.ports import (
     Brokers,
@@ -22,35 +21,9 @@ async def look_at_reports(brokers: Brokers, target: BrokerTarget | str) -> Repor
     if isinstance(target, str):
         return None
     try:
-        states = await brokers.restart_states(target)
-        if all(state is not None for state in states.values()):
-            return reports_of({name: mapping(state) for name, state in states.items()})
-        return await _reports_of_older(brokers, target, {n: s for n, s in states.items() if s is not None})
+        return reports_of(await brokers.restart_states(target))
     except (BrokersUnreachableError, BrokersRefusedError):
         return None
-
-
-async def _reports_of_older(
-    brokers: Brokers, target: BrokerTarget, states: Mapping[str, Mapping[str, Any]]
-) -> Reports:
-    """Some brokers are of a version that has no such call, in the middle of an update: what the list of streams says. They
-    hand over as lame ducks."""
-    told = reports_of(states)
-    found = [stream_info(answer) for answer in await brokers.stream_infos(target)]
-    led = Counter(info.leader for info in found)
-    groups = [
-        (
-            str(info.config.get("name", "")),
-            info.leader,
-            tuple(sorted(replica.name for replica in info.replicas if not replica.current)),
-        )
-        for info in found
-    ]
-    return Reports(
-        brokers={name: told.brokers.get(name) or BrokerReport(leads=led[name]) for name in target.brokers},
-        behind=tuple(GroupTrouble(name, behind) for name, _, behind in groups if behind),
-        leaderless=tuple(GroupTrouble(name) for name, leader, _ in groups if not leader),
-    )
 
 
 def reports_of(states: Mapping[str, Mapping[str, Any]]) -> Reports:

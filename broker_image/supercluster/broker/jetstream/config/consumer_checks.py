@@ -26,12 +26,9 @@ from supercluster.broker.jetstream.errors import (
     invalid_config,
 )
 from supercluster.broker.jetstream.subjects.filters import is_literal, is_valid_filter
-from supercluster.broker.jetstream.subjects.overlap import OverlapTree, first_overlap
+from supercluster.broker.jetstream.subjects.overlap import OverlapTree
 
 BACKOFF_STEPS_MAX = 1024
-WIDER_VERSION = 12
-"""Brokers of versions before refuse what `is_wider` tells also where it stands in a stream's log, and would end there."""
-_FILTERS_BEFORE, _BACKOFF_BEFORE = 256, 64
 _SHORTEST_EXPIRES_NS = 1_000_000
 _SHORTEST_HEARTBEAT_NS = 100_000_000
 _GROUP_NAME = re.compile(r"[A-Za-z0-9\-_/=)+]{1,16}", re.ASCII)
@@ -105,17 +102,6 @@ def _check_values(config: ConsumerConfig) -> None:
     else:
         _check_pull(config)
     _check_start(config)
-
-
-def is_wider(config: ConsumerConfig) -> bool:
-    """Does it have what brokers before version 12 take for wrong?"""
-    return (
-        len(config.backoff_ns) > _BACKOFF_BEFORE
-        or bool(config.backoff_ns and config.max_deliver == len(config.backoff_ns))
-        or len(config.filter_subjects) > _FILTERS_BEFORE
-        or (config.is_push and 0 < config.max_expires_ns < _SHORTEST_EXPIRES_NS)
-        or first_overlap(config.filter_subjects) is not None
-    )
 
 
 def _check_sampling(sample_freq: str) -> None:

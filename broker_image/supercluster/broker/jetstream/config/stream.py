@@ -120,16 +120,6 @@ class StreamConfig:
             return {MIRROR_KEY: self.mirror}
         return {origin.key: origin for origin in self.sources}
 
-    @property
-    def has_external_origin(self) -> bool:
-        """Is there one that another API leads to?"""
-        return any(origin.external is not None for origin in self.origins.values())
-
-    @property
-    def counts_sources(self) -> bool:
-        """Does the stream add up what the counters of other streams stand at?"""
-        return self.allow_msg_counter and bool(self.sources)
-
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> StreamConfig:
         """Read what stands in a log or a snapshot, and was accepted once: as it stands, with rules that are not this version's and

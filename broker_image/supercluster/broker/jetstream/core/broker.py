@@ -29,7 +29,7 @@ from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.frontend import restore_chunks as restore_calls
 from supercluster.broker.jetstream.frontend import router as api_routing
 from supercluster.broker.jetstream.frontend.account_info import AccountInfos
-from supercluster.broker.jetstream.frontend.ack_forwarder import BACK_VERSION, AckPost
+from supercluster.broker.jetstream.frontend.ack_forwarder import AckPost
 from supercluster.broker.jetstream.frontend.answer_cache import AnswerBook
 from supercluster.broker.jetstream.frontend.audit import Audit
 from supercluster.broker.jetstream.frontend.mirror_reads import MirrorReads
@@ -87,8 +87,6 @@ from supercluster.broker.raft.confchange import Membership, node_of
 from supercluster.broker.raft.config import NEVER_MS, RaftConfig
 from supercluster.broker.raft.messages import Message
 
-# Frame version of brokers that know the frame; others hear of tags in the next handshake.
-TAGS_VERSION = 3
 # What reading a frame that no broker sends may raise.
 BAD_FRAME = (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError, struct.error)
 SPREAD_MS_PER_GROUP = 1
@@ -290,8 +288,7 @@ class BrokerCore:
         """This broker says something else of its place from now on. Copies that were placed by the old tags stay."""
         self.settings = replace(self.settings, tags=tags)
         for peer in self.peers.values():
-            if peer.version >= TAGS_VERSION:
-                self.post(peer.node, Frame.TAGS, frames.encode_tags(tags))
+            self.post(peer.node, Frame.TAGS, frames.encode_tags(tags))
         self.touch(self.meta_id)
 
     def tags_told(self, node: str, tags: tuple[str, ...]) -> None:
@@ -365,8 +362,7 @@ class BrokerCore:
 
     def acks_back(self, node: str, group: str, acks: list[Ack]) -> None:
         """This broker could not write acknowledgements into the log, for it does not lead: they are for the next leader."""
-        peer = self.peers.get(node)
-        if node == self.node or (peer is not None and peer.version >= BACK_VERSION):
+        if node == self.node or node in self.peers:
             self.post(node, Frame.ACKS_BACK, frames.encode_acks(group, acks))
 
     def republish(self, account: str, message: Publication) -> None:
@@ -418,11 +414,6 @@ class BrokerCore:
 
     def _is_linked(self, node: str) -> bool:
         return node in self.peers or node == self.node
-
-    def peer_version(self, node: str) -> int | None:
-        """The frame version spoken with a broker; None while it is not in contact."""
-        peer = self.peers.get(node)
-        return peer.version if peer is not None else None
 
     @property
     def map_is_fresh(self) -> bool:

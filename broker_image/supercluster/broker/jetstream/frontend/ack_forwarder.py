@@ -29,8 +29,6 @@ WAITING_MAX = 65_536
 # What was sent is remembered for as long as the silence by which a link counts as lost, and a second; and no more than so many.
 SENT_MS = 3000
 SENT_MAX = 65_536
-# Frame version of brokers that take acknowledgements back; on their way to others they may be lost with a leader.
-BACK_VERSION = 6
 
 
 @dataclass(slots=True)

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 STALE_MS_MAX = 10_000
 """Origins answer their mirrors within 4 s, news or not, and are asked again after 6."""
-MIRROR_READS_VERSION = 9
-"""Frame version of brokers whose mirrors know when not to answer; those of others are not asked."""
 
 _NOTHING = ([(direct_get.NOT_FOUND, b"")], [(direct_get.NO_RESULTS, b"")])
 
@@ -111,8 +109,7 @@ class MirrorReads:
 
     def _can(self, group: str) -> bool:
         leader = self._core.leader_of(group)
-        version = self._core.version_of(leader) if leader is not None else None
-        return version is not None and version >= MIRROR_READS_VERSION
+        return leader is not None and leader in self._core.brokers_in_contact()
 
     def _way(self, group: str) -> int:
         core, leader = self._core, self._core.leader_of(group)

@@ -287,20 +287,13 @@ class _Listing:
         if not page:
             self._answer()
         for name in page:
-            self._ask(name, with_details=self._with_details)
+            self._ask(name)
 
-    def _ask(self, name: str, *, with_details: bool) -> None:
+    def _ask(self, name: str) -> None:
         group = _group_of(self._core, self._info.account, name)
         if group is None:
             self._took(name, None)
             return
-
-        def took(answer: bytes | None) -> None:
-            if with_details and answer and api_answers.err_code_of_answer(answer) == errors.INVALID_JSON:
-                # A leader of an older version does not know the question, and tells details unasked.
-                self._ask(name, with_details=False)
-            else:
-                self._took(name, answer)
 
         self._core.requests.send(
             group,
@@ -308,9 +301,9 @@ class _Listing:
             b"$JS.API.STREAM.INFO." + name.encode(),
             b"",
             b"",
-            json.dumps({api.DETAILS: True}).encode() if with_details else b"",
+            json.dumps({api.DETAILS: True}).encode() if self._with_details else b"",
             self._core.clock.monotonic_ms(),
-            on_answer=took,
+            on_answer=partial(self._took, name),
             wait_ms=_INFO_WAIT_MS,
         )
 

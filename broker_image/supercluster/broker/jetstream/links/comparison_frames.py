@@ -7,15 +7,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from supercluster.broker.jetstream.encoding.codec import Reader, WireError, blob, text, u8, u32, u64
-from supercluster.broker.moves.range_hash import PAGE_RANGES, Digest, RangeHash
+from supercluster.broker.moves.range_hash import PAGE_RANGES, RangeHash
 
 Body = list[bytes | memoryview]
-
-# Frame version of brokers that hash with what they are asked to.
-DIGEST_VERSION = 4
-# How an ask ends: what brokers before that version read as yes or no.
-_WITH_CONTENTS = 1
-_XXH3 = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +23,6 @@ class HashesAsked:
     mark: int
     floor_seq: int
     from_range: int
-    with_contents: bool = True
-    """The state's hash is to have the digest of its contents behind it; brokers of an older version do not know it."""
-    digest: Digest = Digest.XXH3_128
 
     @property
     def order(self) -> tuple[int, int]:
@@ -41,19 +32,14 @@ class HashesAsked:
 
 def encode_ask(ask: HashesAsked) -> Body:
     numbers = (ask.number, ask.mark, ask.floor_seq, ask.from_range)
-    flags = _WITH_CONTENTS * ask.with_contents | _XXH3 * (ask.digest is Digest.XXH3_128)
-    return [text(ask.group) + text(ask.member) + b"".join(map(u64, numbers)) + u8(flags)]
+    return [text(ask.group) + text(ask.member) + b"".join(map(u64, numbers))]
 
 
 def decode_ask(body: memoryview) -> HashesAsked:
     reader = Reader(body)
     group, member, number, mark = reader.text(), reader.text(), reader.u64(), reader.u64()
     floor_seq, from_range = reader.u64(), reader.u64()
-    flags = reader.u8() if reader.left else 0
-    digest = Digest.XXH3_128 if flags & _XXH3 else Digest.SHA_256
-    return HashesAsked(
-        group, member, number, mark, floor_seq, from_range, bool(flags & _WITH_CONTENTS), digest
-    )
+    return HashesAsked(group, member, number, mark, floor_seq, from_range)
 
 
 class Answered(IntEnum):

@@ -221,10 +221,10 @@ def decode_texts(body: memoryview, count: int) -> list[str]:
 
 
 def decode_lineage(body: memoryview) -> tuple[str, str, str]:
-    """META_LINEAGE: (lineage, the one believed to be the receiver's, the map's beginning); an older broker does not say the last."""
+    """META_LINEAGE: (lineage, the one believed to be the receiver's, the map's beginning)."""
     reader = Reader(body)
     lineage, believed = reader.text(), reader.text()
-    return lineage, believed, reader.text() if reader.is_left else ""
+    return lineage, believed, reader.text()
 
 
 # ---- API requests and acknowledgements ------------------------------------------------------------------------------

@@ -12,16 +12,10 @@ from collections.abc import Callable, Iterable
 
 from supercluster.broker.jetstream import errors
 
-# Operations that may be in any map: those of brokers that know no level.
 FIRST = 0
-CORDONS = 5
-"""Brokers that get no new copies, and the level itself."""
-RESTORES = 7
-"""Streams that are being restored."""
-EXTERNAL = 8
-"""Streams with origins that another API leads to."""
-COUNTED_SOURCES = 11
-"""Streams that add up the counters of their sources: an older leader would store what each of them says as it is."""
+"""Of operations that may be in any map."""
+NEEDED: dict[str, int] = {}
+"""Request → the level that its operation needs. None came after the first version yet."""
 
 
 def raise_level(level: int) -> bytes:
@@ -29,17 +23,13 @@ def raise_level(level: int) -> bytes:
     return json.dumps({"op": "level", "level": level}).encode()
 
 
-def needs_raise(
-    level: int, needed: int, nodes: Iterable[str], speaks: Callable[[str], int | None], what: str
-) -> bool:
-    """Has the level to be raised before an operation that needs `needed`? `nodes`: all that the map knows; `speaks`: the frame
-    version of a broker, None while it is out of contact.
+def check_level(needed: int, nodes: Iterable[str], speaks: Callable[[str], int | None], what: str) -> None:
+    """May the level be raised to `needed`? `nodes`: all that the map knows; `speaks`: the frame version of a broker, None while it
+    is out of contact.
 
     Raises:
-        ApiError: it cannot be, and who is to be updated or brought back.
+        ApiError: it may not, and who is to be updated or brought back.
     """
-    if level >= needed:
-        return False
     why = []
     for node in sorted(set(nodes)):
         version = speaks(node)
@@ -52,4 +42,3 @@ def needs_raise(
             f"{what} can be in the map when all brokers speak version {needed}, and {', '.join(why)}: update them, bring them back, or "
             "say that they go for good"
         )
-    return True

@@ -133,16 +133,14 @@ class Audit:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Audit:
-        # Older brokers counted sequences, and called them messages.
-        messages = int(data["messages"])
         return Audit(
             int(data["ranges"]),
-            int(data.get("sequences", messages)),
+            int(data["sequences"]),
             int(data["first_seq"]),
             int(data["last_seq"]),
             str(data["digest"]),
             {str(member): str(result) for member, result in data["results"].items()},
-            messages if "sequences" in data else 0,
+            int(data["messages"]),
         )
 
 

@@ -77,8 +77,7 @@ def is_bare(config: StreamConfig) -> bool:
 def begin_restore(
     account: str, name: str, group: str, restoring: Restoring, members: tuple[str, ...]
 ) -> bytes:
-    """The section body that begins a restore. One that is under way under that name ends by it: leaders of older versions wrote
-    that."""
+    """The section body that begins a restore. One that is under way under that name ends by it."""
     op = {"op": "restore", "account": account, "name": name, "group": group, "members": list(members)}
     config = bare(restoring.config, restoring.id).to_json()
     return json.dumps({**op, "config": config, "restoring": restoring.to_json()}).encode()

@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Mapping
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.cordons import Cordon, put_cordon
-from supercluster.broker.jetstream.meta.level import CORDONS
 from supercluster.broker.jetstream.meta.operations import forget_broker, put_broker
 from supercluster.broker.jetstream.meta.state import MetaState
 from supercluster.broker.jetstream.meta_leader.map_tail import MapTail
@@ -100,7 +99,7 @@ class BrokerRequests:
             raise errors.error(errors.PEER_NOT_MEMBER)
         if state.cordoned.get(node) == cordon:
             return state.applied_index
-        tail.need_level(CORDONS, "a cordon")
+        tail.need_level("cordon", "a cordon")
         index = tail.propose(put_cordon(node, cordon)).index
         reason, text = (
             ("BrokerCordoned", cordon.text)

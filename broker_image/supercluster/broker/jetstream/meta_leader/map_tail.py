@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from supercluster.broker.jetstream.encoding.sections import Section, section
-from supercluster.broker.jetstream.meta.level import needs_raise, raise_level
+from supercluster.broker.jetstream.meta.level import FIRST, NEEDED, check_level, raise_level
 from supercluster.broker.jetstream.meta.state import MetaState
 from supercluster.broker.jetstream.meta_leader.host import MetaHost
 from supercluster.broker.jetstream.meta_leader.requests import NotAppendedError
@@ -57,16 +57,19 @@ class MapTail:
         self.state.apply(entry)
         return entry
 
-    def need_level(self, level: int, what: str) -> None:
-        """Before an operation that came with a version: raise the map's level, or refuse.
+    def need_level(self, request: str, what: str) -> None:
+        """Before an operation that came with a later version (`level.NEEDED`): raise the map's level, or refuse.
 
         Raises:
             ApiError: not all brokers can read it.
         """
+        level = NEEDED.get(request, FIRST)
+        if level <= self.state.level:
+            return
         contact = self._host.brokers_in_contact()
         known = {*self.state.brokers, *map(node_of, self.raft.membership.members), *contact}
-        if needs_raise(self.state.level, level, known, self._host.version_of, what):
-            self.propose(raise_level(level))
+        check_level(level, known, self._host.version_of, what)
+        self.propose(raise_level(level))
 
     def event(self, reason: str, text: str) -> None:
         """Something that people should see of the map itself."""

@@ -14,7 +14,6 @@ from itertools import count
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.assignment import Assignment
-from supercluster.broker.jetstream.meta.level import COUNTED_SOURCES, EXTERNAL, RESTORES
 from supercluster.broker.jetstream.meta.move_record import MoveEnd
 from supercluster.broker.jetstream.meta.operations import end_move, put_broker
 from supercluster.broker.jetstream.meta.state import MetaState
@@ -288,12 +287,8 @@ class MetaReplica(Replica):
         if isinstance(decided, MovePlan):
             request.respond(decided)
             return
-        if decided is not None and request.verb == "restore":
-            self.tail.need_level(RESTORES, "a restore")
-        if decided is not None and request.config is not None and request.config.has_external_origin:
-            self.tail.need_level(EXTERNAL, f"stream {request.name} with an external origin")
-        if decided is not None and request.config is not None and request.config.counts_sources:
-            self.tail.need_level(COUNTED_SOURCES, f"stream {request.name}, which counts over sources,")
+        if decided is not None:
+            self.tail.need_level(request.verb, f"{request.verb} of stream {request.name}")
         index = self.tail.propose(decided).index if decided is not None else self.tail.state.applied_index
         found = self.tail.state.streams.get(request.key) or present
         assert found is not None

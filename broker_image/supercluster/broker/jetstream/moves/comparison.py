@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from supercluster.broker.jetstream.links.comparison_frames import (
-    DIGEST_VERSION,
     Answered,
     HashesAsked,
     HashesTold,
@@ -19,7 +18,7 @@ from supercluster.broker.jetstream.links.frames import Frame
 from supercluster.broker.jetstream.moves.moving_stream import MovingStream
 from supercluster.broker.moves.comparison import ASK_AGAIN_MS, Comparison
 from supercluster.broker.moves.note import Note
-from supercluster.broker.moves.range_hash import Digest, chained
+from supercluster.broker.moves.range_hash import chained
 from supercluster.broker.raft.confchange import node_of
 
 # A comparison that had to start anew so often does not come to an end: the move is taken back.
@@ -45,7 +44,6 @@ class MoveComparison:
         """When this replica's own page was asked for last, and first."""
         self._went_on_ms = now_ms
         self._before = Note("")
-        self._digest: Digest | None = None
         """What is hashed with; None until it is known who is compared."""
 
     def is_for(self, *, joint: bool) -> bool:
@@ -95,7 +93,6 @@ class MoveComparison:
             ranges=note.ranges if tail else 0,
         )
         self._own_from = None
-        self._digest = None
 
     def go_on(self, members: tuple[str, ...], now_ms: int) -> None:
         """Ask whoever is to be asked."""
@@ -107,9 +104,6 @@ class MoveComparison:
             found.rested(rested_ms)
             self._own_since_ms += rested_ms
         found.with_members(members)
-        if not self._has_digest(members):
-            found.mark_lost = True
-            return
         if self._own_from is None:
             self._own_from = found.first_range
             self._ask_myself(now_ms)
@@ -119,24 +113,10 @@ class MoveComparison:
             body = encode_ask(self._ask(ask.member, ask.from_range))
             self._host.post(node_of(ask.member), Frame.MOVE_HASHES, body)
 
-    def _has_digest(self, members: tuple[str, ...]) -> bool:
-        """Choose what is hashed with. False: somebody came to be compared whose version does not know that."""
-        versions = [self._host.peer_version(node_of(member)) for member in members]
-        if self._digest is None:
-            knows = all(version is not None and version >= DIGEST_VERSION for version in versions)
-            self._digest = Digest.XXH3_128 if knows else Digest.SHA_256
-        return self._digest is Digest.SHA_256 or all(
-            version is None or version >= DIGEST_VERSION for version in versions
-        )
-
     def _ask(self, member: str, from_range: int) -> HashesAsked:
         found = self._comparison
         assert found is not None
-        assert self._digest is not None
-        return HashesAsked(
-            *(self._replica.id, member, found.number, found.mark, found.floor_seq, from_range),
-            digest=self._digest,
-        )
+        return HashesAsked(self._replica.id, member, found.number, found.mark, found.floor_seq, from_range)
 
     def unanswered_ms(self, now_ms: int) -> dict[str, int]:
         """Members that have not told the hashes they were asked for, this one among them → for how long."""

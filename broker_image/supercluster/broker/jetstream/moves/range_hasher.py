@@ -82,7 +82,7 @@ class _Work:
         self.ask = ask
         self.tell = tell
         self.page_from = ask.from_range
-        self.hasher = EntryHasher(ask.floor_seq, ask.from_range, ask.digest)
+        self.hasher = EntryHasher(ask.floor_seq, ask.from_range)
         self.found: list[RangeHash] = []
         self.next_index = 0
         self.read_all = False
@@ -114,12 +114,12 @@ class RangeHasher:
 
         return job()
 
-    def state_at(self, mark: int, *, with_contents: bool = True) -> bytes:
+    def state_at(self, mark: int) -> bytes:
         """Hash and digest of the state; empty: it is not known (any more)."""
         found = self._marks.get(mark)
         if found is None or not found.contents:
             return b""
-        return found.head + found.contents if with_contents else found.head
+        return found.head + found.contents
 
     def messages_at(self, mark: int) -> int:
         """Messages that the stream held then: a part of what the hash of the state is made of."""
@@ -216,11 +216,7 @@ class RangeHasher:
 
     def _answer(self, work: _Work, status: Answered, first_seq: int = 0) -> None:
         page, work.found = work.found[:PAGE_RANGES], work.found[PAGE_RANGES:]
-        state = (
-            self.state_at(work.ask.mark, with_contents=work.ask.with_contents)
-            if status is Answered.END
-            else b""
-        )
+        state = self.state_at(work.ask.mark) if status is Answered.END else b""
         told = HashesTold(
             work.ask.group, work.ask.member, work.ask.number, work.page_from, status, first_seq, state, page
         )

@@ -29,8 +29,6 @@ AT_ONCE_MAX = 64
 STEP_MS = 20
 # One that did not go is tried again after this: while it is under way, its stream takes no messages.
 RETRY_MS = 2000
-# Frame version of brokers that know the frame.
-VERSION_NEEDED = 3
 
 
 class LeadershipDrain:
@@ -148,8 +146,7 @@ class LeadershipDrain:
             self._notify(peer, left_ms)
 
     def _notify(self, peer: PeerInfo, hold_ms: int) -> None:
-        if peer.version >= VERSION_NEEDED:
-            self._core.post(peer.node, Frame.ASIDE, encode_aside(hold_ms))
+        self._core.post(peer.node, Frame.ASIDE, encode_aside(hold_ms))
 
 
 def encode_aside(hold_ms: int) -> Body:

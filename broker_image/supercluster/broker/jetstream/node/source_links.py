@@ -40,10 +40,6 @@ def find_origin(core: BrokerCore, account: str, origin: Origin) -> Assignment | 
     return core.stream_of(home, origin.name)
 
 
-# Frame version of brokers that know the frames.
-ORIGINS_VERSION = 4
-
-
 class OriginLinks:
     """See the module."""
 
@@ -80,12 +76,9 @@ class OriginLinks:
             self._core.touch(target)
 
     def ask(self, node: str, ask: OriginAsk) -> bool:
-        """Ask an origin's leader. False: there is no link, or its broker does not know of this."""
+        """Ask an origin's leader. False: there is no link."""
         core = self._core
-        peer = core.peers.get(node)
-        if node != core.node and (peer is None or peer.version < ORIGINS_VERSION):
-            return False
-        return core.post(node, Frame.ORIGIN_ASK, ask.encode())
+        return (node == core.node or node in core.peers) and core.post(node, Frame.ORIGIN_ASK, ask.encode())
 
     def notify(self, node: str, told: OriginTold) -> bool:
         """Answer: messages go the way of bulk copies, behind which no heartbeat waits."""

@@ -14,14 +14,10 @@ from collections.abc import Callable
 
 from supercluster.broker.jetstream.encoding.sections import Section, packed, section
 from supercluster.broker.jetstream.publish.held_stream import HeldStream
-from supercluster.broker.jetstream.publish.host import StreamHost
 from supercluster.broker.jetstream.publish.leader_turn import LeaderTurn
 from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.state.carried import encode_carried
-from supercluster.broker.raft.confchange import node_of
 
-CARRIES_FROM_VERSION = 13
-"""Brokers of versions before know no such section and would halt at it."""
 PINNED_SEGMENTS_MIN = 2
 """So many segments' worth of log is not worth a round."""
 PINNED_TIMES = 4
@@ -41,13 +37,11 @@ class Carrying:
         self,
         replica: Replica,
         stream: HeldStream,
-        host: StreamHost,
         least_index: Callable[[], int | None],
     ) -> None:
         """`least_index` is the first entry that has a message of the stream; None: one of them is not in the log."""
         self._replica = replica
         self._stream = stream
-        self._host = host
         self._least_index = least_index
         self._next_seq = 0
         self._last_seq = 0
@@ -109,11 +103,7 @@ class Carrying:
         pinned_bytes = log.bytes_behind(least_index - 1)
         if pinned_bytes < max(PINNED_SEGMENTS_MIN * log.segment_bytes, PINNED_TIMES * state.bytes):
             return False
-        versions = (
-            self._host.peer_version(node_of(member)) for member in self._replica.raft.membership.members
-        )
-        is_older_there = any(version is not None and version < CARRIES_FROM_VERSION for version in versions)
-        return not is_older_there and log.has_room(state.bytes)
+        return log.has_room(state.bytes)
 
     def _gather(self) -> tuple[list[int], list[int], list[bytes]]:
         """The next messages of the round: sequences, times, and subject, header, payload of each."""

@@ -54,10 +54,6 @@ class StreamHost(GroupHost, Protocol):
         """What a broker in contact says of its place."""
         ...
 
-    def peer_version(self, node: str) -> int | None:
-        """The frame version spoken with a broker; None while it is not in contact."""
-        ...
-
     def takes_no_leaderships(self, node: str) -> bool:
         """Is the broker about to be restarted?"""
         ...

@@ -13,10 +13,8 @@ from supercluster.broker.jetstream.api import answers, parser
 from supercluster.broker.jetstream.config import strict
 from supercluster.broker.jetstream.config.consumer import ConsumerConfig, with_lasting_name
 from supercluster.broker.jetstream.config.consumer_checks import (
-    WIDER_VERSION,
     check_consumer_update,
     check_workqueue_filters,
-    is_wider,
 )
 from supercluster.broker.jetstream.config.limits import consumer_within
 from supercluster.broker.jetstream.encoding.codec import text
@@ -28,7 +26,6 @@ from supercluster.broker.jetstream.state.consumer import ConsumerState
 from supercluster.broker.jetstream.state.consumer_start import StartPosition, start_position
 from supercluster.broker.jetstream.stream.call import StreamCall, cluster_info, is_alone
 from supercluster.broker.jetstream.turn.slices import UNITS_PER_TURN, Job
-from supercluster.broker.raft.confchange import node_of
 
 COUNTED_TRIES = 3
 """While a consumer is told about, its stream may grow by more than is counted in a turn."""
@@ -174,7 +171,6 @@ class _ConsumerRequests:
             is_new=present is None,
         )
         config = consumer_within(config, server)
-        self._check_readers(config)
         if present is not None:
             # Only PAUSE says for how long a consumer that is there is paused.
             config = replace(config, pause_until_ns=present.pause_until_ns)
@@ -221,19 +217,6 @@ class _ConsumerRequests:
         check_workqueue_filters(config, others)
         if any(reader.overlaps(config.filter_subjects) for reader in self.state.readers.values()):
             raise errors.error(10100)
-
-    def _check_readers(self, config: ConsumerConfig) -> None:
-        """What replicas of an older version would end at is not written. Who is out of contact is taken for one of this version:
-        else no such consumer could be created while a broker is down."""
-        members = sorted({node_of(member) for member in self.copy.replica.raft.membership.members})
-        versions = {node: self.copy.host.peer_version(node) for node in members}
-        older = [
-            node for node, version in versions.items() if version is not None and version < WIDER_VERSION
-        ]
-        if older and is_wider(config):
-            raise errors.map_level_too_low(
-                f"consumers like that came with version {WIDER_VERSION}, update {', '.join(older)} first"
-            )
 
     def _check_number(self, name: str) -> None:
         """By the stream's limit and its account's; those that are asked for and not applied count."""

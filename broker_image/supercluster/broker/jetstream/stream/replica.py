@@ -111,7 +111,7 @@ class StreamReplica(Replica):
             self.snapshots,
             self.restores,
         )
-        self._leader = StreamLeader(self.copy, Carrying(self, self.stream, host, self._head.least_index))
+        self._leader = StreamLeader(self.copy, Carrying(self, self.stream, self._head.least_index))
 
     @property
     def assignment(self) -> Assignment:

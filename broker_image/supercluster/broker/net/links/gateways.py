@@ -166,8 +166,6 @@ class Gateways:
         bodies: dict[str, bytes] = {}
         for link in self._links.values():
             cluster = link.peer.cluster
-            if link.peer.version < 2:
-                continue
             if cluster not in bodies:
                 bodies[cluster] = frames.encode_gateways(self._known_for(cluster))
             if not link.frame(FrameType.GATEWAYS, [bodies[cluster]], Channel.CONTROL):

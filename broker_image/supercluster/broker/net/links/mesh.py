@@ -227,11 +227,6 @@ class Mesh:
         waiting = link.control.pending_bytes()
         return max(waiting, CONGESTED_BYTES + 1) if (account, inbox) in link.slow else waiting
 
-    def version_of(self, node: str) -> int | None:
-        """Frame version of a linked broker."""
-        link = self.links.get(node)
-        return link.peer.version if link is not None else None
-
     def interest_changed(self, account: str, subject: bytes, queue: bytes, members: int) -> None:
         """Tell the brokers, before anything else that is sent from now on."""
         if self.links:
@@ -269,8 +264,6 @@ class Mesh:
         elif frame_type == FrameType.MESSAGES:
             account, messages = frames.decode_messages(body)
             self.router.remote_messages(link.peer.node, account, list(messages))
-        elif frame_type == FrameType.DELIVER:
-            self.router.deliveries.remote_deliver(link.peer.node, *frames.decode_deliver(body))
         elif frame_type == FrameType.DELIVER_TO:
             account, inbox, plain, queues, items = frames.decode_deliver_to(body)
             self.router.deliveries.remote_deliver(
@@ -445,7 +438,7 @@ class Mesh:
             return
         self._load_told, self._load_at_ms = clients, now_ms
         for link in self.links.values():
-            if link.peer.cluster == self.facts.cluster and link.peer.version >= 2:
+            if link.peer.cluster == self.facts.cluster:
                 link.frame(FrameType.LOAD, [frames.encode_load(clients)], Channel.CONTROL)
 
     def _tell_urls(self) -> None:

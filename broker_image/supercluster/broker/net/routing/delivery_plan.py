@@ -2,8 +2,7 @@
 
 Plain subscribers get every message, wherever they are; of each queue group one member gets it, in the whole super-cluster (CL-2,
 CL-6). So a frame says which groups it is meant for: others at that broker are served elsewhere. A broker gets each message at most
-once (CL-1). Brokers of versions before `DELIVER_TO_VERSION` serve all their groups of whatever they get; what they get anyway is
-therefore left to them. Pure: whom a group's messages go to is drawn by the caller.
+once (CL-1). Pure: whom a group's messages go to is drawn by the caller.
 """
 
 from __future__ import annotations
@@ -14,9 +13,6 @@ from typing import Any
 
 from supercluster.broker.protocol.frames import Item
 from supercluster.broker.protocol.sublist import Match
-
-DELIVER_TO_VERSION = 10
-"""Frame version of brokers that are told which groups a delivery is for."""
 
 Draw = Callable[[Mapping[str, int]], str]
 """One of these brokers, by their numbers of members."""
@@ -34,9 +30,7 @@ class Part:
     items: Sequence[Item]
 
 
-def parts_of(
-    match: Match[Any], items: Sequence[Item], is_older: Callable[[str], bool], draw: Draw
-) -> list[Part]:
+def parts_of(match: Match[Any], items: Sequence[Item], draw: Draw) -> list[Part]:
     """What other brokers get, each at most one part; groups with members here are served here."""
     groups = [group for group in match.groups if group.remote and not group.local]
     if len(groups) == 1 and not match.nodes:
@@ -44,8 +38,7 @@ def parts_of(
     names: dict[str, list[bytes]] = {node: [] for node in match.nodes}
     for group in groups:
         reached = {node: count for node, count in group.remote.items() if node in names}
-        unasked = {node: count for node, count in reached.items() if is_older(node)}
-        names.setdefault(draw(unasked or reached or group.remote), []).append(group.name)
+        names.setdefault(draw(reached or group.remote), []).append(group.name)
     plain = set(match.nodes)
     return [Part(node, node in plain, tuple(found), items) for node, found in names.items()]
 

@@ -34,8 +34,5 @@ class LinkedBrokers(Protocol):
     def interest_changed(self, account: str, subject: bytes, queue: bytes, members: int) -> None:
         """So many subscribe here from now on."""
 
-    def version_of(self, node: str) -> int | None:
-        """Frame version of a linked broker."""
-
     def wake(self) -> None:
         """Something comes from a client: has this process stood still?"""

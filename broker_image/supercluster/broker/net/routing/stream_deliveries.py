@@ -12,7 +12,7 @@ from supercluster.broker.net.routing.account import Accounts
 from supercluster.broker.net.routing.backlog import ItemsFanOut, Lanes
 from supercluster.broker.net.routing.client_writes import put_items
 from supercluster.broker.net.routing.cross_account_replies import Replies
-from supercluster.broker.net.routing.delivery_plan import DELIVER_TO_VERSION, parts_of
+from supercluster.broker.net.routing.delivery_plan import parts_of
 from supercluster.broker.net.routing.linked_brokers import LinkedBrokers
 from supercluster.broker.net.routing.queue_choice import QueueChoice
 from supercluster.broker.net.routing.subscriber import Subscriber, Subscription
@@ -22,7 +22,6 @@ from supercluster.broker.protocol.frames import (
     Buffer,
     FrameType,
     Item,
-    encode_deliver,
     encode_deliver_to,
     encode_slow,
 )
@@ -57,13 +56,9 @@ class Deliveries:
                 self._share_out(group.local, items)
         if not (match.nodes or match.groups):
             return
-        for part in parts_of(match, items, self._serves_all_groups, self._choice.broker):
-            if self._serves_all_groups(part.node):
-                body = encode_deliver(account, inbox, part.items)
-                self._send(part.node, FrameType.DELIVER, body)
-            else:
-                body = encode_deliver_to(account, inbox, part.plain, part.groups, part.items)
-                self._send(part.node, FrameType.DELIVER_TO, body)
+        for part in parts_of(match, items, self._choice.broker):
+            body = encode_deliver_to(account, inbox, part.plain, part.groups, part.items)
+            self._send(part.node, FrameType.DELIVER_TO, body)
 
     def _put_plain(
         self, account: str, inbox: bytes, plain: Sequence[Subscription], items: Sequence[Item]
@@ -74,11 +69,6 @@ class Deliveries:
                 put_items(self._turn, subscription, items)
         elif plain:
             lanes.do((account, inbox), ItemsFanOut(plain, items))
-
-    def _serves_all_groups(self, node: str) -> bool:
-        """Is the broker of a version that is not told which queue groups a delivery is for?"""
-        version = self.linked_brokers.version_of(node) if self.linked_brokers is not None else None
-        return version is not None and version < DELIVER_TO_VERSION
 
     def _asker_of(self, account: str, inbox: bytes) -> tuple[str, bytes]:
         """Who asked from another account; those that this broker does not know of are as they are."""
@@ -105,11 +95,11 @@ class Deliveries:
         inbox: bytes,
         items: Sequence[Item],
         *,
-        plain: bool = True,
-        queues: Collection[bytes] | None = None,
+        plain: bool,
+        queues: Collection[bytes] | None,
     ) -> None:
-        """A linked broker's `deliver`: for the plain subscribers here (or not), and for these queue groups; None: for all, as older
-        brokers mean it. It is told when the client takes too little."""
+        """A linked broker's `deliver`: for the plain subscribers here (or not), and for these queue groups (None: for all).
+        It is told when the client takes too little."""
         home, reply = account, inbox
         if inbox.startswith(REPLY_PREFIX):
             home, reply = self._asker_of(account, inbox)

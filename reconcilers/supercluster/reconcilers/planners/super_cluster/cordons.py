@@ -34,7 +34,7 @@ class CordonView:
 def plan_cordons(
     desired: SuperCluster, clusters: Sequence[Cluster], view: CordonView | None
 ) -> tuple[CordonBroker, ...]:
-    """`view` is None while no broker says, or they are of an older version."""
+    """`view` is None while no broker says."""
     if view is None:
         return ()
     mark = f"{desired.metadata.namespace}/{desired.metadata.name}"

@@ -377,7 +377,7 @@ def test_a_move_whose_destination_is_out_of_contact_says_so_until_it_is_back(sit
     frozen = site.process_of("west-2")
     frozen.suspend()
     try:
-        eventually(lambda: progress()["reason"] == "BelowIngestRate", "it to be said", MOVE_TIMEOUT_S)
+        eventually(lambda: progress()["reason"] == "MoveStalled", "it to be said", MOVE_TIMEOUT_S)
         told = progress()
         assert told["status"] == "True"
         assert "west-2" in told["message"]

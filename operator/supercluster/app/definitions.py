@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from supercluster.api.common import GROUP
-from supercluster.api.common import VERSION as API
+from supercluster.api import API_VERSION
 from supercluster.api.crd import KINDS, definition
 from supercluster.reconcilers.ports import mapping
 
-OPENAPI_PATH = f"/openapi/v3/apis/{GROUP}/{API}"
+OPENAPI_PATH = f"/openapi/v3/apis/{API_VERSION}"
 _GVK = "x-kubernetes-group-version-kind"
 _ANY = "x-kubernetes-preserve-unknown-fields"
 # Of a kind; one is enough to know that its definition is old.

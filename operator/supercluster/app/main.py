@@ -26,8 +26,8 @@ from typing import Any
 import kopf
 from kopf._cogs.structs import references
 
+from supercluster.api import API_VERSION
 from supercluster.api.common import GROUP
-from supercluster.api.common import VERSION as API
 from supercluster.api.crd import KINDS
 from supercluster.app import VERSION, definitions, endpoints, logs
 from supercluster.app.brokers import NatsBrokers
@@ -63,7 +63,7 @@ READY_RETRY_MS = 500
 # The same for every release: of two operators that serve one namespace one works (O28).
 NAMESPACE_LEASE = "supercluster-operator"
 SWEPT = (
-    *((f"{GROUP}/{API}", kind.name) for kind in KINDS),
+    *((API_VERSION, kind.name) for kind in KINDS),
     ("apps/v1", "StatefulSet"),
     ("batch/v1", "Job"),
     ("v1", "Pod"),

@@ -20,9 +20,10 @@ from supercluster.reconcilers.execute.tools import Tools
 from supercluster.reconcilers.handlers.intake import Intake
 from supercluster.reconcilers.handlers.registration import build_registry
 from supercluster.reconcilers.handlers.rounds import Rounds
-from supercluster.reconcilers.kinds.reconciler import Attempt, Context, Reconciler
+from supercluster.reconcilers.kinds.reconciler import Reconciler
 from supercluster.reconcilers.kinds.reconcilers import RECONCILERS, Reconcilers
 from supercluster.reconcilers.observe.cache import ObjectCache
+from supercluster.reconcilers.observe.context import Attempt, Context
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners import status as planned
 from supercluster.reconcilers.planners.plan import Apply, Note, Plan

@@ -10,7 +10,7 @@ from tests.reconcilers.builders import NOW, cluster, credentials, stream, stream
 
 from supercluster.api import Stream, StreamMove
 from supercluster.reconcilers.planners.plan import CreateObject
-from supercluster.reconcilers.planners.replica.drain_moves import HELD_MAX, Draining, consider
+from supercluster.reconcilers.planners.replica.drain_moves import HELD_MAX, DrainMoves, consider
 from supercluster.reconcilers.planners.replica.repair_moves import LivingStream, RepairObserved
 from supercluster.reconcilers.planners.strategies import BUILT_IN, Node
 from supercluster.reconcilers.planners.super_cluster.super_cluster import (
@@ -46,7 +46,7 @@ def held(name: str, phase: str = "AwaitingApproval", **spec: Any) -> StreamMove:
     )
 
 
-def drained(sizes: dict[str, int], moves: Sequence[StreamMove] = ()) -> tuple[Draining, list[str]]:
+def drained(sizes: dict[str, int], moves: Sequence[StreamMove] = ()) -> tuple[DrainMoves, list[str]]:
     """What is done, and the streams that a StreamMove is made for."""
     observed = RepairObserved(NODES, NOW, tuple(living(name, size) for name, size in sizes.items()), (), {})
     found = consider(OWN, observed, CLUSTERS, [declared(name) for name in sizes], moves, BUILT_IN, NOW)

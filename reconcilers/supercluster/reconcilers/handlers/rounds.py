@@ -20,9 +20,9 @@ from supercluster.reconcilers.execute.executor import Executor
 from supercluster.reconcilers.execute.tools import StepRefusedError
 from supercluster.reconcilers.handlers.repair_counts import RepairCounts
 from supercluster.reconcilers.handlers.status_writes import StatusWrites
-from supercluster.reconcilers.kinds.reconciler import Attempt, Context
 from supercluster.reconcilers.kinds.reconcilers import RECONCILERS, Reconcilers
 from supercluster.reconcilers.observe.cache import ObjectCache
+from supercluster.reconcilers.observe.context import Attempt, Context
 from supercluster.reconcilers.observe.lists import StreamLists
 from supercluster.reconcilers.observe.refused_creates import RefusedCreates
 from supercluster.reconcilers.observe.repairs import Hosts

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from datetime import datetime
 from typing import Any
 
 from supercluster.api import Cluster, Stream, SuperCluster, crd
 from supercluster.api.cluster import APPROVE_RESTART, RELEASE_RESTART
 from supercluster.reconcilers.execute.cluster import CLUSTER_STEPS
-from supercluster.reconcilers.kinds.reconciler import Attempt, Context, Reconciler
+from supercluster.reconcilers.kinds.reconciler import Reconciler
 from supercluster.reconcilers.observe.look import look_at_cluster
 from supercluster.reconcilers.planners.cluster.cluster import plan_cluster
-from supercluster.reconcilers.planners.cluster.cluster_observed import ClusterObserved
 from supercluster.reconcilers.planners.plan import LABEL_CLUSTER
 from supercluster.reconcilers.ports import mapping
-
-
-async def _observe(context: Context, desired: Cluster, attempt: Attempt, _: datetime) -> ClusterObserved:
-    seen = await look_at_cluster(context.cache, context.brokers, context.hosts, desired)
-    return replace(seen, refusal=attempt.refusal)
 
 
 def _matters(metadata: Mapping[str, Any], status: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -36,7 +28,7 @@ def _matters(metadata: Mapping[str, Any], status: Mapping[str, Any]) -> tuple[An
 
 CLUSTER = Reconciler(
     kind=crd.CLUSTER,
-    observe=_observe,
+    observe=look_at_cluster,
     plan=lambda context, desired, seen, now: plan_cluster(desired, seen, context.defaults, now),
     steps=CLUSTER_STEPS,
     reads=frozenset({SuperCluster, Cluster, Stream}),

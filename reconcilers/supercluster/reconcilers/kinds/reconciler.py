@@ -11,46 +11,12 @@ from supercluster.api.common import Resource
 from supercluster.api.crd import Kind, ResourceT
 from supercluster.reconcilers.execute.tools import StepHandlers
 from supercluster.reconcilers.observe.cache import ObjectCache
-from supercluster.reconcilers.observe.lists import StreamLists
-from supercluster.reconcilers.observe.refused_creates import RefusedCreates
-from supercluster.reconcilers.observe.repairs import Hosts
-from supercluster.reconcilers.observe.stream_figures import StreamFigures
-from supercluster.reconcilers.observe.waiting_moves import WaitingMoves
-from supercluster.reconcilers.planners.cluster.manifests import OperatorDefaults
-from supercluster.reconcilers.planners.plan import Plan, SetAside
+from supercluster.reconcilers.observe.context import Attempt, Context
+from supercluster.reconcilers.planners.plan import Plan
 from supercluster.reconcilers.planners.status_changes import StatusFields
-from supercluster.reconcilers.planners.strategies import Strategy
-from supercluster.reconcilers.ports import Brokers, Key
+from supercluster.reconcilers.ports import Key
 
 ObservedT = TypeVar("ObservedT")
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """What observers and planners of all kinds are handed."""
-
-    cache: ObjectCache
-    brokers: Brokers
-    hosts: Hosts
-    lists: StreamLists
-    waiting: WaitingMoves
-    refused: RefusedCreates
-    figures: StreamFigures
-    defaults: OperatorDefaults
-    strategies: Mapping[str, Strategy]
-    """By the names that spec.placementStrategy has."""
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """What became of the steps of this round so far."""
-
-    refusal: str | None = None
-    """Why a step was refused for good."""
-    refusal_code: int = 0
-    failure: str | None = None
-    """Why a step failed for now."""
-    aside: tuple[SetAside, ...] = ()
 
 
 def _wakes_no_other(cache: ObjectCache, key: Key, spec: Mapping[str, Any]) -> Iterable[Key]:

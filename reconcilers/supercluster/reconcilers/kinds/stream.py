@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from datetime import datetime
 from typing import Any
 
-from supercluster.api import Cluster, ReplicaPolicy, Stream, SuperCluster, crd
+from supercluster.api import Cluster, ReplicaPolicy, SuperCluster, crd
 from supercluster.api.recovery import FORCE_RECOVER
 from supercluster.reconcilers.execute.stream import STREAM_STEPS
-from supercluster.reconcilers.kinds.reconciler import Attempt, Context, Reconciler
+from supercluster.reconcilers.kinds.reconciler import Reconciler
 from supercluster.reconcilers.observe.cache import ObjectCache, key_of_resource
 from supercluster.reconcilers.observe.look import look_at_stream
 from supercluster.reconcilers.planners.status_changes import StatusFields
-from supercluster.reconcilers.planners.stream.stream import StreamObserved, plan_stream
+from supercluster.reconcilers.planners.stream.stream import plan_stream
 from supercluster.reconcilers.ports import Key, mapping
-
-
-async def _observe(context: Context, desired: Stream, attempt: Attempt, _: datetime) -> StreamObserved:
-    seen = await look_at_stream(context.cache, context.brokers, desired)
-    context.figures.note(desired, seen.brokers.info)
-    return replace(seen, refusal=attempt.refusal, refusal_code=attempt.refusal_code, failure=attempt.failure)
 
 
 def _wakes(cache: ObjectCache, key: Key, spec: Mapping[str, Any]) -> Iterator[Key]:
@@ -40,7 +32,7 @@ def _matters(metadata: Mapping[str, Any], _: Mapping[str, Any]) -> tuple[Any, ..
 
 STREAM = Reconciler(
     kind=crd.STREAM,
-    observe=_observe,
+    observe=look_at_stream,
     plan=lambda _, desired, seen, now: plan_stream(desired, seen, now),
     status=StatusFields(
         figures={

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from datetime import datetime
 from typing import Any
 
-from supercluster.api import StreamMove, SuperCluster, crd
+from supercluster.api import SuperCluster, crd
 from supercluster.reconcilers.execute.stream import STREAM_MOVE_STEPS
-from supercluster.reconcilers.kinds.reconciler import Attempt, Context, Reconciler
+from supercluster.reconcilers.kinds.reconciler import Reconciler
 from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.observe.moves import look_at_move
 from supercluster.reconcilers.planners.move.stream_move import plan_stream_move
-from supercluster.reconcilers.planners.move.views import WAITING, MoveObserved
+from supercluster.reconcilers.planners.move.views import WAITING
 from supercluster.reconcilers.planners.status_changes import StatusFields
 from supercluster.reconcilers.ports import Key
-
-
-async def _observe(context: Context, desired: StreamMove, attempt: Attempt, now: datetime) -> MoveObserved:
-    seen = await look_at_move(context.cache, context.brokers, context.waiting, desired, now)
-    return replace(seen, refusal=attempt.refusal, refusal_code=attempt.refusal_code)
 
 
 def _wakes(_: ObjectCache, key: Key, spec: Mapping[str, Any]) -> Iterator[Key]:
@@ -30,7 +23,7 @@ def _wakes(_: ObjectCache, key: Key, spec: Mapping[str, Any]) -> Iterator[Key]:
 
 STREAM_MOVE = Reconciler(
     kind=crd.STREAM_MOVE,
-    observe=_observe,
+    observe=look_at_move,
     plan=lambda _, desired, seen, now: plan_stream_move(desired, seen, now),
     status=StatusFields(
         figures={

@@ -6,7 +6,8 @@ from dataclasses import replace
 from datetime import datetime
 
 from supercluster.api import StreamPipeline, crd
-from supercluster.reconcilers.kinds.reconciler import Attempt, Context, Reconciler
+from supercluster.reconcilers.kinds.reconciler import Reconciler
+from supercluster.reconcilers.observe.context import Attempt, Context
 from supercluster.reconcilers.observe.stream_pipelines import look_at_stream_pipeline
 from supercluster.reconcilers.planners.pipeline.stream_pipeline import PipelineObserved, plan_stream_pipeline
 from supercluster.reconcilers.planners.plan import LABEL_PIPELINE

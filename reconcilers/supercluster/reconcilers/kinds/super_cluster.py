@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from datetime import datetime
 from typing import Any
 
-from supercluster.api import Cluster, ReplicaPolicy, Stream, StreamMove, SuperCluster, crd
+from supercluster.api import Cluster, ReplicaPolicy, Stream, StreamMove, crd
 from supercluster.api.recovery import BEGIN_MAP_ANEW, FORCE_RECOVER_META
 from supercluster.api.super_cluster import EXCHANGE_AUTHORITY
 from supercluster.reconcilers.execute.super_cluster import SUPER_CLUSTER_STEPS
-from supercluster.reconcilers.kinds.reconciler import Attempt, Context, Reconciler
+from supercluster.reconcilers.kinds.reconciler import Reconciler
 from supercluster.reconcilers.observe.look import look_at_super_cluster
 from supercluster.reconcilers.planners.status_changes import StatusFields
 from supercluster.reconcilers.planners.super_cluster.super_cluster import (
-    SuperClusterObserved,
     plan_super_cluster,
 )
 from supercluster.reconcilers.ports import Key, mapping
-
-
-async def _observe(
-    context: Context, desired: SuperCluster, attempt: Attempt, _: datetime
-) -> SuperClusterObserved:
-    seen = await look_at_super_cluster(context.cache, context.brokers, context.hosts, context.lists, desired)
-    refused = context.refused.of(desired.metadata.namespace)
-    return replace(seen, aside=attempt.aside, refused_moves=refused)
 
 
 def _grants(body: Mapping[str, Any]) -> frozenset[tuple[Key, Any]]:
@@ -49,7 +38,7 @@ def _matters(metadata: Mapping[str, Any], status: Mapping[str, Any]) -> tuple[An
 
 SUPER_CLUSTER = Reconciler(
     kind=crd.SUPER_CLUSTER,
-    observe=_observe,
+    observe=look_at_super_cluster,
     plan=lambda context, desired, seen, now: plan_super_cluster(desired, seen, now, context.strategies),
     status=StatusFields(
         figures={"accounts": frozenset({"streams", "storageBytes", "memoryBytes"})},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from supercluster.api import Cluster, ReplicaPolicy, Stream, StreamMove, SuperCluster
@@ -15,8 +16,8 @@ from supercluster.reconcilers.observe.certificates import (
     known_brokers_of,
     look_at_loaded,
 )
+from supercluster.reconcilers.observe.context import Attempt, Context
 from supercluster.reconcilers.observe.cordons import look_at_cordons
-from supercluster.reconcilers.observe.lists import StreamLists
 from supercluster.reconcilers.observe.map_recoveries import look_at_map_recovery
 from supercluster.reconcilers.observe.repairs import Hosts, brokers_answer, look_at_repairs
 from supercluster.reconcilers.observe.rollouts import look_at_reports
@@ -66,8 +67,9 @@ from supercluster.reconcilers.ports import (
 
 
 async def look_at_super_cluster(
-    cache: ObjectCache, brokers: Brokers, hosts: Hosts, lists: StreamLists, desired: SuperCluster
+    context: Context, desired: SuperCluster, attempt: Attempt, _: datetime
 ) -> SuperClusterObserved:
+    cache, brokers, hosts, lists = context.cache, context.brokers, context.hosts, context.lists
     namespace, name = desired.metadata.namespace, desired.metadata.name
     moves = cache.of_super_cluster(StreamMove, namespace, name)
     clusters = cache.of_super_cluster(Cluster, namespace, name)
@@ -94,6 +96,8 @@ async def look_at_super_cluster(
         holds_map=bool((told or {}).get("mapIsFresh", False)),
         cordons=await look_at_cordons(cache, hosts, namespace, name, told),
         map_recovery=await look_at_map_recovery(cache, brokers, desired),
+        aside=attempt.aside,
+        refused_moves=context.refused.of(namespace),
     )
 
 
@@ -278,8 +282,9 @@ async def _claims(hosts: Hosts, desired: Cluster, bodies: list[Mapping[str, Any]
 
 
 async def look_at_cluster(
-    cache: ObjectCache, brokers: Brokers, hosts: Hosts, desired: Cluster
+    context: Context, desired: Cluster, attempt: Attempt, _: datetime
 ) -> ClusterObserved:
+    cache, brokers, hosts = context.cache, context.brokers, context.hosts
     namespace, name = desired.metadata.namespace, desired.metadata.name
     super_cluster = cache.model(SuperCluster, namespace, desired.spec.super_cluster)
     bodies = list(cache.of_cluster(namespace, name))
@@ -290,6 +295,7 @@ async def look_at_cluster(
     siblings = cache.of_super_cluster(Cluster, namespace, desired.spec.super_cluster)
     observed = ClusterObserved(
         super_cluster=super_cluster,
+        refusal=attempt.refusal,
         siblings=siblings,
         streams=tuple(
             each
@@ -324,18 +330,24 @@ async def look_at_cluster(
     return replace(observed, reports=reports if moving is not None else None, moving=moving or ())
 
 
-async def look_at_stream(cache: ObjectCache, brokers: Brokers, desired: Stream) -> StreamObserved:
+async def look_at_stream(context: Context, desired: Stream, attempt: Attempt, _: datetime) -> StreamObserved:
+    cache, brokers = context.cache, context.brokers
     namespace, super_cluster = desired.metadata.namespace, desired.spec.super_cluster
     rivals = cache.claimants(namespace, super_cluster, desired.stream_name)
     target = broker_target(cache, namespace, super_cluster)
+    seen = await ask_for_stream(brokers, target, desired.stream_name)
+    context.figures.note(desired, seen.info)
     return StreamObserved(
         super_cluster=cache.model(SuperCluster, namespace, super_cluster),
         clusters=cache.of_super_cluster(Cluster, namespace, super_cluster),
         moves=cache.moves_of(desired),
         policies=cache.of_super_cluster(ReplicaPolicy, namespace, super_cluster),
         rivals=tuple(rival for rival in rivals if rival.metadata.uid != desired.metadata.uid),
-        brokers=await ask_for_stream(brokers, target, desired.stream_name),
+        brokers=seen,
         recovery=await _ask_for_recovery(brokers, target, desired),
+        refusal=attempt.refusal,
+        refusal_code=attempt.refusal_code,
+        failure=attempt.failure,
     )
 
 
@@ -366,7 +378,10 @@ async def ask_for_stream(brokers: Brokers, target: BrokerTarget | str, name: str
     return BrokersView(reachable=True, error="", info=stream_info(answer) if answer is not None else None)
 
 
-def look_at_replica_policy(cache: ObjectCache, desired: ReplicaPolicy) -> PolicyObserved:
+async def look_at_replica_policy(
+    context: Context, desired: ReplicaPolicy, _: Attempt, __: datetime
+) -> PolicyObserved:
+    cache = context.cache
     namespace, super_cluster = desired.metadata.namespace, desired.spec.super_cluster
     return PolicyObserved(
         super_cluster=cache.model(SuperCluster, namespace, super_cluster),

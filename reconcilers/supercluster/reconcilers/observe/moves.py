@@ -21,9 +21,10 @@ from supercluster.api.stream_move import (
     StageTime,
 )
 from supercluster.reconcilers.observe.cache import ObjectCache
+from supercluster.reconcilers.observe.context import Attempt, Context
 from supercluster.reconcilers.observe.look import ask_for_stream
 from supercluster.reconcilers.observe.targets import broker_target
-from supercluster.reconcilers.observe.waiting_moves import Answer, WaitingMoves, depends_on
+from supercluster.reconcilers.observe.waiting_moves import Answer, depends_on
 from supercluster.reconcilers.planners.move.stream_move import needs_plan
 from supercluster.reconcilers.planners.move.views import (
     EndedMove,
@@ -56,8 +57,9 @@ STAGES_MAX = 32
 
 
 async def look_at_move(
-    cache: ObjectCache, brokers: Brokers, waiting: WaitingMoves, desired: StreamMove, now: datetime
+    context: Context, desired: StreamMove, attempt: Attempt, now: datetime
 ) -> MoveObserved:
+    cache, brokers, waiting = context.cache, context.brokers, context.waiting
     namespace, spec = desired.metadata.namespace, desired.spec
     super_cluster = cache.model(SuperCluster, namespace, spec.super_cluster)
     stream = cache.model(Stream, namespace, spec.stream_ref) if spec.stream_ref else None
@@ -102,6 +104,8 @@ async def look_at_move(
         window_error=window_error,
         minimum=minimum,
         minimum_by=minimum_by,
+        refusal=attempt.refusal,
+        refusal_code=attempt.refusal_code,
     )
 
 

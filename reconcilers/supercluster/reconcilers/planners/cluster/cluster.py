@@ -11,12 +11,12 @@ from supercluster.api import Cluster, ClusterStatus, SuperCluster
 from supercluster.api.cluster import BrokerStatus
 from supercluster.api.conditions import ConditionType, EventReason, Reason
 from supercluster.reconcilers.planners import founding, naming
-from supercluster.reconcilers.planners.cluster import broker_config as settings_file
 from supercluster.reconcilers.planners.cluster import manifests
 from supercluster.reconcilers.planners.cluster.advice import advise
 from supercluster.reconcilers.planners.cluster.broker_config import (
     broker_config,
     file_digest,
+    is_join_only,
     out_of_range,
     voters_in,
 )
@@ -258,9 +258,7 @@ def _wanted(
     linked = max((replicas, *(naming.ordinal(pod.name) + 1 for pod in observed.pods)))
     share = share_bytes_per_s(super_cluster.spec.moves)
     running = observed.objects.get(("StatefulSet", naming.stateful_set(desired.metadata.name)))
-    told = settings_file.is_join_only(
-        observed.objects.get(("ConfigMap", naming.config_map(desired.metadata.name)))
-    )
+    told = is_join_only(observed.objects.get(("ConfigMap", naming.config_map(desired.metadata.name))))
     config = broker_config(
         desired,
         super_cluster.identity,

@@ -29,7 +29,7 @@ class PartingBroker:
 
 
 @dataclass(frozen=True, slots=True)
-class Parting:
+class Departure:
     """What comes before the brokers go."""
 
     step: LeaveBrokers | None
@@ -46,15 +46,17 @@ def others_stay(desired: Cluster, super_cluster: SuperCluster | None, siblings: 
     )
 
 
-def consider(brokers: tuple[PartingBroker, ...], since: str | None, now: datetime) -> Parting | None:
+def consider(brokers: tuple[PartingBroker, ...], since: str | None, now: datetime) -> Departure | None:
     """None: the brokers may go. `since`: when the parting began."""
     began = parse_timestamp(since) if since else now
     if began is None or now - began >= PATIENCE:
         return None
     staying = tuple(broker.name for broker in brokers if not broker.leaves)
     if staying:
-        return Parting(LeaveBrokers(staying), f"next: tell the other brokers that {', '.join(staying)} leave")
+        return Departure(
+            LeaveBrokers(staying), f"next: tell the other brokers that {', '.join(staying)} leave"
+        )
     voting = [broker.name for broker in brokers if broker.votes]
     if voting:
-        return Parting(None, f"deletion waits until others vote in place of {', '.join(voting)}")
+        return Departure(None, f"deletion waits until others vote in place of {', '.join(voting)}")
     return None

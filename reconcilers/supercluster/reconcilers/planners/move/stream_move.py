@@ -13,7 +13,7 @@ from supercluster.api import StreamMove, SuperCluster
 from supercluster.api.conditions import EventReason, Reason
 from supercluster.api.stream_move import MoveStage
 from supercluster.reconcilers.planners import naming
-from supercluster.reconcilers.planners.move import problems as move_problems
+from supercluster.reconcilers.planners.move import problems
 from supercluster.reconcilers.planners.move.draft import UNKNOWN_MIN, Draft
 from supercluster.reconcilers.planners.move.problems import PLAN_OUTDATED
 from supercluster.reconcilers.planners.move.views import (
@@ -270,11 +270,11 @@ def _before_the_start(desired: StreamMove, observed: MoveObserved, draft: Draft,
         draft.accept()
         draft.end("Cancelled", Reason.CANCELLED, f"{observed.refusal}: nothing is to be repaired")
         return draft.plan()
-    waits = move_problems.missing(desired, observed)
+    waits = problems.missing(desired, observed)
     if waits is not None:
         draft.wait_for(*waits)
         return draft.plan(recheck_after_ms=WAITING_RECHECK_MS)
-    problem = move_problems.problem(desired, observed)
+    problem = problems.problem(desired, observed)
     if problem is not None:
         draft.refuse(*problem, is_retried=_is_retried(desired))
         return draft.plan()

@@ -16,7 +16,7 @@ from supercluster.api import Cluster, Stream, StreamMove, SuperCluster
 from supercluster.api.conditions import EventReason, Reason
 from supercluster.api.super_cluster import OTHER_MOVES_MAX, LeavingStatus, WaitingRepair
 from supercluster.reconcilers.planners import naming
-from supercluster.reconcilers.planners.move import generated as own_moves
+from supercluster.reconcilers.planners.move import generated
 from supercluster.reconcilers.planners.move.generated import REASON_CHARACTERS_MAX, delete, stream_of
 from supercluster.reconcilers.planners.move.views import IN_FLIGHT, is_ended
 from supercluster.reconcilers.planners.plan import CreateObject, Note, Step
@@ -43,7 +43,7 @@ AGAIN_AFTER = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True)
-class Draining:
+class DrainMoves:
     """What is to be done and said about brokers that go."""
 
     steps: tuple[Step, ...] = ()
@@ -63,13 +63,13 @@ def consider(
     strategies: Mapping[str, Strategy],
     now: datetime,
     refused: Mapping[str, str] | None = None,
-) -> Draining:
+) -> DrainMoves:
     """`observed` is None while the brokers do not say: then nothing is done, and what was said stays. `refused`: names of
     StreamMoves that Kubernetes did not take a moment ago, and why."""
     mine = [move for move in moves if move.spec.drains]
     open_ones = [move for move in mine if not is_ended(move)]
     if observed is None:
-        return Draining((), super_cluster.status.leaving, is_watching=bool(open_ones))
+        return DrainMoves((), super_cluster.status.leaving, is_watching=bool(open_ones))
     going = leaving(observed, clusters)
     withdrawn = [(move, why) for move in open_ones if (why := _why_withdrawn(move, going, now))]
     steps: list[Step] = [
@@ -93,7 +93,7 @@ def consider(
             if (held_free if waits else free) <= 0:
                 continue
             step = _create(super_cluster, drain, declared, mine, now)
-            why_refused = own_moves.why_refused(step, refused)
+            why_refused = generated.why_refused(step, refused)
             if why_refused:
                 not_made[drain.stream] = why_refused
             elif step is not None:
@@ -103,7 +103,7 @@ def consider(
     steps += [delete(move, None) for move in ended[: max(0, len(ended) - HISTORY_MAX)]]
     holding = tuple(name for name in sorted(going) if observed.nodes[name].copies)
     if not holding and not open_ones:
-        return Draining(tuple(steps))
+        return DrainMoves(tuple(steps))
     busy = {stream_of(move, by_ref) for move in open_ones}
     status = LeavingStatus(
         brokers=holding[:OTHER_MOVES_MAX],
@@ -119,7 +119,7 @@ def consider(
             ),
         )[:OTHER_MOVES_MAX],
     )
-    return Draining(tuple(steps), status, is_watching=True, blocked=_blocked(held, going))
+    return DrainMoves(tuple(steps), status, is_watching=True, blocked=_blocked(held, going))
 
 
 def _waits_for_a_person(move: StreamMove) -> bool:
@@ -262,8 +262,8 @@ def _create(
     now: datetime,
 ) -> CreateObject | None:
     """None: an earlier try ended a moment ago."""
-    base = own_moves.base_name(super_cluster, "drain", drain.stream, declared, drain.leaving)
-    tries = own_moves.tries_of(base, mine)
+    base = generated.base_name(super_cluster, "drain", drain.stream, declared, drain.leaving)
+    tries = generated.tries_of(base, mine)
     ends = (
         parse_timestamp(move.status.ended_at or "")
         for move in tries.values()
@@ -271,7 +271,7 @@ def _create(
     )
     if any(is_within(ended, AGAIN_AFTER, now) for ended in ends):
         return None
-    name = own_moves.next_name(base, tries)
+    name = generated.next_name(base, tries)
     goal: dict[str, object] = {"drains": list(drain.leaving)}
     if drain.cluster:
         goal["destination"] = {"cluster": drain.cluster}
@@ -285,7 +285,7 @@ def _create(
             "reason": drain.why[:REASON_CHARACTERS_MAX],
         }
     # A Stream takes back moves of its own that its spec does not ask for: one to another cluster is not its own.
-    manifest = own_moves.manifest(
+    manifest = generated.manifest(
         super_cluster, name, drain.stream, declared, goal, is_owned=not drain.cluster
     )
     note = Note.done(

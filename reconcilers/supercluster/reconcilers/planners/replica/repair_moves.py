@@ -14,7 +14,7 @@ from supercluster.api import ReplicaPolicy, Stream, StreamMove, SuperCluster
 from supercluster.api.conditions import EventReason
 from supercluster.api.super_cluster import OTHER_MOVES_MAX, RepairStatus, WaitingRepair
 from supercluster.api.units import duration_ns, size_bytes
-from supercluster.reconcilers.planners.move import generated as own_moves
+from supercluster.reconcilers.planners.move import generated
 from supercluster.reconcilers.planners.move.generated import (
     REASON_CHARACTERS_MAX,
     TRIM_LABEL,
@@ -88,7 +88,7 @@ class RepairObserved:
 
 
 @dataclass(frozen=True, slots=True)
-class Repairing:
+class RepairMoves:
     """What is to be done and said about lost replicas."""
 
     steps: tuple[Step, ...] = ()
@@ -114,14 +114,14 @@ def consider(
     placed: Collection[str] = (),
     leaderless: Collection[str] = (),
     refused: Mapping[str, str] | None = None,
-) -> Repairing:
+) -> RepairMoves:
     """`observed` is None while the brokers do not say: then nothing is done, and what was said stays. `placed`: uids of moves
     that have a place in the budget; `leaderless`: of those whose stream nobody leads, which copy nothing; `refused`: names of
     StreamMoves that Kubernetes did not take a moment ago, and why."""
     mine = [move for move in moves if is_own(move)]
     open_ones = [move for move in mine if not is_ended(move)]
     if observed is None:
-        return Repairing((), super_cluster.status.repair, is_watching=bool(open_ones))
+        return RepairMoves((), super_cluster.status.repair, is_watching=bool(open_ones))
     by_ref = {stream.metadata.name: stream for stream in streams}
     withdrawn = {
         move.metadata.uid: why
@@ -139,7 +139,7 @@ def consider(
             (repair.stream, _create(super_cluster, repair, by_name.get(repair.stream), mine, now))
             for repair in plan.repairs
         ]
-        not_made |= {stream: why for stream, step in made if (why := own_moves.why_refused(step, refused))}
+        not_made |= {stream: why for stream, step in made if (why := generated.why_refused(step, refused))}
         late = {stream for stream, step in made if step is None or stream in not_made}
         if not late:
             break
@@ -152,7 +152,7 @@ def consider(
     steps += [step for stream, step in made if step is not None and stream not in not_made]
     for trim in trims:
         step = _create_trim(super_cluster, trim, by_name.get(trim.stream), mine, now)
-        if step is not None and not own_moves.why_refused(step, refused):
+        if step is not None and not generated.why_refused(step, refused):
             steps.append(step)
     ended = sorted((move for move in mine if is_ended(move)), key=lambda move: move.metadata.age_key)
     steps += [delete(move, None) for move in ended[: max(0, len(ended) - HISTORY_MAX)]]
@@ -169,7 +169,7 @@ def consider(
     next_ms = None
     if plan.next_at is not None:
         next_ms = max(0, -((observed.now - plan.next_at) // timedelta(milliseconds=1)))  # rounded up
-    return Repairing(tuple(steps), None if is_quiet else status, bool(open_ones), next_ms)
+    return RepairMoves(tuple(steps), None if is_quiet else status, bool(open_ones), next_ms)
 
 
 def _plan(
@@ -348,7 +348,7 @@ def _create(
     note = Note.done(
         EventReason.REPAIR_CREATED, f"stream {repair.stream}: {repair.why}: made StreamMove {name}"
     )
-    return CreateObject(own_moves.manifest(super_cluster, name, repair.stream, declared, goal), note)
+    return CreateObject(generated.manifest(super_cluster, name, repair.stream, declared, goal), note)
 
 
 def _create_trim(
@@ -369,7 +369,7 @@ def _create_trim(
     }
     note = Note.done(EventReason.EXTRA_REPLICAS, f"stream {trim.stream}: {trim.why}: made StreamMove {name}")
     labels = {TRIM_LABEL: "true"}
-    made = own_moves.manifest(super_cluster, name, trim.stream, declared, goal, labels=labels)
+    made = generated.manifest(super_cluster, name, trim.stream, declared, goal, labels=labels)
     return CreateObject(made, note)
 
 
@@ -384,8 +384,8 @@ def _next_name(
     now: datetime,
 ) -> str | None:
     """The name of the next try, from what it is about; None while the pause after the last one lasts."""
-    base = own_moves.base_name(super_cluster, kind, stream, declared, what)
-    tries = own_moves.tries_of(base, mine)
+    base = generated.base_name(super_cluster, kind, stream, declared, what)
+    tries = generated.tries_of(base, mine)
     pause = timedelta(microseconds=duration_ns(rule.rules.failure_recovery_interval) // 1000)
     # One that the brokers refused has no end, but a beginning.
     ends = (
@@ -393,4 +393,4 @@ def _next_name(
     )
     if any(is_within(ended, pause, now) for ended in ends):
         return None
-    return own_moves.next_name(base, tries)
+    return generated.next_name(base, tries)

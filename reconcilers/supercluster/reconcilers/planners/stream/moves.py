@@ -17,7 +17,7 @@ from supercluster.api import API_VERSION, Cluster, Stream, StreamMove
 from supercluster.api.conditions import EventReason, Reason
 from supercluster.api.stream import MoveReference, NodeFinding
 from supercluster.reconcilers.planners import naming
-from supercluster.reconcilers.planners.move import generated as own_moves
+from supercluster.reconcilers.planners.move import generated
 from supercluster.reconcilers.planners.move.views import IN_FLIGHT, is_ended, is_repair, owner_uid
 from supercluster.reconcilers.planners.plan import CreateObject, Note, Step
 
@@ -28,7 +28,7 @@ HISTORY_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Moving:
+class Moves:
     """What is to be done and said about moves of a Stream."""
 
     steps: tuple[Step, ...] = ()
@@ -69,7 +69,7 @@ def consider(
     there: Cluster | None,
     wanted: Cluster,
     replicas_there: int | None,
-) -> Moving:
+) -> Moves:
     """`there` is where the stream lives, and `replicas_there` the count that it is configured with; None when it does not
     exist, or is not this resource's."""
     to_do = _to_do(stream, there, wanted, replicas_there)
@@ -84,7 +84,7 @@ def consider(
         reason = (
             Reason.REPAIRING if is_repair(other) else Reason.SCALING if other.spec.members else Reason.MOVING
         )
-        return Moving((), (reason, message + _afterwards(to_do)), _reference(other))
+        return Moves((), (reason, message + _afterwards(to_do)), _reference(other))
     moves = tuple(move for move in moves if not _is_no_change_of_spec(move))
     under_way = [move for move in moves if not is_ended(move) and not move.spec.dry_run]
     if under_way:
@@ -92,19 +92,19 @@ def consider(
         return _while_under_way(stream, move, wanted, to_do)
     if not to_do:
         last = _last(moves)
-        return Moving(_pruning(stream, moves), reference=_reference(last) if last is not None else None)
+        return Moves(_pruning(stream, moves), reference=_reference(last) if last is not None else None)
     change = to_do[0]
     name = change.name(stream)
     made = next((move for move in moves if move.metadata.name == name), None)
     if made is None:
         text = f"{change.why}: made StreamMove {name}{_afterwards(to_do[1:])}"
         note = Note.done(EventReason.MOVE_CREATED, text)
-        return Moving((CreateObject(_manifest(stream, name, change), note),))
+        return Moves((CreateObject(_manifest(stream, name, change), note),))
     message = (
         f"{change.why}; StreamMove {name} is {made.status.phase}: {made.status.message or 'see its status'}; the stream stays "
         "as it is: delete that StreamMove or change the spec to try again, or set the spec back"
     )
-    return Moving((), (Reason.MOVE_ENDED, message), _reference(made))
+    return Moves((), (Reason.MOVE_ENDED, message), _reference(made))
 
 
 def _is_no_change_of_spec(move: StreamMove) -> bool:
@@ -141,7 +141,7 @@ def _afterwards(rest: Sequence[_Change]) -> str:
     return f"; after it comes {rest[0].short}" if rest else ""
 
 
-def _while_under_way(stream: Stream, move: StreamMove, wanted: Cluster, to_do: tuple[_Change, ...]) -> Moving:
+def _while_under_way(stream: Stream, move: StreamMove, wanted: Cluster, to_do: tuple[_Change, ...]) -> Moves:
     name, spec, status = move.metadata.name, move.spec, move.status
     rest = [change for change in to_do if not change.is_goal_of(move)]
     what = f"the change to {move.destination_text}" if spec.replicas is not None else "the move"
@@ -150,15 +150,15 @@ def _while_under_way(stream: Stream, move: StreamMove, wanted: Cluster, to_do: t
     if owner_uid(move) != stream.metadata.uid or not _is_to_go(stream, move, wanted, to_do):
         plan = status.plan
         rejected = plan.rejected if plan is not None and status.phase == "Refused" else ()
-        return Moving((), finding, _reference(move), rejected)
+        return Moves((), finding, _reference(move), rejected)
     if move.metadata.deletion_timestamp is not None:
-        return Moving((), (finding[0], f"{message}; it is being called off"), _reference(move))
+        return Moves((), (finding[0], f"{message}; it is being called off"), _reference(move))
     asked = f"Cluster {wanted.metadata.name} and {stream.spec.replicas} replicas"
     note = Note.done(
         EventReason.MOVE_WITHDRAWN,
         f"the spec asks for {asked} now{_afterwards(rest)}: deleted StreamMove {name} to {move.destination_text}",
     )
-    return Moving((own_moves.delete(move, note),), finding, _reference(move))
+    return Moves((generated.delete(move, note),), finding, _reference(move))
 
 
 def _is_to_go(stream: Stream, move: StreamMove, wanted: Cluster, to_do: tuple[_Change, ...]) -> bool:
@@ -180,7 +180,7 @@ def _pruning(stream: Stream, moves: tuple[StreamMove, ...]) -> tuple[Step, ...]:
     )
     if len(own) <= HISTORY_MAX:
         return ()
-    return (own_moves.delete(own[0], None),)
+    return (generated.delete(own[0], None),)
 
 
 def _last(moves: tuple[StreamMove, ...]) -> StreamMove | None:

@@ -37,7 +37,7 @@ class RecoveryView:
 
 
 @dataclass(frozen=True, slots=True)
-class Recovering:
+class Recovery:
     """What the annotation comes to in this round."""
 
     step: ForceRecovery | None = None
@@ -81,7 +81,7 @@ def read(value: str) -> tuple[str, int] | None:
 
 def consider(
     desired: Stream, view: RecoveryView, refusal: str | None, rival: str, conditions: Conditions
-) -> Recovering:
+) -> Recovery:
     """What is next for a request that nobody has dealt with. `refusal` is what the brokers said to this round's step,
     `rival` another resource that has the stream, if any."""
     value, name = request_of(desired), desired.stream_name
@@ -100,7 +100,7 @@ def consider(
         return _refused(value, refusal, conditions)
     if view.error:
         conditions.put(ConditionType.RECOVERED, None, Reason.RECOVERING, view.error)
-        return Recovering()
+        return Recovery()
     if not view.is_there:
         return _refused(value, f"the brokers know no stream {name}", conditions)
     if view.declared_by != resource_mark(desired):
@@ -113,7 +113,7 @@ def consider(
         is_last = view.done.get("id") == act
         message = str(view.done.get("mayLose", ""))[:MESSAGE_CHARS_MAX] if is_last else ""
         conditions.put(ConditionType.RECOVERED, True, Reason.RECOVERY_FORCED, message)
-        return Recovering(status=RecoveryStatus(request=value, outcome="Recovered", message=message))
+        return Recovery(status=RecoveryStatus(request=value, outcome="Recovered", message=message))
     conditions.put(
         ConditionType.RECOVERED, None, Reason.RECOVERING, f"stream {name} is to go on from the copy on {node}"
     )
@@ -121,10 +121,10 @@ def consider(
         EventReason.RECOVERY_STARTED,
         f"annotation {FORCE_RECOVER}: stream {name} goes on from the copy on {node}, which has sequence {accepted} at least",
     )
-    return Recovering(step=ForceRecovery(name, act, node, accepted, note))
+    return Recovery(step=ForceRecovery(name, act, node, accepted, note))
 
 
-def _refused(value: str, why: str, conditions: Conditions) -> Recovering:
+def _refused(value: str, why: str, conditions: Conditions) -> Recovery:
     message = why[:MESSAGE_CHARS_MAX]
     conditions.put(ConditionType.RECOVERED, False, Reason.RECOVERY_REFUSED, message)
-    return Recovering(status=RecoveryStatus(request=value, outcome="Refused", message=message))
+    return Recovery(status=RecoveryStatus(request=value, outcome="Refused", message=message))

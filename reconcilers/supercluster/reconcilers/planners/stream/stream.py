@@ -22,9 +22,7 @@ from supercluster.reconcilers.planners.plan import (
     UpdateStream,
 )
 from supercluster.reconcilers.planners.status import Conditions, put_findings, status_patch, timestamp
-from supercluster.reconcilers.planners.stream import moves as moves_of_stream
-from supercluster.reconcilers.planners.stream import placement, replication
-from supercluster.reconcilers.planners.stream import recovery as recovery_of_stream
+from supercluster.reconcilers.planners.stream import moves, placement, recovery, replication
 from supercluster.reconcilers.planners.stream.config import (
     META_RESOURCE,
     changed_fields,
@@ -35,7 +33,7 @@ from supercluster.reconcilers.planners.stream.config import (
     released_config,
     resource_mark,
 )
-from supercluster.reconcilers.planners.stream.moves import Moving
+from supercluster.reconcilers.planners.stream.moves import Moves
 from supercluster.reconcilers.planners.stream.recovery import RecoveryView
 
 # A stream that is about to be ready is looked at often, for a short time; then the usual patience comes back.
@@ -119,7 +117,7 @@ def plan_stream(desired: Stream, observed: StreamObserved, now: datetime) -> Pla
     there = _there(desired, observed)
     if desired.metadata.deletion_timestamp is not None:
         return _deletion(desired, observed, there, conditions)
-    if recovery_of_stream.request_of(desired):
+    if recovery.request_of(desired):
         return _recovery(desired, observed, there, conditions)
     ours = info is not None and mark_of(info.config) == resource_mark(desired)
     first = founding.first_of(observed.super_cluster, observed.clusters)
@@ -134,7 +132,7 @@ def plan_stream(desired: Stream, observed: StreamObserved, now: datetime) -> Pla
     if conditions.was(ConditionType.DEFERRED):  # Said of minReplicas by an operator of before repairs.
         put_findings(conditions, ConditionType.DEFERRED, [])
     held = replication.blocked(desired, replicas_there, observed.policies, observed.super_cluster)
-    moving = moves_of_stream.consider(
+    moving = moves.consider(
         desired,
         observed.moves,
         there if ours else None,
@@ -169,7 +167,7 @@ def _recovery(
 ) -> Plan:
     """A person forces a recovery: before all else, since a stream that lost its majority answers nothing else either."""
     rival = _older_rival(desired, observed)
-    found = recovery_of_stream.consider(
+    found = recovery.consider(
         desired,
         observed.recovery,
         observed.refusal,
@@ -289,7 +287,7 @@ def _steps(
             conditions.put(ConditionType.MESSAGES_LOST, True, Reason.STREAM_RECREATED, lost)
             return ()
         return (CreateStream(create_config(desired, home.metadata.name), _create_note(desired)),)
-    # Another count of replicas is made as a move is (`moves_of_stream`), never by an update of the configuration.
+    # Another count of replicas is made as a move is (`moves`), never by an update of the configuration.
     wanted = {key: value for key, value in desired_config(desired).items() if key != "num_replicas"}
     fields = changed_fields(wanted, info.config)
     if not fields:
@@ -331,7 +329,7 @@ def _describe(
     observed: StreamObserved,
     conditions: Conditions,
     steps: tuple[Step, ...],
-    moving: Moving,
+    moving: Moves,
 ) -> None:
     if steps:
         failed = f"; the last try failed: {observed.failure}" if observed.failure else ""

@@ -39,7 +39,7 @@ class MapRecoveryView:
 
 
 @dataclass(frozen=True, slots=True)
-class MapRecovering:
+class MapRecovery:
     """What the annotation comes to in this round."""
 
     steps: tuple[ForceMapRecovery, ...] = ()
@@ -70,11 +70,11 @@ def recovery_id(desired: SuperCluster, value: str) -> str:
 
 def consider(
     desired: SuperCluster, view: MapRecoveryView, refusal: str | None, conditions: Conditions
-) -> MapRecovering:
+) -> MapRecovery:
     """What is next for a request that nobody has dealt with. `refusal` is what the brokers said to this round's step of it."""
     value = request_of(desired)
     if not value:
-        return MapRecovering(status=desired.status.map_recovery)
+        return MapRecovery(status=desired.status.map_recovery)
     wanted = read(value)
     if wanted is None:
         why = (
@@ -94,11 +94,11 @@ def consider(
         is_last = view.done.get("id") == act
         message = str(view.done.get("mayLose", ""))[:MESSAGE_CHARS_MAX] if is_last else ""
         conditions.put(ConditionType.RECOVERED, True, Reason.RECOVERY_FORCED, message)
-        return MapRecovering(status=RecoveryStatus(request=value, outcome="Recovered", message=message))
+        return MapRecovery(status=RecoveryStatus(request=value, outcome="Recovered", message=message))
     before = desired.status.map_recovery
     if view.error:
         conditions.put(ConditionType.RECOVERED, None, Reason.RECOVERING, view.error[:MESSAGE_CHARS_MAX])
-        return MapRecovering(status=before, is_waiting=True)
+        return MapRecovery(status=before, is_waiting=True)
     if refusal is not None:
         return _refused(value, refusal, conditions)
     goes_on = f"the map of streams is to go on from the copy on {node}"
@@ -109,10 +109,10 @@ def consider(
     )
     accepts_doubt = ACCEPT_DOUBTFUL in value.split(":")[2:]
     step = ForceMapRecovery(act, node, accepted, accepts_doubt, note)
-    return MapRecovering((step,), before, is_waiting=True)
+    return MapRecovery((step,), before, is_waiting=True)
 
 
-def _refused(value: str, why: str, conditions: Conditions) -> MapRecovering:
+def _refused(value: str, why: str, conditions: Conditions) -> MapRecovery:
     message = why[:MESSAGE_CHARS_MAX]
     conditions.put(ConditionType.RECOVERED, False, Reason.RECOVERY_REFUSED, message)
-    return MapRecovering(status=RecoveryStatus(request=value, outcome="Refused", message=message))
+    return MapRecovery(status=RecoveryStatus(request=value, outcome="Refused", message=message))

@@ -47,7 +47,7 @@ from supercluster.reconcilers.planners.replica.repair_pace import REGULAR_LOOK, 
 from supercluster.reconcilers.planners.replica.undeclared import undeclared_below
 from supercluster.reconcilers.planners.status import Conditions, put_blocked, status_patch
 from supercluster.reconcilers.planners.strategies import BUILT_IN, Strategy, StrategyError, strategy_of
-from supercluster.reconcilers.planners.super_cluster import map_recovery as recovery_of_map
+from supercluster.reconcilers.planners.super_cluster import map_recovery
 from supercluster.reconcilers.planners.super_cluster.accounts import AccountsPlan, AccountView, plan_accounts
 from supercluster.reconcilers.planners.super_cluster.cordons import CordonView, plan_cordons
 from supercluster.reconcilers.planners.super_cluster.credentials import (
@@ -139,7 +139,7 @@ def plan_super_cluster(
         below = undeclared_below(desired, observed.repair)
         repair_status = repair_status.model_copy(update={"undeclared": below})
     aside = observed.aside
-    recovering = recovery_of_map.consider(
+    recovering = map_recovery.consider(
         desired, observed.map_recovery, _refusal_of_recovery(aside), conditions
     )
     accounts = plan_accounts(desired, observed.accounts, hold=any(map(_is_rolling, observed.clusters)))

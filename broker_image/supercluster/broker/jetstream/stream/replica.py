@@ -307,7 +307,6 @@ class StreamReplica(Replica):
         give_back: GiveBack | None = None,
     ) -> None:
         """An API request about this stream (`stream/requests.py`)."""
-
         requests.answer(self.copy, request, respond, retry, give_back)
 
     def when_configured(self, version: int, run: Callable[[], None]) -> None:

@@ -84,6 +84,7 @@ class RequestError(Exception):
         super().__init__(f"{status} {reason}: {message}")
         self.status = status
         self.reason = reason
+        self.message = message
 
 
 class WatchExpired(Exception):  # noqa: N818 - it is an ordinary turn of a watch, not a fault

@@ -163,3 +163,35 @@ async def test_a_pod_that_fits_nowhere_says_why(lab: Lab) -> None:
     told = lab.pod("picky")["status"]["conditions"][-1]
     assert (told["type"], told["reason"]) == ("PodScheduled", "Unschedulable")
     assert told["message"] == "0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector."
+
+
+async def test_a_pod_that_pod_security_refuses_is_an_event_of_what_wanted_it(lab: Lab) -> None:
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    merge = "application/merge-patch+json"
+    body: Json = {"metadata": {"labels": labels}}
+    await lab.client.request("PATCH", "/api/v1/namespaces/default", body=body, content_type=merge)
+    template = bare_pod("x", "-c", "exit 0")["spec"]
+    job: Json = {"metadata": {"name": "once", "namespace": "default"}}
+    await lab.create(
+        api.JOBS, {**job, "spec": {"template": {"spec": {**template, "restartPolicy": "Never"}}}}
+    )
+    await lab.create(api.STATEFUL_SETS, web_set(replicas=1))
+
+    async def told() -> dict[str, str]:
+        found = (await lab.client.request("GET", "/api/v1/namespaces/default/events"))["items"]
+        return {
+            each["involvedObject"]["name"]: each["message"]
+            for each in found
+            if each["reason"] == "FailedCreate"
+        }
+
+    async def is_told() -> bool:
+        return set(await told()) == {"once", "web"}
+
+    await lab.until(is_told)
+    events = await told()
+    assert events["once"].startswith("Error creating: pods ")
+    assert 'violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false' in events["once"]
+    assert events["web"].startswith(
+        'create Pod web-0 in StatefulSet web failed error: pods "web-0" is forbidden'
+    )

@@ -5,7 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.localplane.kube_table.cases import applies, crds, deletions, lists, objects, rules, schemas
+from tests.localplane.kube_table.cases import (
+    applies,
+    crds,
+    deletions,
+    lists,
+    objects,
+    pod_security,
+    rules,
+    schemas,
+)
 from tests.localplane.kube_table.table import Case, Json
 
 CASES: tuple[Case, ...] = (
@@ -16,6 +25,7 @@ CASES: tuple[Case, ...] = (
     *applies.CASES,
     *deletions.CASES,
     *lists.CASES,
+    *pod_security.CASES,
 )
 ANSWERS = Path(__file__).with_name("answers.json")
 

@@ -93,6 +93,7 @@ class Real:
             authorization_mode="RBAC",
             token_auth_file=tokens,
             endpoint_reconciler_type="none",
+            allow_privileged="true",
         )
         server = Server(f"https://127.0.0.1:{self._port}", self._token)
         await self._ready(server)

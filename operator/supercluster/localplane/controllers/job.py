@@ -25,6 +25,7 @@ from supercluster.localplane.controllers.base import (
     pod_from_template,
     stamp,
 )
+from supercluster.localplane.controllers.pods import create_pod
 from supercluster.localplane.event_recorder import EventRecorder
 
 BACKOFF_LIMIT = 6
@@ -174,7 +175,7 @@ class JobController(Controller):
             await self.cluster.delete(self.kind, job, propagation="Background")
             return None
         for _ in range(wanted.create):
-            made = await self.cluster.create(api.PODS, self._pod(job))
+            made = await create_pod(self.cluster, self.recorder, job, self._pod(job))
             self.recorder.normal(job, "SuccessfulCreate", f"Created pod: {made['metadata']['name']}")
         for pod in wanted.delete:
             await self.cluster.delete(api.PODS, pod)

@@ -19,6 +19,7 @@ from supercluster.localplane.controllers.base import (
     phase_of,
     pod_from_template,
 )
+from supercluster.localplane.controllers.pods import create_pod
 from supercluster.localplane.event_recorder import EventRecorder
 
 BURST_PODS_MAX = 500
@@ -90,7 +91,7 @@ class ReplicaSetController(Controller):
         for _ in range(wanted.create):
             pod = pod_from_template(replica_set["spec"]["template"], self.kind, replica_set)
             pod["metadata"]["generateName"] = f"{key[1]}-"
-            made = await self.cluster.create(api.PODS, pod)
+            made = await create_pod(self.cluster, self.recorder, replica_set, pod)
             self.recorder.normal(replica_set, "SuccessfulCreate", f"Created pod: {made['metadata']['name']}")
         for pod in wanted.delete:
             await self.cluster.delete(api.PODS, pod)

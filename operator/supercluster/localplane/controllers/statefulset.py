@@ -5,6 +5,7 @@ from __future__ import annotations
 from supercluster.localplane import client as api
 from supercluster.localplane.client import Key
 from supercluster.localplane.controllers.base import Cluster, Controller, is_owned_by, now_utc
+from supercluster.localplane.controllers.pods import create_pod
 from supercluster.localplane.controllers.statefulset_plan import Plan, plan
 from supercluster.localplane.event_recorder import EventRecorder
 
@@ -52,7 +53,8 @@ class StatefulSetController(Controller):
             text = f"create Claim {claim['metadata']['name']} for StatefulSet {name} success"
             self.recorder.normal(sts, "SuccessfulCreate", text)
         for pod in wanted.create_pods:
-            await self.cluster.create(api.PODS, pod)
+            failed = f"create Pod {pod['metadata']['name']} in StatefulSet {name} failed error"
+            await create_pod(self.cluster, self.recorder, sts, pod, failed)
             text = f"create Pod {pod['metadata']['name']} in StatefulSet {name} successful"
             self.recorder.normal(sts, "SuccessfulCreate", text)
         for pod in wanted.delete_pods:

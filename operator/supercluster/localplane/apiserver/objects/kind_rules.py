@@ -8,7 +8,7 @@ from typing import Any
 
 from supercluster.localplane.apiserver import errors, naming
 from supercluster.localplane.apiserver.errors import Cause
-from supercluster.localplane.apiserver.objects import admission, scale
+from supercluster.localplane.apiserver.objects import admission, pod_admission, scale
 from supercluster.localplane.apiserver.objects.writes import Write, timestamp
 from supercluster.localplane.apiserver.schema import (
     builtins_check,
@@ -96,6 +96,10 @@ class KindRules:
         if subresource == "":
             return list(builtins_check.problems(resource.storage, new, old))
         return []
+
+    def admit(self, resource: Resource, new: Json, old: Json | None, write: Write, subresource: str) -> None:
+        if subresource == "" and resource.crd_version is None:
+            pod_admission.admit(self._store, resource, new, old, write)
 
     def track(self, resource: Resource, new: Json, old: Json | None, write: Write, subresource: str) -> None:
         if write.managers is not None:

@@ -192,6 +192,7 @@ class Objects:
         causes = list(self._rules.validate(resource, obj, old, subresource))
         if causes:
             raise errors.invalid(resource.group, resource.kind, obj["metadata"]["name"], causes)
+        self._rules.admit(resource, obj, old, write, subresource)
         self._rules.track(resource, obj, old, write, subresource)
 
     # --- changing ---

@@ -55,6 +55,13 @@ class Rules(Protocol):
     def prepare(self, resource: Resource, new: Json, old: Json | None, subresource: str) -> None:
         """Set what the server decides (addresses, first status), in place, before validation."""
 
+    def admit(self, resource: Resource, new: Json, old: Json | None, write: Write, subresource: str) -> None:
+        """Refuse a valid object by the rules of its namespace, or warn.
+
+        Raises:
+            ApiError: it is forbidden.
+        """
+
     def track(self, resource: Resource, new: Json, old: Json | None, write: Write, subresource: str) -> None:
         """Record in managedFields who set what, in place."""
 

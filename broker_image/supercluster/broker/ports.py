@@ -236,10 +236,6 @@ class StreamLog(RaftLog, Protocol):
         """The newest valid checkpoint not beyond the log's end."""
         ...
 
-    def checkpoint_due(self) -> bool:
-        """True when a segment was sealed since the last checkpoint."""
-        ...
-
     def checkpoint_at(self, index: int) -> bool:
         """True when a full segment ends at `index` and has no checkpoint: the best place for one, since a head drop
         can take it as the new base without keeping a part of a segment."""

@@ -47,10 +47,8 @@ from supercluster.broker.jetstream.encoding.ack_subjects import (
     parse_nak_delay,
 )
 from supercluster.broker.jetstream.errors import (
-    CONSUMER_NOT_FOUND,
     STREAM_NOT_FOUND,
     TABLE,
-    WRONG_LAST_SEQUENCE,
     ApiError,
     declared_stream,
     error,
@@ -264,11 +262,11 @@ def test_an_error_answer_names_code_and_text() -> None:
     }
     purge = json.loads(answers.error_answer("stream_purge", error(STREAM_NOT_FOUND)))
     assert purge["purged"] == 0
-    assert json.loads(answers.error_answer("consumer_names", error(CONSUMER_NOT_FOUND)))["total"] == 0
+    assert json.loads(answers.error_answer("consumer_names", error(10014)))["total"] == 0
 
 
 def test_texts_with_a_blank_are_filled() -> None:
-    assert error(WRONG_LAST_SEQUENCE, 5).description == "wrong last sequence: 5"
+    assert error(10071, 5).description == "wrong last sequence: 5"
     assert maximum_messages().to_json() == {
         "code": 503,
         "err_code": 10077,
@@ -378,9 +376,6 @@ def test_lists_are_cut_into_pages() -> None:
     second = json.loads(answers.stream_names_answer(names, 1024))
     assert second["streams"] == names[1024:]
     assert json.loads(answers.stream_names_answer(names, 9999))["streams"] is None
-    infos = [{"config": {"name": name}} for name in names]
-    page = json.loads(answers.stream_list_answer(infos, 300))
-    assert (page["limit"], page["offset"], len(page["streams"])) == (256, 300, 256)
     assert json.loads(answers.consumer_names_answer([], 50)) == {
         "type": "io.nats.jetstream.api.v1.consumer_names_response",
         "total": 0,
@@ -416,11 +411,7 @@ def test_a_refused_direct_get_is_a_status() -> None:
 
 
 def test_publish_acknowledgements() -> None:
-    prefix = answers.pub_ack_prefix("A")
-    assert answers.pub_ack(prefix, 7) == b'{"stream":"A","seq":7}'
-    assert answers.pub_ack(prefix, 7, duplicate=True) == b'{"stream":"A","seq":7,"duplicate": true}'
-    assert prefix + b"7" + answers.ACK_END == answers.pub_ack(prefix, 7)
-    assert json.loads(answers.pub_refused("A", error(WRONG_LAST_SEQUENCE, 5))) == {
+    assert json.loads(answers.pub_refused("A", error(10071, 5))) == {
         "error": {"code": 400, "err_code": 10071, "description": "wrong last sequence: 5"},
         "stream": "A",
         "seq": 0,

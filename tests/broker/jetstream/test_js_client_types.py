@@ -6,7 +6,6 @@ import datetime as dt
 import json
 from typing import Any
 
-import pytest
 from nats.js import api as client
 
 from supercluster.broker.jetstream.api import answers
@@ -128,14 +127,6 @@ def test_the_client_reads_what_we_say_of_a_consumer() -> None:
     assert (found.stream_name, found.name, found.num_pending, found.num_waiting) == ("S", "d", 2, 1)
     assert (found.config.durable_name, found.config.ack_wait, found.config.max_ack_pending) == ("d", 1, 1000)
     assert found.delivered.stream_seq == 0
-
-
-@pytest.mark.parametrize("duplicate", [False, True])
-def test_the_client_reads_a_publish_acknowledgement(duplicate: bool) -> None:
-    found = client.PubAck.from_response(
-        body(answers.pub_ack(answers.pub_ack_prefix("S"), 5, duplicate=duplicate))
-    )
-    assert (found.stream, found.seq, bool(found.duplicate)) == ("S", 5, duplicate)
 
 
 def test_the_client_reads_a_message_and_an_account() -> None:

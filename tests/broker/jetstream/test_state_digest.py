@@ -8,7 +8,7 @@ from tests.broker.jetstream.stream_story import StreamStory, message
 from supercluster.broker.jetstream.encoding.codec import u64
 from supercluster.broker.jetstream.encoding.sections import Section
 from supercluster.broker.jetstream.links.comparison_frames import HashesAsked, HashesTold
-from supercluster.broker.jetstream.moves.range_hasher import HASH_PAUSE_MS, RangeHasher, state_hash
+from supercluster.broker.jetstream.moves.range_hasher import HASH_PAUSE_MS, RangeHasher, hashing
 from supercluster.broker.jetstream.state import digest as state_digest
 from supercluster.broker.jetstream.state.digest import digesting
 from supercluster.broker.jetstream.state.snapshot import restore, snapshot_of
@@ -81,7 +81,7 @@ def test_so_many_deletes_that_they_cannot_be_noted_are_compared_by_their_stretch
 def test_a_large_state_is_hashed_in_slices_before_the_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_digest, "SLICE_PARTS", 2)
     found = story(2, 4, ids=("a", "b"))
-    expected = state_hash(found.state) + digest(found.state)
+    expected = at_once(hashing(found.state)) + digest(found.state)
     auditor = RangeHasher(found.log)
     job = auditor.marked(7, found.state)
     told: list[HashesTold] = []

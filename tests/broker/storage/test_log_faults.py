@@ -690,13 +690,10 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(disk: SimDisk) -> None
 def test_segments_are_sealed_when_their_last_entry_is_committed(disk: SimDisk) -> None:
     log = filled(disk, 20, commit=6)
     assert not [path for path in disk.paths() if path.endswith(".idx")]
-    assert not log.checkpoint_due()
     log.note_commit(7)
     assert len([path for path in disk.paths() if path.endswith(".idx")]) == 1
-    assert log.checkpoint_due()
     assert [index for index in range(21) if log.checkpoint_at(index)] == [7, 14]
     log.save_checkpoint(7, b"at 7")
-    assert not log.checkpoint_due()
     assert not log.checkpoint_at(7)
 
 

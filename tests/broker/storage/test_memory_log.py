@@ -89,7 +89,7 @@ class Pair:
             log.entries(log.base_index + 1, log.last_index, 1 << 30),
             [log.index_of_seq(seq) for seq in range(self.next_seq + 2)],
             [log.checkpoint_at(index) for index in bounds],
-            (log.checkpoint_due(), log.load_checkpoint(), log.base_state(), log.load_vote()),
+            (log.load_checkpoint(), log.base_state(), log.load_vote()),
         ]
 
 

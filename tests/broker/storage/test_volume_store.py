@@ -58,11 +58,11 @@ def test_a_volume_keeps_its_incarnation_and_counts_its_processes(disk: SimDisk) 
     )
     disk.crash(power=True)
     third = open_volume(disk, "boot-2", new_token)
-    assert (third.incarnation, starts_of(third.process_count), third.boot_changed) == ("token1", 3, True)
+    assert (third.incarnation, starts_of(third.process_count), third.stop) == ("token1", 3, Stop.POWER)
     third.mark_clean()
     third.close()
     fourth = open_volume(disk, "boot-3", new_token)
-    assert (starts_of(fourth.process_count), fourth.was_clean, fourth.boot_changed) == (4, True, False)
+    assert (starts_of(fourth.process_count), fourth.stop) == (4, Stop.CLEAN)
     disk.crash()
     assert open_volume(disk, "boot-3", new_token).stop is Stop.KILLED, "a clean stop counts once"
 

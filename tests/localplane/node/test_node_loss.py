@@ -21,6 +21,12 @@ from supercluster.localplane.node.agent import StateInUse
 pytestmark = pytest.mark.e2e
 
 
+def in_session(session: int) -> list[int]:
+    """Living processes of a session."""
+    stats = {pid: leftovers.stat_of(pid) for pid in leftovers.pids()}
+    return [pid for pid, stat in stats.items() if stat is not None and stat[2] == session and stat[0] != "Z"]
+
+
 def condition(obj: api.Json, kind: str) -> str:
     return next(str(one["status"]) for one in obj["status"]["conditions"] if one["type"] == kind)
 
@@ -35,7 +41,7 @@ async def test_a_lost_node_takes_its_pods_down_and_its_return_brings_them_back(
     process = (await lab.ask("web-1"))["pid"]
     address = lab.pod("web-1")["status"]["podIP"]
     assert await lab.agent.faults.lose_node(node, destroy_volumes=destroy) == 1
-    assert leftovers.in_session(process) == []
+    assert in_session(process) == []
     await lab.until(lambda: not lab.is_ready("web-1"))
     assert condition(lab.held(api.NODES, node), "Ready") == "Unknown"
     assert lab.is_ready("web-0")
@@ -75,7 +81,7 @@ async def test_pods_go_on_with_their_volumes_after_a_restart_of_the_plane(labs: 
     before = {name: (pod["metadata"]["uid"], pod["status"]["podIP"]) for name, pod in lab.pods().items()}
     processes = [(await lab.ask(name))["pid"] for name in before]
     await labs.stop()
-    assert not any(leftovers.in_session(process) for process in processes)
+    assert not any(in_session(process) for process in processes)
     lab = await labs.start()
     await lab.until(
         lambda: all(pod["status"]["containerStatuses"][0]["restartCount"] == 1 for pod in lab.pods().values())

@@ -117,15 +117,6 @@ class Comparison:
             if member.unanswered_since_ms is not None and not self.difference
         }
 
-    def next_ask_ms(self) -> int | None:
-        """When `asks` has something to say, if nothing happens until then."""
-        due = [
-            member.asked_ms + ASK_AGAIN_MS if member.asked_ms is not None else 0
-            for member in self._members.values()
-            if not member.told_all and not member.held
-        ]
-        return min(due, default=None)
-
     def answered(
         self, name: str, from_range: int, ranges: Sequence[RangeHash], *, is_end: bool, state: bytes
     ) -> None:

@@ -46,17 +46,6 @@ class Plan:
     status: Json = field(default_factory=dict)
     again_s: float | None = None
 
-    @property
-    def does_nothing(self) -> bool:
-        return not (
-            self.create_revision
-            or self.renumber_revision
-            or self.create_claims
-            or self.create_pods
-            or self.delete_pods
-            or self.delete_revisions
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class _View:

@@ -45,16 +45,6 @@ def pids() -> list[int]:
     return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
 
 
-def in_session(session: int) -> list[int]:
-    """Living processes of a session."""
-    found = []
-    for pid in pids():
-        stat = stat_of(pid)
-        if stat is not None and stat[2] == session and stat[0] != "Z":
-            found.append(pid)
-    return found
-
-
 def of_container(session: int, container: str) -> list[int]:
     """Living processes of a container: those of its session, and those that left it but have its mark."""
     mark = b"\0" + f"{CONTAINER_MARK}={container}".encode() + b"\0"

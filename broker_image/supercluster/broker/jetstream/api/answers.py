@@ -217,11 +217,6 @@ def _page(what: str, everything: Sequence[Any], offset: int, limit: int) -> dict
     return {"total": len(everything), "offset": offset, "limit": limit, what: shown}
 
 
-def stream_list_answer(infos: Sequence[Mapping[str, Any]], offset: int) -> bytes:
-    """All streams, sorted by name by the caller; the page is cut here."""
-    return _dump("stream_list", _page("streams", infos, offset, LIST_PAGE))
-
-
 def stream_list_page(infos: Sequence[Mapping[str, Any]], *, total: int, offset: int) -> bytes:
     """A page of all streams that was put together from their leaders' answers."""
     page = {"total": total, "offset": min(offset, total), "limit": LIST_PAGE, "streams": list(infos)}
@@ -445,15 +440,6 @@ def account_info_answer(totals: AccountTotals, limits: AccountLimits, domain: st
 def is_error(answer: bytes) -> bool:
     """Without reading all of an answer: `error_answer` has the error behind the type."""
     return b',"error":{"code":' in answer[:160]
-
-
-def pub_ack_prefix(stream: str) -> bytes:
-    """What stands before the sequence in every acknowledgement of a stream: `prefix + str(seq) + ACK_END`."""
-    return b'{"stream":' + json.dumps(stream, ensure_ascii=False).encode() + b',"seq":'
-
-
-def pub_ack(prefix: bytes, seq: int, *, duplicate: bool = False) -> bytes:
-    return b"%b%d%b" % (prefix, seq, ACK_END_DUPLICATE if duplicate else ACK_END)
 
 
 def pub_refused(stream: str, refused: ApiError) -> bytes:

@@ -57,11 +57,6 @@ class Reader:
         self._at = end
         return piece
 
-    @property
-    def is_left(self) -> bool:
-        """Is there anything that was not read?"""
-        return self._at < len(self._view)
-
     def u8(self) -> int:
         return self._take(1)[0]
 

@@ -15,7 +15,7 @@ from supercluster.broker.jetstream.links.comparison_frames import Answered, Hash
 from supercluster.broker.jetstream.state.digest import digesting
 from supercluster.broker.jetstream.state.source_positions import encode_positions
 from supercluster.broker.jetstream.state.stream import StreamState
-from supercluster.broker.jetstream.turn.slices import Job, at_once
+from supercluster.broker.jetstream.turn.slices import Job
 from supercluster.broker.moves.range_hash import PAGE_RANGES, EntryHasher, RangeHash, first_seq_of
 from supercluster.broker.ports import StreamLog
 
@@ -59,11 +59,6 @@ def hashing(state: StreamState) -> Generator[int, None, bytes]:
         return digest.digest()
 
     return consumers()
-
-
-def state_hash(state: StreamState) -> bytes:
-    """The same in one go."""
-    return at_once(hashing(state))
 
 
 @dataclass(slots=True)

@@ -258,15 +258,6 @@ class SubjectIndex:
             subject.decode("utf-8", "replace"): row[0] for subject, row in sorted(self._matching((pattern,)))
         }
 
-    def count_matching(self, pattern: str, limit: int) -> int:
-        """How many subjects match, counted up to `limit`."""
-        found = 0
-        for _ in self._matching((pattern,)):
-            found += 1
-            if found >= limit:
-                break
-        return found
-
     def total(self, *filters: str) -> int:
         """How many messages have a subject that matches one of the filters (all, without any)."""
         return sum(row[0] for _, row in self._matching(filters))

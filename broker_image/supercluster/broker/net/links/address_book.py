@@ -57,8 +57,6 @@ class AddressBook:
         self._cluster = cluster
         self._known: dict[str, _Known] = {}
         self._told = 0
-        self.ignored = 0
-        """Entries that were no addresses, or too many."""
         self._conflicts: dict[tuple[str, str], str] = {}
         """(broker, teller) → what two clusters claim about its name."""
 
@@ -167,12 +165,10 @@ class AddressBook:
             check_name("cluster", entry.cluster)
             split_address("gateway", entry.url)
         except SettingsError:
-            self.ignored += 1
             return None
         known = self._known.get(entry.node)
         if known is None:
             if len(self._known) >= BROKERS_MAX:
-                self.ignored += 1
                 return None
             known = self._known[entry.node] = _Known(entry.cluster)
         self._told += 1

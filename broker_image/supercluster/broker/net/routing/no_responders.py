@@ -22,7 +22,6 @@ class RouterCounts:
     """For /varz and /metrics."""
 
     no_responders: int = 0
-    invalid_subjects: int = 0
 
 
 class NoResponders:
@@ -35,10 +34,8 @@ class NoResponders:
 
     def undelivered(self, origin: Origin, match: Match[Any], subject: bytes, reply: bytes) -> None:
         """A message that nobody wanted: whoever asked is told."""
-        if match is INVALID:
-            self.counts.invalid_subjects += 1
-            if origin.pedantic:
-                origin.error("Invalid Publish Subject")
+        if match is INVALID and origin.pedantic:
+            origin.error("Invalid Publish Subject")
         if reply and origin.no_responders:
             self.tell(origin, subject, reply)
 

@@ -110,15 +110,6 @@ class FileLog(EntryLog):
             and index > self._checkpoints.newest
         )
 
-    def checkpoint_due(self) -> bool:
-        newest = self._checkpoints.newest
-        for segment in reversed(self._segments.all):
-            if segment.last_index <= newest:
-                return False
-            if segment.full and segment.last_index <= self._commit_index:
-                return True
-        return False
-
     def save_checkpoint(self, index: int, state: bytes) -> None:
         self._guard()
         term = self.term(index)

@@ -163,9 +163,6 @@ class MemoryLog:
         position = bisect_left(self._ends, index)
         return position < len(self._ends) and self._ends[position] == index and index > self._newest()
 
-    def checkpoint_due(self) -> bool:
-        return any(self._newest() < end <= self._commit_index for end in self._ends)
-
     def _newest(self) -> int:
         return max(self._checkpoints, default=-1)
 

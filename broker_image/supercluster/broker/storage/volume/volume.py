@@ -127,15 +127,6 @@ class Volume:
     def marks_from(self) -> int:
         return self._identity.marks_from
 
-    @property
-    def was_clean(self) -> bool:
-        return self.stop is Stop.CLEAN
-
-    @property
-    def boot_changed(self) -> bool:
-        """The machine went down since, and nobody had said good-bye before."""
-        return self.stop is Stop.POWER
-
     def groups(self) -> dict[str, str]:
         """group → member id of every group that was joined and not forgotten."""
         return dict(self._registry.groups)

@@ -189,19 +189,11 @@ class Registry:
     def __init__(self, built_in: Iterable[Resource] = BUILT_IN) -> None:
         self._by_path: dict[tuple[str, str, str], Resource] = {}
         self._definitions: dict[str, list[Resource]] = {}
-        # Grows with every change of what is served, so that documents made from it can be kept.
-        self.edition = 0
         for resource in built_in:
             self._by_path[resource.group, resource.version, resource.plural] = resource
 
     def find(self, group: str, version: str, plural: str) -> Resource | None:
         return self._by_path.get((group, version, plural))
-
-    def by_kind(self, api_version: str, kind: str) -> Resource | None:
-        for resource in self._by_path.values():
-            if resource.kind == kind and resource.api_version == api_version:
-                return resource
-        return None
 
     def by_storage(self, storage: tuple[str, str]) -> Resource | None:
         for resource in self._by_path.values():
@@ -231,12 +223,10 @@ class Registry:
         for resource in served:
             self._by_path[resource.group, resource.version, resource.plural] = resource
         self._definitions[crd["metadata"]["name"]] = served
-        self.edition += 1
 
     def forget(self, name: str) -> list[Resource]:
         """Stop serving a definition; what it served is returned."""
         gone = self._definitions.pop(name, [])
         for resource in gone:
             self._by_path.pop((resource.group, resource.version, resource.plural), None)
-        self.edition += 1
         return gone

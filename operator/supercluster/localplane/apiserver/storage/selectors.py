@@ -7,7 +7,7 @@ Field selectors take the paths that a real API server takes (`check_fields`).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from supercluster.localplane.apiserver import naming
@@ -160,8 +160,3 @@ def predicate(label_selector: str, field_selector: str) -> Predicate:
     if field_selector:
         checks.append(parse_fields(field_selector))
     return lambda obj: all(check(obj) for check in checks)
-
-
-def select(objects: Iterable[Json], label_selector: str, field_selector: str) -> list[Json]:
-    wanted = predicate(label_selector, field_selector)
-    return [obj for obj in objects if wanted(obj)]

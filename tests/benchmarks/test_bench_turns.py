@@ -22,8 +22,7 @@ from supercluster.broker.jetstream.consumer import working_state as consumer_wor
 from supercluster.broker.jetstream.publish import expiry, trimming
 from supercluster.broker.jetstream.replica import replica
 from supercluster.broker.jetstream.state import consumer_start as start
-from supercluster.broker.jetstream.state import consumers as consumer_states
-from supercluster.broker.jetstream.state import lookup, message_ids, subject_index
+from supercluster.broker.jetstream.state import consumer_states, lookup, message_ids, subject_index
 from supercluster.broker.jetstream.state import stream_reader as source
 from supercluster.broker.jetstream.turn import share as turn_share
 from supercluster.broker.jetstream.turn import slices

@@ -32,7 +32,7 @@ _MUTANTS: tuple[Mutant, ...] = (
         "MR-6",
         "What the map has of a copy stays there when its broker tells the rest without it, or nothing any more.",
         (
-            "jetstream/meta_leader/failed_copies.py",
+            "jetstream/meta_leader/copy_reports.py",
             "(group for group in noted if group not in mine or is_silent or (is_told and group not in first)),",
             "(group for group in noted if group not in mine),",
         ),

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.simulator.mutation import Mutant, mutant
 
-_IN_PROGRESS = "            raise meta_moves.in_progress(present, self._facts(present))\n"
+_IN_PROGRESS = "            raise moves.in_progress(present, self._facts(present))\n"
 
 _MUTANTS: tuple[Mutant, ...] = (
     mutant(

@@ -10,7 +10,7 @@ RETENTION_MUTANTS: tuple[Mutant, ...] = (
         "SF-13",
         "Interest retention keeps nothing for consumers that have not acknowledged.",
         (
-            "jetstream/state/retention.py",
+            "jetstream/state/retained_messages.py",
             "return self._wanted_by.wants(seq, message.subject) or self.readers.wants(seq, message.subject)",
             "return False",
         ),
@@ -20,7 +20,7 @@ RETENTION_MUTANTS: tuple[Mutant, ...] = (
         "SF-13",
         "A work queue keeps every fourth message although it was acknowledged.",
         (
-            "jetstream/state/retention.py",
+            "jetstream/state/retained_messages.py",
             "        for seq in acknowledged:\n",
             "        for seq in [each for each in acknowledged if each % 4]:\n",
         ),

@@ -42,7 +42,7 @@ STORAGE_MUTANTS: tuple[Mutant, ...] = (
         "checkpoint-of-several-entries",
         "SF-17",
         "A checkpoint has consumers as they were when it came to each of them, some entries later.",
-        ("jetstream/state/consumers.py", "            self._before[name] = state.copy()\n", ""),
+        ("jetstream/state/consumer_states.py", "            self._before[name] = state.copy()\n", ""),
     ),
     mutant(
         "vote-not-synced",

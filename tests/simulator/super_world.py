@@ -18,7 +18,7 @@ from tests.support.subject_copies import copy_of
 
 from supercluster.broker.jetstream.core.broker import BrokerCore
 from supercluster.broker.jetstream.core.settings import CoreSettings
-from supercluster.broker.jetstream.state.interior_deletes import DeletedSeqs
+from supercluster.broker.jetstream.state.interior_deletes import InteriorDeletes
 from supercluster.broker.jetstream.state.stream import StreamState
 from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.jetstream.turn.slices import Job
@@ -100,7 +100,7 @@ def with_other_holes(state: StreamState) -> StreamState | None:
         return None
     seen = copy(state)
     if state.deleted:
-        seen.deleted = DeletedSeqs(state.deleted)
+        seen.deleted = InteriorDeletes(state.deleted)
         seen.deleted.discard(min(state.deleted))
         seen.deleted.add(next(seq for seq in range(state.last_seq, 0, -1) if seq not in state.deleted))
         return seen

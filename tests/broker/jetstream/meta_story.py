@@ -13,7 +13,7 @@ from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.stream_recovery import CopiesTold, CopyFacts
 from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
-from supercluster.broker.jetstream.meta_leader.requests import Decided, StreamRequest
+from supercluster.broker.jetstream.meta_leader.stream_request import Decided, StreamRequest
 from supercluster.broker.jetstream.placement.dry_run import MovePlan
 from supercluster.broker.jetstream.placement.room import Room
 from supercluster.broker.jetstream.placement.stream_facts import MemberFacts, StreamFacts

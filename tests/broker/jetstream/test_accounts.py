@@ -18,9 +18,9 @@ from supercluster.broker.jetstream.links.frames import Request, ResponseStatus
 from supercluster.broker.jetstream.meta import accounts
 from supercluster.broker.jetstream.meta.accounts import AccountLimits, AccountRecord, AccountUse
 from supercluster.broker.jetstream.meta.state import MetaState
-from supercluster.broker.jetstream.meta_leader.accounts import ACCOUNTS_MAX, all_shown
-from supercluster.broker.jetstream.meta_leader.barriers import MAP_WAIT_MS
-from supercluster.broker.jetstream.meta_leader.requests import StreamRequest
+from supercluster.broker.jetstream.meta_leader.account_requests import ACCOUNTS_MAX, all_shown
+from supercluster.broker.jetstream.meta_leader.map_waits import MAP_WAIT_MS
+from supercluster.broker.jetstream.meta_leader.stream_request import StreamRequest
 
 OTHER = replace(APP, account="other")
 MIB = 1 << 20

@@ -40,7 +40,7 @@ from supercluster.broker.jetstream.state.consumer import ConsumerState
 from supercluster.broker.jetstream.state.consumer_ops import Op, OpKind, encode_ops
 from supercluster.broker.jetstream.state.snapshot import restore, snapshot_of
 from supercluster.broker.jetstream.state.stream import StreamState
-from supercluster.broker.jetstream.state.stream_reader import StreamSource
+from supercluster.broker.jetstream.state.stream_reader import StreamReader
 from supercluster.broker.jetstream.stream.call import state_info
 from supercluster.broker.jetstream.subjects.filters import overlaps
 
@@ -50,7 +50,7 @@ def backup_of(state: StreamState, now_ns: int = 7) -> bytes:
     head += [
         archive_format.consumer_entry(found, state.last_seq, now_ns) for found in state.consumers.values()
     ]
-    return b"".join(packed(entries_of(StreamSource(state), head, state.last_seq)))
+    return b"".join(packed(entries_of(StreamReader(state), head, state.last_seq)))
 
 
 class Restored:

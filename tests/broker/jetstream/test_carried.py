@@ -17,7 +17,7 @@ from supercluster.broker.jetstream.publish.carrying import Carrying
 from supercluster.broker.jetstream.state import lookup
 from supercluster.broker.jetstream.state.carried import Carried, encode_carried
 from supercluster.broker.jetstream.state.stream import StreamState
-from supercluster.broker.jetstream.state.stream_reader import StreamSource
+from supercluster.broker.jetstream.state.stream_reader import StreamReader
 from supercluster.broker.jetstream.turn.slices import at_once
 
 
@@ -77,7 +77,7 @@ def carry(story: StreamStory) -> list[tuple[int, int]]:
 
 def read(state: StreamState, end: int) -> list[Any]:
     """What readers see of a stream in every way there is."""
-    source = StreamSource(state)
+    source = StreamReader(state)
     batch = source.read(1, 1000, 1 << 20)
     return [
         [state.message(seq) for seq in range(end)],

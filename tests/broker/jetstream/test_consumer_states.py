@@ -17,7 +17,7 @@ from supercluster.broker.jetstream.encoding.codec import text, u64
 from supercluster.broker.jetstream.encoding.sections import Section
 from supercluster.broker.jetstream.state.consumer import ConsumerState
 from supercluster.broker.jetstream.state.consumer_ops import Op, OpKind, encode_ops
-from supercluster.broker.jetstream.state.consumers import ConsumerStates, ConsumersView, keep_up
+from supercluster.broker.jetstream.state.consumer_states import ConsumerStates, ConsumersView, keep_up
 from supercluster.broker.jetstream.state.interest_retention import InterestRetention
 from supercluster.broker.jetstream.state.snapshot import snapshot_of
 from supercluster.broker.jetstream.state.stream import StreamState

@@ -48,7 +48,7 @@ from supercluster.broker.jetstream.meta.move_record import Audit, EarlierMove, M
 from supercluster.broker.jetstream.meta.restoring import Restoring
 from supercluster.broker.jetstream.meta.state import BrokerRecord, MetaState
 from supercluster.broker.jetstream.meta.stream_recovery import CopyFacts, Recovery
-from supercluster.broker.jetstream.meta_leader.requests import Decided
+from supercluster.broker.jetstream.meta_leader.stream_request import Decided
 from supercluster.broker.jetstream.state.consumer import ConsumerState
 from supercluster.broker.jetstream.state.digest import digesting
 from supercluster.broker.jetstream.state.snapshot import restore, snapshot_of

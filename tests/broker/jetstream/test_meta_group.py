@@ -12,9 +12,9 @@ from supercluster.broker.jetstream.config.limits import ServerLimits
 from supercluster.broker.jetstream.config.metadata_keys import RESOURCE_KEY
 from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.jetstream.meta.state import MetaState
-from supercluster.broker.jetstream.meta_leader.barriers import MAP_WAIT_MS
+from supercluster.broker.jetstream.meta_leader.map_waits import MAP_WAIT_MS
 from supercluster.broker.jetstream.meta_leader.memory_loss import LOST_REPORT_MS
-from supercluster.broker.jetstream.meta_leader.requests import Decided, StreamRequest
+from supercluster.broker.jetstream.meta_leader.stream_request import Decided, StreamRequest
 
 
 def test_create_update_and_delete() -> None:

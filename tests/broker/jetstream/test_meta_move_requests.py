@@ -12,7 +12,7 @@ from supercluster.broker.jetstream.config.metadata_keys import RESOURCE_KEY
 from supercluster.broker.jetstream.config.stream import Placement
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.move_record import MoveEnd, MoveReport, Outcome
-from supercluster.broker.jetstream.meta_leader.requests import Decided
+from supercluster.broker.jetstream.meta_leader.stream_request import Decided
 from supercluster.broker.jetstream.placement.dry_run import MovePlan
 from supercluster.broker.jetstream.placement.room import Room
 from supercluster.broker.jetstream.placement.stream_facts import MemberFacts

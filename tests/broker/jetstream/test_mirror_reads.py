@@ -17,7 +17,7 @@ from supercluster.broker.jetstream.links.frames import Request, ResponseStatus
 from supercluster.broker.jetstream.links.source_frames import OriginTold
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.sources.puller import SourcePuller
-from supercluster.broker.jetstream.state.stream_reader import StreamSource
+from supercluster.broker.jetstream.state.stream_reader import StreamReader
 from supercluster.broker.jetstream.turn.questions import Questions
 from supercluster.broker.jetstream.turn.slices import Slices
 
@@ -163,7 +163,7 @@ def ask(core: Core, seq: int, since_ms: int, config: StreamConfig | None = None)
     story.state.config = config or mirror()
     group: Any = SimpleNamespace(
         state=story.state,
-        stream=SimpleNamespace(source=StreamSource(story.state)),
+        stream=SimpleNamespace(source=StreamReader(story.state)),
         assignment=placed(story.state.config),
         sourcing=SimpleNamespace(whole_since_ms=lambda state: since_ms),
     )

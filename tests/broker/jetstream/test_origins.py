@@ -44,7 +44,7 @@ from supercluster.broker.jetstream.state.source_readers import (
     name_for,
 )
 from supercluster.broker.jetstream.state.stream import StreamState
-from supercluster.broker.jetstream.state.stream_reader import StreamSource
+from supercluster.broker.jetstream.state.stream_reader import StreamReader
 from supercluster.broker.jetstream.subjects.filters import shared
 from supercluster.broker.jetstream.turn.slices import at_once
 from supercluster.broker.raft.entry import Entry, EntryKind, make_entry
@@ -417,7 +417,7 @@ def test_a_mirror_keeps_sequences_times_and_gaps() -> None:
     ]
     found = [state.gaps.past(seq_at(state, at * 10**9)) for at in (1, 101, 103, 500, 501)]
     assert found == [100, 101, 500, 500, 501]
-    batch = StreamSource(state).read(100, 10, 1 << 20)
+    batch = StreamReader(state).read(100, 10, 1 << 20)
     assert (list(batch.seqs), [at // 10**9 for at in batch.times]) == ([100, 102, 500], [100, 102, 500])
     state.remove(100)
     state.remove(102)

@@ -22,7 +22,7 @@ from supercluster.broker.jetstream.encoding.codec import u64
 from supercluster.broker.jetstream.encoding.sections import Section
 from supercluster.broker.jetstream.state import stream_reader as source
 from supercluster.broker.jetstream.state.consumer import ConsumerState
-from supercluster.broker.jetstream.state.stream_reader import StreamSource
+from supercluster.broker.jetstream.state.stream_reader import StreamReader
 from supercluster.broker.protocol.subjects import matches
 
 SUBJECTS = (b"s.a", b"s.b", b"s.c.d", b"s.e")
@@ -107,7 +107,7 @@ def test_a_count_follows_the_stream_and_its_beginning(
         story = story_of(numbers)
         config = read_consumer({"name": "c", "filter_subjects": list(filters)})
         state = ConsumerState(name="c", config=config, created_ns=1, start_seq=start)
-        leader, reader = ConsumerLeader("S", state, 0), StreamSource(story.state)
+        leader, reader = ConsumerLeader("S", state, 0), StreamReader(story.state)
 
         def removed(seq: int, subject: bytes, *, is_first: bool) -> None:
             if is_first:

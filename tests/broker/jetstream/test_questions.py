@@ -19,7 +19,7 @@ from supercluster.broker.jetstream.encoding.codec import u64
 from supercluster.broker.jetstream.encoding.sections import Section
 from supercluster.broker.jetstream.state import lookup, subject_index
 from supercluster.broker.jetstream.state import stream_reader as source
-from supercluster.broker.jetstream.state.stream_reader import StreamSource
+from supercluster.broker.jetstream.state.stream_reader import StreamReader
 from supercluster.broker.jetstream.turn import questions
 from supercluster.broker.jetstream.turn.questions import Questions
 from supercluster.broker.jetstream.turn.slices import Job, Slices
@@ -74,7 +74,7 @@ def test_what_is_found_in_slices_is_what_is_there(
     with pytest.MonkeyPatch.context() as patch:
         shorten(patch)
         story = story_of(numbers, deleted)
-        state, reader = story.state, StreamSource(story.state)
+        state, reader = story.state, StreamReader(story.state)
         seqs = fitting(story, pattern)
         behind = [seq for seq in seqs if seq >= from_seq]
         last = result_of(lookup.last_of(state, pattern))
@@ -125,13 +125,13 @@ def test_what_changes_between_slices_is_no_fault(monkeypatch: pytest.MonkeyPatch
         lambda story: lookup.last_of(story.state, "s.*"),
         lambda story: lookup.next_from(story.state, 1, "s.c.>"),
         lambda story: lookup.lasts(story.state, ["s.>"], 12, 10),
-        lambda story: StreamSource(story.state).counted(("s.*",), 0),
+        lambda story: StreamReader(story.state).counted(("s.*",), 0),
         lambda story: subjects_page.answer(
             {"state": {}, "config": {"metadata": {}}}, story.state.subjects.slices((">",)), 0
         ),
         lambda story: direct_get.answers(
             story.state,
-            StreamSource(story.state),
+            StreamReader(story.state),
             direct_get.DirectGetRequest("S", multi_last=("s.>",)),
         ),
     ):

@@ -13,7 +13,7 @@ from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.operations import renew_stream
 from supercluster.broker.jetstream.meta.restoring import begin_restore, is_bare
 from supercluster.broker.jetstream.meta.state import MetaState
-from supercluster.broker.jetstream.meta_leader.requests import Decided
+from supercluster.broker.jetstream.meta_leader.stream_request import Decided
 
 
 def restore(story: Meta, restore_id: str = "r1", name: str = "S", **fields: Any) -> Any:

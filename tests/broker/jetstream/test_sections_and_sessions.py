@@ -29,7 +29,7 @@ from supercluster.broker.jetstream.encoding.sections import (
 )
 from supercluster.broker.jetstream.links import frames
 from supercluster.broker.jetstream.links.frames import Forward
-from supercluster.broker.jetstream.state.publish_sessions import RETIRED_MAX, SessionState, SessionTable
+from supercluster.broker.jetstream.state.publish_sessions import RETIRED_MAX, PublishSessions, SessionState
 from supercluster.broker.ports import ClientInfo
 
 U64 = st.integers(0, 2**64 - 1)
@@ -233,7 +233,7 @@ B1 = SessionKey("n", "vol-b", 1)
 
 @pytest.mark.covers("SF-10")
 def test_opening_shuts_out_what_came_before_and_never_lets_it_in_again() -> None:
-    table = SessionTable()
+    table = PublishSessions()
     assert table.open(A1)
     assert table.open(A1)
     assert table.open(A2)
@@ -247,7 +247,7 @@ def test_opening_shuts_out_what_came_before_and_never_lets_it_in_again() -> None
 
 
 def test_volumes_that_are_gone_are_remembered_within_a_bound() -> None:
-    table = SessionTable()
+    table = PublishSessions()
     for number in range(RETIRED_MAX + 5):
         assert table.open(SessionKey("n", f"vol-{number}", 1))
     assert table.shut_out(SessionKey("n", f"vol-{RETIRED_MAX}", 9))
@@ -283,9 +283,9 @@ def test_a_number_keeps_its_verdict_until_its_sender_knows_it(
             exceptional = bool(one.exceptions) and one.exceptions[0].offset == 0
             again[at] = one.exceptions[0] if exceptional else one.first_seq
     assert again == {at: verdict for at, verdict in said.items() if at >= max(start, state.confirmed + 1)}
-    table = SessionTable()
+    table = PublishSessions()
     table._by_node["n"] = state
-    assert SessionTable.decode(Reader(table.encode())).encode() == table.encode()
+    assert PublishSessions.decode(Reader(table.encode())).encode() == table.encode()
 
 
 def test_packed_sections_are_read_as_what_they_hold_and_only_where_that_saves_something() -> None:

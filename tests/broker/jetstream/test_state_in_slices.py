@@ -12,9 +12,8 @@ from benchmarks.turns_of_state import arrive, checkpoint, mark, provide
 
 from supercluster.broker.jetstream.node.copy_manager import OPENED_AT_ONCE
 from supercluster.broker.jetstream.replica import checkpoints
-from supercluster.broker.jetstream.state import consumers as consumer_states
+from supercluster.broker.jetstream.state import consumer_states, message_ids, subject_index
 from supercluster.broker.jetstream.state import digest as state_digest
-from supercluster.broker.jetstream.state import message_ids, subject_index
 from supercluster.broker.jetstream.state import snapshot as stream_snapshot
 from supercluster.broker.jetstream.state.snapshot import snapshot_of
 from supercluster.broker.jetstream.stream.replica import StreamReplica

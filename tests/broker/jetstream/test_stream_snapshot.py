@@ -13,9 +13,8 @@ from tests.broker.jetstream.stream_story import StreamStory, config, message
 
 from supercluster.broker.jetstream.encoding.codec import blob, text, u64
 from supercluster.broker.jetstream.encoding.sections import Section
-from supercluster.broker.jetstream.state import consumers as consumer_states
+from supercluster.broker.jetstream.state import consumer_states, message_ttl, subject_index
 from supercluster.broker.jetstream.state import interior_deletes as deleted
-from supercluster.broker.jetstream.state import message_ttl, subject_index
 from supercluster.broker.jetstream.state.consumer_ops import Op, OpKind, encode_ops
 from supercluster.broker.jetstream.state.snapshot import StreamView, read, restore, snapshot_of
 from supercluster.broker.jetstream.state.stream import StreamState

@@ -10,7 +10,7 @@ from tests.broker.jetstream.stream_story import StreamStory, config, message, re
 from supercluster.broker.jetstream.encoding.codec import u64
 from supercluster.broker.jetstream.encoding.sections import Section
 from supercluster.broker.jetstream.state import lookup
-from supercluster.broker.jetstream.state.stream_reader import StreamSource
+from supercluster.broker.jetstream.state.stream_reader import StreamReader
 from supercluster.broker.protocol.subjects import matches
 from supercluster.broker.raft.entry import Entry
 from supercluster.broker.storage.log.memory_log import MemoryLog
@@ -38,7 +38,7 @@ def test_a_batch_is_a_stretch_of_what_is_stored(
     blocks: list[list[int]], deleted: set[int], start: int, count_max: int, bytes_max: int
 ) -> None:
     story = story_of(blocks, deleted)
-    source = StreamSource(story.state)
+    source = StreamReader(story.state)
     batch = source.read(start, count_max, bytes_max)
     wanted = [seq for seq in story.held() if seq >= start]
     got = list(batch.seqs)
@@ -74,7 +74,7 @@ def test_what_was_deleted_is_passed_without_being_read(monkeypatch: pytest.Monke
     for _ in range(100):
         story.store(message(b"s.new"))
     story.commit()
-    source, reads = StreamSource(story.state), [0]
+    source, reads = StreamReader(story.state), [0]
     entry = MemoryLog.entry
 
     def counted(log: MemoryLog, index: int) -> Entry | None:
@@ -99,7 +99,7 @@ def test_what_is_pending_is_counted_exactly(
     blocks: list[list[int]], deleted: set[int], after: int, filters: tuple[str, ...]
 ) -> None:
     story = story_of(blocks, deleted)
-    source = StreamSource(story.state)
+    source = StreamReader(story.state)
     found = [story.state.message(seq) for seq in story.held() if seq > after]
     patterns = [item.encode() for item in filters] or [b">"]
     wanted = sum(1 for one in found if one and any(matches(one.subject, pattern) for pattern in patterns))
@@ -113,6 +113,6 @@ def test_what_is_pending_is_counted_exactly(
 
 @pytest.mark.parametrize("after", [0, 4, 8])
 def test_an_empty_stream_has_nothing(after: int) -> None:
-    source = StreamSource(StreamStory().state)
+    source = StreamReader(StreamStory().state)
     assert source.pending_count((), after) == 0
     assert len(source.read(after, 10, 100)) == 0

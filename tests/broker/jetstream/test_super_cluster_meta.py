@@ -12,7 +12,7 @@ from tests.simulator.world import World
 
 from supercluster.broker.jetstream.admin import moves as move_calls
 from supercluster.broker.jetstream.core.broker import BrokerCore
-from supercluster.broker.jetstream.meta_leader import brokers as meta_brokers
+from supercluster.broker.jetstream.meta_leader import broker_requests as meta_brokers
 from supercluster.broker.jetstream.meta_leader.voter_upkeep import SETTLE_MS, VOTER_PATIENCE_MS
 from supercluster.broker.jetstream.replica.lineage import META_GROUP
 from supercluster.broker.ports import ClientInfo

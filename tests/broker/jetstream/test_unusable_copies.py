@@ -9,7 +9,7 @@ from tests.broker.jetstream.test_dead_members import MINUTE_MS, five, lose, node
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.links import frames
 from supercluster.broker.jetstream.meta.state import MetaState
-from supercluster.broker.jetstream.meta_leader.failed_copies import COPIES_MAX, NOTED_MS, SILENT_MS
+from supercluster.broker.jetstream.meta_leader.copy_reports import COPIES_MAX, NOTED_MS, SILENT_MS
 from supercluster.broker.jetstream.meta_leader.upkeep import UPKEEP_EVERY_MS
 from supercluster.broker.jetstream.node.failed_copies import REPORT_EVERY_MS
 

@@ -9,7 +9,7 @@ import pytest
 from tests.broker.moves.world import ACCOUNT, META, STREAM, MoveWorld
 
 from supercluster.broker.jetstream.core.settings import CoreSettings
-from supercluster.broker.jetstream.meta_leader.brokers import GONE_MS
+from supercluster.broker.jetstream.meta_leader.broker_requests import GONE_MS
 from supercluster.broker.raft.confchange import node_of
 
 # Longer than a broker is away before it is forgotten.

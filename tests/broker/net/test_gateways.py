@@ -11,7 +11,7 @@ import pytest
 from nats.aio.msg import Msg
 from tests.broker.net.test_links import Listener
 
-from supercluster.broker.jetstream.meta_leader.barriers import MAP_WAIT_MS
+from supercluster.broker.jetstream.meta_leader.map_waits import MAP_WAIT_MS
 from supercluster.broker.monitor import views
 from supercluster.broker.net.links import address_book, gateways
 from supercluster.broker.net.links.mesh import CHECK_S, FAR_SILENCE_MAX_MS, HEARTBEAT_MS, SILENCE_MAX_MS

@@ -14,7 +14,7 @@ from supercluster.broker.jetstream.admin.call import NO_CALL, MetaCall, Then, as
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta import accounts
 from supercluster.broker.jetstream.meta.accounts import AccountLimits, AccountRecord
-from supercluster.broker.jetstream.meta_leader.accounts import all_shown, shown
+from supercluster.broker.jetstream.meta_leader.account_requests import all_shown, shown
 from supercluster.broker.jetstream.meta_leader.map_leader import MapLeader
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from supercluster.broker.bounds import NODE_CHARS_MAX
 from supercluster.broker.jetstream.admin.call import MetaCall, Then, ask_meta_leader, not_available
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.state import MetaState
-from supercluster.broker.jetstream.meta_leader.brokers import holders
+from supercluster.broker.jetstream.meta_leader.broker_requests import holders
 from supercluster.broker.jetstream.meta_leader.map_leader import MapLeader
 from supercluster.broker.raft.confchange import node_of
 

@@ -29,7 +29,7 @@ from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.leaderless_moves import taking_part
 from supercluster.broker.jetstream.meta_leader.map_leader import MapLeader
-from supercluster.broker.jetstream.meta_leader.requests import Decided, StreamRequest
+from supercluster.broker.jetstream.meta_leader.stream_request import Decided, StreamRequest
 from supercluster.broker.jetstream.placement.dry_run import MovePlan
 from supercluster.broker.jetstream.placement.stream_facts import StreamFacts
 from supercluster.broker.raft.confchange import node_of

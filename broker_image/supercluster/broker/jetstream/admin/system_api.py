@@ -1,7 +1,7 @@
 """What JetStream's API has for those who look after all accounts: brokers that are gone for good (SERVER.REMOVE), and accounts whose
 streams go (ACCOUNT.PURGE). Users with the system role may call it, and the operator; in whatever account they are.
 
-A broker that is removed leaves as it does by the admin API (`meta_leader/brokers.py`): it votes no more on the map once others do, gets no
+A broker that is removed leaves as it does by the admin API (`meta_leader/broker_requests.py`): it votes no more on the map once others do, gets no
 copies, and is forgotten when it is gone and nothing is on it. Streams with a copy there get another member in its place, each as by
 PEER.REMOVE; one that cannot (no broker is left for it, or it has no other copy) keeps its members, and is named in an event. An account is purged stream by stream, each deletion judged as one
 that a client of that account asked for; so a declared stream, which only the operator may delete (SF-23), has the whole call refused,

@@ -18,7 +18,7 @@ from supercluster.broker.jetstream.api.requests import (
     ConsumerStepDownRequest,
     ConsumerUnpinRequest,
 )
-from supercluster.broker.jetstream.config import strict as pedantic
+from supercluster.broker.jetstream.config import strict
 from supercluster.broker.jetstream.config.consumer_checks import read_consumer
 from supercluster.broker.jetstream.config.stream import ANYWHERE, Placement
 from supercluster.broker.jetstream.encoding.json_fields import (
@@ -72,7 +72,7 @@ class _Put:
             ApiError: there can be no such consumer.
         """
         if self.is_pedantic:
-            pedantic.check_consumer(self.data)
+            strict.check_consumer(self.data)
         config = read_consumer({**self.data, "name": self.name} if self.name else self.data)
         # Judged here alone: consumers that are there already may be so.
         if config.direct and not config.is_push:

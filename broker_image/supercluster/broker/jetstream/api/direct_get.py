@@ -15,8 +15,8 @@ from supercluster.broker.jetstream.encoding.timestamps import format_time
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.state import lookup
 from supercluster.broker.jetstream.state.log_reader import Message
+from supercluster.broker.jetstream.state.message_source import MessageSource
 from supercluster.broker.jetstream.state.messages import StoredMessages
-from supercluster.broker.jetstream.state.reading import MessageSource
 
 BATCH_MAX = 8192
 BYTES_MAX = 8 << 20

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from supercluster.broker.bounds import PATTERN_CHARS_MAX
-from supercluster.broker.jetstream.api import consumer_requests as calls
-from supercluster.broker.jetstream.api import direct_get
+from supercluster.broker.jetstream.api import consumer_requests, direct_get
 from supercluster.broker.jetstream.api.requests import (
     AccountInfoRequest,
     AccountPurgeRequest,
@@ -44,7 +43,7 @@ from supercluster.broker.jetstream.api.requests import (
     StreamStepDownRequest,
     StreamUpdateRequest,
 )
-from supercluster.broker.jetstream.config import strict as pedantic
+from supercluster.broker.jetstream.config import strict
 from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.jetstream.encoding.json_fields import (
@@ -114,11 +113,11 @@ def _stream_data(payload: bytes) -> tuple[dict[str, Any], bool]:
 
 
 def _stream_config(data: dict[str, Any], *, is_pedantic: bool) -> StreamConfig:
-    return pedantic.stream_config(data) if is_pedantic else read_stream(data)
+    return strict.stream_config(data) if is_pedantic else read_stream(data)
 
 
 def _stream_delete(names: list[str], payload: bytes) -> ApiRequest:
-    calls.empty(payload)
+    consumer_requests.empty(payload)
     return StreamDeleteRequest(names[0])
 
 
@@ -128,7 +127,7 @@ def _stream_info(names: list[str], payload: bytes) -> ApiRequest:
         names[0],
         subjects_filter=_filter(fields.text("subjects_filter")),
         deleted_details=fields.boolean("deleted_details"),
-        offset=calls.offset(fields),
+        offset=consumer_requests.offset(fields),
         details=fields.boolean(DETAILS),
     )
     fields.done()
@@ -139,7 +138,7 @@ def _stream_list(_names: list[str], payload: bytes) -> ApiRequest:
     fields = Fields(decode_if_object(payload), "request")
     request = StreamListRequest(
         "",
-        offset=calls.offset(fields),
+        offset=consumer_requests.offset(fields),
         subject=_filter(fields.text("subject")),
         details=fields.boolean(DETAILS),
     )
@@ -149,7 +148,9 @@ def _stream_list(_names: list[str], payload: bytes) -> ApiRequest:
 
 def _stream_names(_names: list[str], payload: bytes) -> ApiRequest:
     fields = Fields(decode_if_object(payload), "request")
-    request = StreamNamesRequest("", offset=calls.offset(fields), subject=_filter(fields.text("subject")))
+    request = StreamNamesRequest(
+        "", offset=consumer_requests.offset(fields), subject=_filter(fields.text("subject"))
+    )
     fields.done()
     return request
 
@@ -235,15 +236,15 @@ def _message_delete(names: list[str], payload: bytes) -> ApiRequest:
 
 
 def _step_down(names: list[str], payload: bytes) -> ApiRequest:
-    return StreamStepDownRequest(names[0], calls.successor(payload))
+    return StreamStepDownRequest(names[0], consumer_requests.successor(payload))
 
 
 def _meta_step_down(names: list[str], payload: bytes) -> ApiRequest:
-    return MetaStepDownRequest("", calls.successor(payload))
+    return MetaStepDownRequest("", consumer_requests.successor(payload))
 
 
 def _move_cancel(names: list[str], payload: bytes) -> ApiRequest:
-    calls.empty(payload)
+    consumer_requests.empty(payload)
     account, stream = names
     return StreamMoveCancelRequest(stream, account)
 
@@ -300,17 +301,23 @@ _CALLS: tuple[tuple[tuple[str, ...], int, int, Parser, str], ...] = (
     (("ACCOUNT", "PURGE"), 1, 1, _account_purge, "account_purge"),
     (("ACCOUNT", "STREAM", "CANCEL_MOVE"), 2, 2, _move_cancel, "stream_update"),
     (("DIRECT", "GET"), 1, 64, _direct_get, "stream_msg_get"),
-    (("CONSUMER", "DURABLE", "CREATE"), 2, 2, calls.durable_create, "consumer_create"),
-    (("CONSUMER", "MSG", "NEXT"), 2, 2, calls.consumer_next, "consumer_getnext"),
-    (("CONSUMER", "CREATE"), 1, 64, calls.consumer_create, "consumer_create"),
-    (("CONSUMER", "LEADER", "STEPDOWN"), 2, 2, calls.consumer_step_down, "consumer_leader_stepdown"),
-    (("CONSUMER", "PAUSE"), 2, 2, calls.consumer_pause, "consumer_pause"),
-    (("CONSUMER", "RESET"), 2, 2, calls.consumer_reset, "consumer_reset"),
-    (("CONSUMER", "UNPIN"), 2, 2, calls.consumer_unpin, "consumer_unpin"),
-    (("CONSUMER", "DELETE"), 2, 2, calls.consumer_delete, "consumer_delete"),
-    (("CONSUMER", "INFO"), 2, 2, calls.consumer_info, "consumer_info"),
-    (("CONSUMER", "LIST"), 1, 1, calls.consumer_list, "consumer_list"),
-    (("CONSUMER", "NAMES"), 1, 1, calls.consumer_names, "consumer_names"),
+    (("CONSUMER", "DURABLE", "CREATE"), 2, 2, consumer_requests.durable_create, "consumer_create"),
+    (("CONSUMER", "MSG", "NEXT"), 2, 2, consumer_requests.consumer_next, "consumer_getnext"),
+    (("CONSUMER", "CREATE"), 1, 64, consumer_requests.consumer_create, "consumer_create"),
+    (
+        ("CONSUMER", "LEADER", "STEPDOWN"),
+        2,
+        2,
+        consumer_requests.consumer_step_down,
+        "consumer_leader_stepdown",
+    ),
+    (("CONSUMER", "PAUSE"), 2, 2, consumer_requests.consumer_pause, "consumer_pause"),
+    (("CONSUMER", "RESET"), 2, 2, consumer_requests.consumer_reset, "consumer_reset"),
+    (("CONSUMER", "UNPIN"), 2, 2, consumer_requests.consumer_unpin, "consumer_unpin"),
+    (("CONSUMER", "DELETE"), 2, 2, consumer_requests.consumer_delete, "consumer_delete"),
+    (("CONSUMER", "INFO"), 2, 2, consumer_requests.consumer_info, "consumer_info"),
+    (("CONSUMER", "LIST"), 1, 1, consumer_requests.consumer_list, "consumer_list"),
+    (("CONSUMER", "NAMES"), 1, 1, consumer_requests.consumer_names, "consumer_names"),
 )
 
 

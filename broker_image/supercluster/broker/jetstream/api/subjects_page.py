@@ -12,7 +12,7 @@ from heapq import merge
 from itertools import islice
 from typing import Any
 
-from supercluster.broker.jetstream.api import answers as api_answers
+from supercluster.broker.jetstream.api import answers
 from supercluster.broker.jetstream.state.lookup import SLICE_UNITS
 
 # Subjects that are merged and written in one go.
@@ -30,12 +30,12 @@ def answer(info: dict[str, Any], rows: Iterator[list[Row]], offset: int) -> Gene
         yield 2 * SLICE_UNITS
     total = sum(map(len, runs))
     if not total:
-        return api_answers.stream_info_answer(info)
+        return answers.stream_info_answer(info)
     text = yield from _page(runs, offset)
     if text:
         info["state"]["subjects"] = {}
-    whole = api_answers.stream_info_answer(info, total=total, offset=offset, limit=api_answers.SUBJECTS_PAGE)
-    return whole.replace(api_answers.NO_SUBJECTS, b'"subjects":{%b}' % text, 1) if text else whole
+    whole = answers.stream_info_answer(info, total=total, offset=offset, limit=answers.SUBJECTS_PAGE)
+    return whole.replace(answers.NO_SUBJECTS, b'"subjects":{%b}' % text, 1) if text else whole
 
 
 def _page(runs: list[list[tuple[bytes, int]]], offset: int) -> Generator[int, None, bytes]:
@@ -45,7 +45,7 @@ def _page(runs: list[list[tuple[bytes, int]]], offset: int) -> Generator[int, No
         offset -= len(list(islice(ordered, min(offset, SLICE_SUBJECTS)))) or offset
         yield SLICE_UNITS
     pieces: list[bytes] = []
-    left = api_answers.SUBJECTS_PAGE
+    left = answers.SUBJECTS_PAGE
     while left > 0 and (some := list(islice(ordered, min(left, SLICE_SUBJECTS)))):
         left -= len(some)
         named = {subject.decode("utf-8", "replace"): count for subject, count in some}

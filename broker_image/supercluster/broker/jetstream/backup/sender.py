@@ -18,7 +18,7 @@ from supercluster.broker.jetstream.encoding.timestamps import format_time
 from supercluster.broker.jetstream.links.frames import Request
 from supercluster.broker.jetstream.publish.held_stream import HeldStream
 from supercluster.broker.jetstream.publish.host import StreamHost
-from supercluster.broker.jetstream.state.reading import MessageSource
+from supercluster.broker.jetstream.state.message_source import MessageSource
 from supercluster.broker.raft.errors import DiskError
 
 CHUNK_BYTES_DEFAULT, CHUNK_BYTES_MIN, CHUNK_BYTES_MAX = 128 * 1024, 1024, 1024 * 1024

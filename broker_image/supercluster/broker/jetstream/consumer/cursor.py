@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from supercluster.broker.jetstream.state.consumer import ConsumerState
-from supercluster.broker.jetstream.state.reading import MessageBatch, MessageSource
+from supercluster.broker.jetstream.state.message_source import MessageBatch, MessageSource
 from supercluster.broker.jetstream.subjects.filters import compile_filters, literals
 
 # A pump looks at no more than this many messages for the filters, so that it stays short.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from supercluster.broker.jetstream.consumer.pull import Asker, Item, status
-from supercluster.broker.jetstream.state.reading import MessageBatch
+from supercluster.broker.jetstream.state.message_source import MessageBatch
 
 
 def new_replies(prefix: str, batch: MessageBatch, first_cseq: int, pending: int) -> list[bytes]:

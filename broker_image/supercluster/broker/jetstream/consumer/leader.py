@@ -44,7 +44,7 @@ from supercluster.broker.jetstream.encoding.ack_subjects import AckKind, parse_a
 from supercluster.broker.jetstream.publish.proposal import Done
 from supercluster.broker.jetstream.state.consumer import ConsumerState
 from supercluster.broker.jetstream.state.consumer_ops import Op, OpKind
-from supercluster.broker.jetstream.state.reading import MessageBatch, MessageSource
+from supercluster.broker.jetstream.state.message_source import MessageBatch, MessageSource
 
 
 class ConsumerLeader:

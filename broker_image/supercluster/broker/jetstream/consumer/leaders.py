@@ -29,7 +29,7 @@ from supercluster.broker.jetstream.publish.leader_turn import LeaderTurn
 from supercluster.broker.jetstream.publish.proposal import Append, Done, Proposal
 from supercluster.broker.jetstream.state.consumer import ConsumerState
 from supercluster.broker.jetstream.state.stream import StreamState
-from supercluster.broker.jetstream.state.stream_reader import StreamSource
+from supercluster.broker.jetstream.state.stream_reader import StreamReader
 from supercluster.broker.jetstream.turn.slices import Job
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.protocol.headers import no_responders
@@ -347,7 +347,7 @@ class ConsumerLeaders:
         found = self._ready.all_waiting() if subjects is None else self._ready.waiting_for(subjects)
         self._pump.update(dict.fromkeys(found))
 
-    def pump(self, source: StreamSource, *, is_scarce: bool = False) -> bool:
+    def pump(self, source: StreamReader, *, is_scarce: bool = False) -> bool:
         """Serve those that something happened to; `pumped` or `rewind` follows. False when there are none. `is_scarce`: there
         is no room to note what is handed out, so that requests wait, or end in their time."""
         if not self._pump or self._handing_out.is_full:
@@ -396,12 +396,12 @@ class ConsumerLeaders:
     def has_uncounted(self) -> bool:
         return bool(self._uncounted)
 
-    def count(self, source: StreamSource) -> Job:
+    def count(self, source: StreamReader) -> Job:
         """Count for all that wait for it, as often as there are some; they are served then."""
         job = self._counting = self._count(source)
         return job
 
-    def _count(self, source: StreamSource) -> Job:
+    def _count(self, source: StreamReader) -> Job:
         while self._uncounted:
             names, self._uncounted = self._uncounted, {}
             leaders = {name: leader for name in names if (leader := self._leaders.get(name)) is not None}

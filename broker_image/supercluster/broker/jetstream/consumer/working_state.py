@@ -29,7 +29,7 @@ from supercluster.broker.jetstream.encoding.ack_subjects import AckKind, ack_pre
 from supercluster.broker.jetstream.publish.proposal import Done
 from supercluster.broker.jetstream.state.consumer import NEVER_NS, ConsumerState
 from supercluster.broker.jetstream.state.consumer_ops import Op, OpKind, encode_ops, first_ops
-from supercluster.broker.jetstream.state.reading import MessageBatch, MessageSource
+from supercluster.broker.jetstream.state.message_source import MessageBatch, MessageSource
 
 # One pump hands out at most this much, so that one consumer cannot hold up a turn of the loop.
 PUMP_MESSAGES_MAX = 4096

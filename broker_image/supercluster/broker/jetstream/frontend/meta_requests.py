@@ -21,7 +21,7 @@ from supercluster.broker.jetstream.frontend import restore_chunks as restore_cal
 from supercluster.broker.jetstream.frontend.pending_requests import continue_payload
 from supercluster.broker.jetstream.links.frames import ResponseStatus
 from supercluster.broker.jetstream.meta_leader.map_leader import MapLeader
-from supercluster.broker.jetstream.meta_leader.requests import Decided, StreamRequest
+from supercluster.broker.jetstream.meta_leader.stream_request import Decided, StreamRequest
 from supercluster.broker.jetstream.placement.dry_run import MovePlan
 from supercluster.broker.jetstream.stream.step_down import step_down
 

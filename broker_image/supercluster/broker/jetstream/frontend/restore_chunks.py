@@ -17,7 +17,7 @@ from supercluster.broker.jetstream.backup import archive_format
 from supercluster.broker.jetstream.backup.receiver import ANSWER_KIND
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.links.frames import ResponseStatus
-from supercluster.broker.jetstream.meta_leader.requests import Decided, StreamRequest
+from supercluster.broker.jetstream.meta_leader.stream_request import Decided, StreamRequest
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.protocol.headers import no_responders
 

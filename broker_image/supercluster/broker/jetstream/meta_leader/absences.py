@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Container
 
 from supercluster.broker.jetstream.meta.operations import note_away
-from supercluster.broker.jetstream.meta_leader.brokers import BACK_MS, BrokerRequests
+from supercluster.broker.jetstream.meta_leader.broker_requests import BACK_MS, BrokerRequests
 from supercluster.broker.jetstream.meta_leader.map_tail import MapTail
-from supercluster.broker.jetstream.meta_leader.requests import NotAppendedError
+from supercluster.broker.jetstream.meta_leader.stream_request import NotAppendedError
 
 # A broker that is out of contact for so long is noted in the map with the time since when; a link that breaks and is made
 # again at once is not worth two entries.

@@ -12,7 +12,7 @@ from supercluster.broker.jetstream.meta.operations import confirm_stream
 from supercluster.broker.jetstream.meta.state import MetaState
 from supercluster.broker.jetstream.meta_leader.host import MetaHost
 from supercluster.broker.jetstream.meta_leader.map_tail import MapTail
-from supercluster.broker.jetstream.meta_leader.requests import NotAppendedError
+from supercluster.broker.jetstream.meta_leader.stream_request import NotAppendedError
 from supercluster.broker.jetstream.placement.stream_facts import StreamFacts
 from supercluster.broker.jetstream.subjects.overlap import OverlapTree
 
@@ -20,7 +20,7 @@ from supercluster.broker.jetstream.subjects.overlap import OverlapTree
 ASKED_MAX = 64
 
 
-class Confirming:
+class Confirmation:
     """See the module."""
 
     def __init__(self, tail: MapTail, host: MetaHost) -> None:

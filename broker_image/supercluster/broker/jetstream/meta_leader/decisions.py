@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from supercluster.broker.jetstream import errors
-from supercluster.broker.jetstream.config import strict as pedantic
+from supercluster.broker.jetstream.config import strict
 from supercluster.broker.jetstream.config.limits import NO_SERVER_LIMITS, ServerLimits, stream_within
 from supercluster.broker.jetstream.config.metadata_keys import RESOURCE_KEY, check_metadata
 from supercluster.broker.jetstream.config.source_checks import judge_origins, with_origin
@@ -24,9 +24,8 @@ from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.operations import cancel_move, delete_stream, put_stream, start_move
 from supercluster.broker.jetstream.meta.restoring import Restoring, begin_restore, end_restore
 from supercluster.broker.jetstream.meta.state import MetaState
-from supercluster.broker.jetstream.meta_leader import moves as meta_moves
-from supercluster.broker.jetstream.meta_leader import named_replicas as members_by_name
-from supercluster.broker.jetstream.meta_leader.requests import Asked, FactsNeededError, StreamRequest
+from supercluster.broker.jetstream.meta_leader import moves, named_replicas
+from supercluster.broker.jetstream.meta_leader.stream_request import Asked, FactsNeededError, StreamRequest
 from supercluster.broker.jetstream.placement.choice import Choice, NodeFacts, choose
 from supercluster.broker.jetstream.placement.dry_run import MovePlan, copy_bytes, make_plan
 from supercluster.broker.jetstream.placement.stream_facts import StreamFacts
@@ -67,7 +66,7 @@ class StreamDecisions:
         """
         if self._request.config is not None and self._request.verb in ("create", "update", "restore"):
             if self._request.pedantic:
-                pedantic.check_window(self._request.config, self._limits)
+                strict.check_window(self._request.config, self._limits)
             config = stream_within(self._request.config, self._limits)
             self._request = replace(self._request, config=config)
         request, present = self._request, self._present
@@ -144,7 +143,7 @@ class StreamDecisions:
 
     def _check_pedantic(self) -> None:
         if self._request.pedantic and self._request.config is not None:
-            pedantic.check_mirror(self._request.config, self._config_of)
+            strict.check_mirror(self._request.config, self._config_of)
 
     def _restore(self) -> bytes | None:
         """A stream that nobody sees until it is whole. While it is not, nobody else restores one of its name: who sends nothing
@@ -232,7 +231,7 @@ class StreamDecisions:
         asked_at = self._state.brokers.get(self._request.asked_at)
         cluster = asked_at.cluster if asked_at is not None else ""
         why = f", where it was asked for ({self._request.asked_at}); placement.cluster can name another"
-        found = choose(self._nodes.values(), meta_moves.wanted_of(config, cluster, 0, cluster_why=why))
+        found = choose(self._nodes.values(), moves.wanted_of(config, cluster, 0, cluster_why=why))
         if found.refusal:
             raise self._no_place(config, found.refusal)
         suffix = f".{self._new_token()}" if config.storage == "memory" else ""
@@ -260,10 +259,10 @@ class StreamDecisions:
         """Change the configuration; a placement that the present members do not satisfy is a move (MV-1), and another
         count of replicas is made as one."""
         scales = config.num_replicas != present.config.num_replicas
-        if scales or meta_moves.asks_elsewhere(present.config.placement, config.placement):
+        if scales or moves.asks_elsewhere(present.config.placement, config.placement):
             if present.move is not None:
-                raise meta_moves.in_progress(present, self._facts(present))
-            if scales or not meta_moves.stays(present, config, self._nodes):
+                raise moves.in_progress(present, self._facts(present))
+            if scales or not moves.stays(present, config, self._nodes):
                 return self._start(present, config)
         return put_stream(present.account, present.name, present.group, config, present.members)
 
@@ -304,31 +303,31 @@ class StreamDecisions:
                 present,
                 config,
                 facts,
-                lambda wide: meta_moves.choose_replacements(
+                lambda wide: moves.choose_replacements(
                     wide, facts, self._nodes, self._request.replace, others
                 ),
             )
         elif self._request.names_members:
-            found = members_by_name.choose_named(
+            found = named_replicas.choose_named(
                 config, facts, self._nodes, self._request.add, self._request.remove
             )
         elif config.num_replicas != present.config.num_replicas:
-            found = meta_moves.choose_for_count(config, facts, self._nodes, self._state, others)
+            found = moves.choose_for_count(config, facts, self._nodes, self._state, others)
         else:
-            found = meta_moves.choose_targets(config, facts, self._nodes, self._state, not_planned=others)
+            found = moves.choose_targets(config, facts, self._nodes, self._state, not_planned=others)
         if planned and (found.refusal or set(found.nodes) != set(planned)):
             raise _outdated(planned, found)
         return found
 
     def _begin(self, present: Assignment, config: StreamConfig, facts: StreamFacts, choice: Choice) -> bytes:
-        targets = meta_moves.members_of(choice.nodes, facts, self._state, self._new_token())
+        targets = moves.members_of(choice.nodes, facts, self._state, self._new_token())
         move_id = self._request.move_id or self._new_token()
         size_bytes, rate = copy_bytes(facts), self._request.bytes_per_s
         return start_move(present, config, move_id, targets, facts.voters, rate, size_bytes)
 
     def _moved_config(self, present: Assignment) -> StreamConfig:
         """What a call of the operator's asks for: a placement or a count of replicas, never both (MV-3)."""
-        wanted = meta_moves.with_changes(present.config, self._request.placement, self._request.replicas)
+        wanted = moves.with_changes(present.config, self._request.placement, self._request.replicas)
         check_update(present.config, wanted)
         self._check_account(wanted)
         return wanted
@@ -339,14 +338,14 @@ class StreamDecisions:
             return None  # It was started by an earlier call, and has ended, perhaps long ago.
         config = self._moved_config(present)
         if present.move is not None:
-            is_same = config.num_replicas == present.config.num_replicas and not meta_moves.asks_elsewhere(
+            is_same = config.num_replicas == present.config.num_replicas and not moves.asks_elsewhere(
                 present.config.placement, config.placement
             )
             if move_id and present.move.id == move_id:
                 return self._pace(present)
             if not move_id and is_same:
                 return None  # A call that is repeated, since its answer was lost.
-            raise meta_moves.in_progress(present, self._facts(present))
+            raise moves.in_progress(present, self._facts(present))
         if self._request.replace:
             self._check_dead(present)
             return self._start(present, config)
@@ -357,7 +356,7 @@ class StreamDecisions:
 
     def _check_dead(self, present: Assignment) -> None:
         request = self._request
-        why = meta_moves.why_not_dead(
+        why = moves.why_not_dead(
             self._state,
             present.group,
             self._sure_facts(present),
@@ -371,7 +370,7 @@ class StreamDecisions:
     def _check_named(self, present: Assignment) -> bool:
         """False: whoever is named is there already, or gone."""
         request, facts = self._request, self._sure_facts(present)
-        why = members_by_name.why_not(
+        why = named_replicas.why_not(
             self._state, present, facts, self._nodes, request.add, request.remove, request.min_usable
         )
         if why:
@@ -389,7 +388,7 @@ class StreamDecisions:
 
     def _plan(self, present: Assignment) -> MovePlan:
         if present.move is not None:
-            raise meta_moves.in_progress(present, self._facts(present))
+            raise moves.in_progress(present, self._facts(present))
         config, facts = self._moved_config(present), self._sure_facts(present)
         try:
             if self._request.replace:
@@ -413,7 +412,7 @@ class StreamDecisions:
         """Another node takes the place of the named one, in one change (SF-8)."""
         facts = self._facts(present)
         if present.move is not None:
-            raise meta_moves.in_progress(present, facts)
+            raise moves.in_progress(present, facts)
         facts = self._sure_facts(present)
         peer = self._request.peer
         if all(found.node != peer for found in facts.members):
@@ -422,7 +421,7 @@ class StreamDecisions:
             present,
             present.config,
             facts,
-            lambda wide: meta_moves.choose_targets(wide, facts, self._nodes, self._state, (peer,)),
+            lambda wide: moves.choose_targets(wide, facts, self._nodes, self._state, (peer,)),
         )
         if choice.refusal:
             raise errors.error(10075, f": {choice.refusal}")

@@ -7,11 +7,11 @@ from typing import Protocol
 
 from supercluster.broker.jetstream.meta.map_replica import MapReplica
 from supercluster.broker.jetstream.meta.move_record import MoveEnd
-from supercluster.broker.jetstream.meta_leader.accounts import AccountRequests
-from supercluster.broker.jetstream.meta_leader.brokers import BrokerRequests
+from supercluster.broker.jetstream.meta_leader.account_requests import AccountRequests
+from supercluster.broker.jetstream.meta_leader.broker_requests import BrokerRequests
 from supercluster.broker.jetstream.meta_leader.host import MetaHost
 from supercluster.broker.jetstream.meta_leader.recoveries import Recoveries
-from supercluster.broker.jetstream.meta_leader.requests import StreamRequest
+from supercluster.broker.jetstream.meta_leader.stream_request import StreamRequest
 
 
 class MapLeader(MapReplica, Protocol):

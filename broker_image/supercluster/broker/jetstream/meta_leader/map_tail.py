@@ -11,7 +11,7 @@ from supercluster.broker.jetstream.encoding.sections import Section, section
 from supercluster.broker.jetstream.meta.level import FIRST, NEEDED, check_level, raise_level
 from supercluster.broker.jetstream.meta.state import MetaState
 from supercluster.broker.jetstream.meta_leader.host import MetaHost
-from supercluster.broker.jetstream.meta_leader.requests import NotAppendedError
+from supercluster.broker.jetstream.meta_leader.stream_request import NotAppendedError
 from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.entry import Entry
 from supercluster.broker.raft.node import Raft

@@ -17,7 +17,7 @@ from supercluster.broker.jetstream.meta.operations import renew_stream
 from supercluster.broker.jetstream.meta.stream_recovery import CopyFacts
 from supercluster.broker.jetstream.meta_leader.host import MetaHost
 from supercluster.broker.jetstream.meta_leader.map_tail import MapTail
-from supercluster.broker.jetstream.meta_leader.requests import NotAppendedError
+from supercluster.broker.jetstream.meta_leader.stream_request import NotAppendedError
 from supercluster.broker.raft.confchange import node_of
 
 # A broker's word that its copy is gone starts nothing any more after so long: it is said once a second.

@@ -14,7 +14,7 @@ from supercluster.broker.jetstream.meta_leader.candidates import Candidates
 from supercluster.broker.jetstream.meta_leader.host import MetaHost
 from supercluster.broker.jetstream.meta_leader.map_tail import MapTail
 from supercluster.broker.jetstream.meta_leader.moves import home_cluster, one_of, wanted_of
-from supercluster.broker.jetstream.meta_leader.requests import NotAppendedError
+from supercluster.broker.jetstream.meta_leader.stream_request import NotAppendedError
 from supercluster.broker.jetstream.placement.choice import Choice, NodeFacts, choose
 from supercluster.broker.jetstream.placement.dry_run import copy_bytes
 from supercluster.broker.jetstream.placement.stream_facts import EARLY_STAGES, StreamFacts

@@ -23,7 +23,7 @@ from supercluster.broker.jetstream.meta.stream_recovery import (
 )
 from supercluster.broker.jetstream.meta_leader.host import MetaHost
 from supercluster.broker.jetstream.meta_leader.map_tail import MapTail
-from supercluster.broker.jetstream.meta_leader.requests import NotAppendedError
+from supercluster.broker.jetstream.meta_leader.stream_request import NotAppendedError
 from supercluster.broker.jetstream.replica.lineage import lineage_of
 from supercluster.broker.raft.confchange import node_of
 

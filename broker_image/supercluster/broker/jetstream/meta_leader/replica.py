@@ -17,16 +17,16 @@ from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.move_record import MoveEnd
 from supercluster.broker.jetstream.meta.operations import end_move, put_broker
 from supercluster.broker.jetstream.meta.state import MetaState
-from supercluster.broker.jetstream.meta_leader.accounts import AccountRequests
-from supercluster.broker.jetstream.meta_leader.barriers import MapWaits
-from supercluster.broker.jetstream.meta_leader.brokers import BrokerRequests
+from supercluster.broker.jetstream.meta_leader.account_requests import AccountRequests
+from supercluster.broker.jetstream.meta_leader.broker_requests import BrokerRequests
 from supercluster.broker.jetstream.meta_leader.candidates import Candidates
 from supercluster.broker.jetstream.meta_leader.decisions import StreamDecisions
 from supercluster.broker.jetstream.meta_leader.host import MetaHost
 from supercluster.broker.jetstream.meta_leader.map_tail import MapTail
+from supercluster.broker.jetstream.meta_leader.map_waits import MapWaits
 from supercluster.broker.jetstream.meta_leader.memory_loss import MemoryLoss
 from supercluster.broker.jetstream.meta_leader.recoveries import Recoveries
-from supercluster.broker.jetstream.meta_leader.requests import (
+from supercluster.broker.jetstream.meta_leader.stream_request import (
     Asked,
     Decided,
     FactsNeededError,

@@ -5,14 +5,14 @@ moves, and the streams of a recovered map.
 from __future__ import annotations
 
 from supercluster.broker.jetstream.meta_leader.absences import Absences
-from supercluster.broker.jetstream.meta_leader.brokers import BrokerRequests
+from supercluster.broker.jetstream.meta_leader.broker_requests import BrokerRequests
 from supercluster.broker.jetstream.meta_leader.candidates import Candidates
-from supercluster.broker.jetstream.meta_leader.confirmation import Confirming
-from supercluster.broker.jetstream.meta_leader.failed_copies import CopyReports
+from supercluster.broker.jetstream.meta_leader.confirmation import Confirmation
+from supercluster.broker.jetstream.meta_leader.copy_reports import CopyReports
 from supercluster.broker.jetstream.meta_leader.host import MetaHost
 from supercluster.broker.jetstream.meta_leader.map_tail import MapTail
 from supercluster.broker.jetstream.meta_leader.move_targets import MoveTargets
-from supercluster.broker.jetstream.meta_leader.regrow import Regrow
+from supercluster.broker.jetstream.meta_leader.regrowth import Regrowth
 from supercluster.broker.jetstream.meta_leader.voter_upkeep import VoterUpkeep
 from supercluster.broker.jetstream.replica.newcomers import Newcomers
 
@@ -37,8 +37,8 @@ class Upkeep:
         self._is_needed = False
         self._absences = Absences(tail, brokers)
         self._voters = VoterUpkeep(tail, newcomers, self._absences)
-        self._regrow = Regrow(tail, host, candidates)
-        self._confirming = Confirming(tail, host)
+        self._regrow = Regrowth(tail, host, candidates)
+        self._confirming = Confirmation(tail, host)
         self.targets = MoveTargets(tail, host, candidates, self._absences)
         self.copies = CopyReports(tail, host, now_ms)
 

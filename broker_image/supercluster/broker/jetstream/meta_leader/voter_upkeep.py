@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from supercluster.broker.jetstream.meta_leader.absences import Absences
-from supercluster.broker.jetstream.meta_leader.brokers import forget, forgettable, leaving
+from supercluster.broker.jetstream.meta_leader.broker_requests import forget, forgettable, leaving
 from supercluster.broker.jetstream.meta_leader.map_tail import MapTail
-from supercluster.broker.jetstream.meta_leader.requests import NotAppendedError
+from supercluster.broker.jetstream.meta_leader.stream_request import NotAppendedError
 from supercluster.broker.jetstream.meta_leader.voters import VoterPlan, VoterView, of_one_cluster, plan_voters
 from supercluster.broker.jetstream.replica.newcomers import Newcomers
 from supercluster.broker.raft.confchange import MembershipChange

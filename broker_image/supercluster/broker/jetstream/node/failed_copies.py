@@ -2,7 +2,7 @@
 copy can't be opened. Since when that is so belongs into the map of streams, like since when a broker is away (MR-2).
 
 The broker says so, and not the stream's leader, which hears nothing of a silent group's copies (RP-3). It tells all of them in one
-frame, again and again (`meta_leader/failed_copies.py` takes it), and goes on trying by itself (`node/copy_manager.py`). A copy that is opened anew counts as
+frame, again and again (`meta_leader/copy_reports.py` takes it), and goes on trying by itself (`node/copy_manager.py`). A copy that is opened anew counts as
 usable when it has not failed for a while: one whose disk fails at every write is open for a moment at each try.
 """
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream.links import frames
 from supercluster.broker.jetstream.links.frames import Frame
-from supercluster.broker.jetstream.meta_leader.failed_copies import COPIES_MAX
+from supercluster.broker.jetstream.meta_leader.copy_reports import COPIES_MAX
 from supercluster.broker.raft.errors import FaultError, ReplicaError
 
 if TYPE_CHECKING:

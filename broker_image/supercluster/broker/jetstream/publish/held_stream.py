@@ -9,7 +9,7 @@ from __future__ import annotations
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.restoring import is_bare
 from supercluster.broker.jetstream.state.stream import StreamState
-from supercluster.broker.jetstream.state.stream_reader import StreamSource
+from supercluster.broker.jetstream.state.stream_reader import StreamReader
 
 
 class HeldStream:
@@ -20,7 +20,7 @@ class HeldStream:
     def __init__(self, assignment: Assignment, state: StreamState) -> None:
         self.assignment = assignment
         self.state = state
-        self.source = StreamSource(state)
+        self.source = StreamReader(state)
 
     def take_state(self, state: StreamState) -> None:
         """Another state is in force."""
@@ -29,7 +29,7 @@ class HeldStream:
 
     def read_anew(self) -> None:
         """Forget what was noted while this replica did not lead."""
-        self.source = StreamSource(self.state)
+        self.source = StreamReader(self.state)
 
     @property
     def is_hidden(self) -> bool:

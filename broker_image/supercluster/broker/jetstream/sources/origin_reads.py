@@ -14,7 +14,7 @@ from supercluster.broker.jetstream.encoding.sections import Section
 from supercluster.broker.jetstream.links.source_frames import OriginAsk, OriginTold
 from supercluster.broker.jetstream.publish.proposal import Done
 from supercluster.broker.jetstream.state.lookup import seq_at
-from supercluster.broker.jetstream.state.reading import MessageBatch
+from supercluster.broker.jetstream.state.message_source import MessageBatch
 from supercluster.broker.jetstream.state.source_readers import (
     OriginReader,
     encode_reader,
@@ -22,7 +22,7 @@ from supercluster.broker.jetstream.state.source_readers import (
     stream_and_key,
 )
 from supercluster.broker.jetstream.state.stream import StreamState
-from supercluster.broker.jetstream.state.stream_reader import StreamSource
+from supercluster.broker.jetstream.state.stream_reader import StreamReader
 from supercluster.broker.jetstream.subjects.filters import compile_filters
 
 # An answer's messages, and how many an ask looks at: some milliseconds of each.
@@ -79,7 +79,7 @@ class OriginReads:
             self._fresh[key] = ask
             self._heartbeats[key] = now_ms + HEARTBEAT_MS
 
-    def serve(self, state: StreamState, source: StreamSource, now_ms: int, *, grown: bool) -> bool:
+    def serve(self, state: StreamState, source: StreamReader, now_ms: int, *, grown: bool) -> bool:
         """Answer what can be answered. True: there is more for the next turn."""
         if grown and self._waiting:
             for key, (ask, _) in self._waiting.items():
@@ -153,7 +153,7 @@ class OriginReads:
                 self._command(Section.ORIGIN_READER_END, [text(name)], ended)
 
     def _serve_one(
-        self, key: tuple[str, str, str], ask: OriginAsk, state: StreamState, source: StreamSource
+        self, key: tuple[str, str, str], ask: OriginAsk, state: StreamState, source: StreamReader
     ) -> int:
         """Bytes that were sent; 0: it waits."""
         from_seq = ask.from_seq or _start(ask, state)
@@ -190,7 +190,7 @@ def _start(ask: OriginAsk, state: StreamState) -> int:
     return state.first_seq
 
 
-def _read(source: StreamSource, filters: tuple[str, ...], from_seq: int) -> tuple[MessageBatch, int]:
+def _read(source: StreamReader, filters: tuple[str, ...], from_seq: int) -> tuple[MessageBatch, int]:
     """The next messages that are meant, and up to where that is all; that may be `from_seq - 1`."""
     wanted = compile_filters(filters)
     if wanted is None:
@@ -225,7 +225,7 @@ def _read(source: StreamSource, filters: tuple[str, ...], from_seq: int) -> tupl
     return kept, seq - 1
 
 
-def _end(source: StreamSource, from_seq: int, batch: MessageBatch) -> int:
+def _end(source: StreamReader, from_seq: int, batch: MessageBatch) -> int:
     """Up to where an unfiltered read has seen everything: behind the last message there is none in force, or others come."""
     if not batch.seqs:
         return max(source.last_seq, from_seq - 1)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from supercluster.broker.jetstream.state.consumer import ConsumerState
-from supercluster.broker.jetstream.state.consumers import ConsumerStates
+from supercluster.broker.jetstream.state.consumer_states import ConsumerStates
 from supercluster.broker.jetstream.subjects.filter_index import FilterIndex, Filters
 
 # Behind every sequence.

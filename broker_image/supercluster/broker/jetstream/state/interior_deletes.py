@@ -27,7 +27,7 @@ PIECE_STRETCHES = 16
 """Digests of states count per stretch of 4,096."""
 
 
-class DeletedSeqs:
+class InteriorDeletes:
     """A set of sequences: rising along `iter`, and quick to say what follows a run of them."""
 
     __slots__ = ("_count", "_counts", "_ends", "_parts", "_starts")
@@ -79,9 +79,9 @@ class DeletedSeqs:
         whole.sort(key=_stretch_of)
         return iter(whole)
 
-    def copy(self) -> DeletedSeqs:
+    def copy(self) -> InteriorDeletes:
         """Another one that stays as this one is now."""
-        found = DeletedSeqs()
+        found = InteriorDeletes()
         found._count = self._count
         found._parts = {stretch: part[:] for stretch, part in self._parts.items()}
         found._counts = dict(self._counts)
@@ -329,7 +329,7 @@ class DeletedSeqs:
         return b"".join(parts)
 
     @classmethod
-    def decode(cls, reader: Reader) -> DeletedSeqs:
+    def decode(cls, reader: Reader) -> InteriorDeletes:
         """
         Raises:
             ValueError: it is none.

@@ -13,7 +13,7 @@ from typing import Any
 from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.state.carried import Carried
 from supercluster.broker.jetstream.state.gaps import Gaps
-from supercluster.broker.jetstream.state.interior_deletes import DeletedSeqs
+from supercluster.broker.jetstream.state.interior_deletes import InteriorDeletes
 from supercluster.broker.jetstream.state.log_reader import Message, MessageReader, logical_bytes
 from supercluster.broker.jetstream.state.message_ttl import MessageTtls
 from supercluster.broker.jetstream.state.schedules import Schedules
@@ -36,7 +36,7 @@ class StoredMessages(ABC):
         self.bytes = 0
         self.first_time_ns = 0
         self.last_time_ns = 0
-        self.deleted = DeletedSeqs()
+        self.deleted = InteriorDeletes()
         self.gaps = Gaps()
         """Long stretches that never had a message; short ones are among the deleted."""
         self.subjects = SubjectIndex()

@@ -66,7 +66,7 @@ class SessionState:
         return [run.tail(number) for run in self.runs if run.last_number >= number]
 
 
-class SessionTable:
+class PublishSessions:
     """All sessions of a stream, by the broker's name."""
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ class SessionTable:
         return b"".join(parts)
 
     @classmethod
-    def decode(cls, reader: Reader) -> SessionTable:
+    def decode(cls, reader: Reader) -> PublishSessions:
         table = cls()
         for _ in range(reader.u32()):
             key = decode_session(reader)

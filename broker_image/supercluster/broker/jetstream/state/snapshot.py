@@ -17,8 +17,8 @@ from isal import isal_zlib
 from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.encoding.codec import Reader, blob, text, u8, u32, u64
 from supercluster.broker.jetstream.state.consumer import ConsumerState
-from supercluster.broker.jetstream.state.consumers import take_consumer
-from supercluster.broker.jetstream.state.publish_sessions import SessionTable
+from supercluster.broker.jetstream.state.consumer_states import take_consumer
+from supercluster.broker.jetstream.state.publish_sessions import PublishSessions
 from supercluster.broker.jetstream.state.source_positions import decode_positions, encode_positions
 from supercluster.broker.jetstream.state.source_readers import OriginReaders
 from supercluster.broker.jetstream.state.stream import StreamState
@@ -179,7 +179,7 @@ def _read_head(reader: Reader, log: StreamLog) -> StreamState:
     state.last_time_ns, state.leader_time_ns = reader.u64(), reader.u64()
     state.applied_index, state.config_version = reader.u64(), reader.u64()
     state.last_message_id = bytes(reader.blob())
-    state.sessions = SessionTable.decode(reader)
+    state.sessions = PublishSessions.decode(reader)
     state.move_note = bytes(reader.blob())
     origins, readers = Reader(reader.blob()), Reader(reader.blob())
     if origins.left:

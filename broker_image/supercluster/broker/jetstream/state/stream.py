@@ -34,8 +34,8 @@ from supercluster.broker.jetstream.state.log_reader import (
 )
 from supercluster.broker.jetstream.state.message_ids import MessageIds
 from supercluster.broker.jetstream.state.message_ttl import ttl_seconds
-from supercluster.broker.jetstream.state.publish_sessions import SessionTable
-from supercluster.broker.jetstream.state.retention import RetainedMessages
+from supercluster.broker.jetstream.state.publish_sessions import PublishSessions
+from supercluster.broker.jetstream.state.retained_messages import RetainedMessages
 from supercluster.broker.jetstream.state.source_positions import (
     OriginPosition,
     decode_taken,
@@ -79,7 +79,7 @@ class StreamState(RetainedMessages):
         self.config_version = 0
         self.message_ids = MessageIds()
         self.last_message_id = b""
-        self.sessions = SessionTable()
+        self.sessions = PublishSessions()
         self.move_note = b""
         """What a moving stream's leaders leave for one another (`moves.note`)."""
         self.origins: dict[str, OriginPosition] = {}

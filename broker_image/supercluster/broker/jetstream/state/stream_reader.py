@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Generator, Sequence
 
 from supercluster.broker.jetstream.state.log_reader import DecodedEntry
-from supercluster.broker.jetstream.state.reading import MessageBatch
+from supercluster.broker.jetstream.state.message_source import MessageBatch
 from supercluster.broker.jetstream.state.stream import StreamState
 from supercluster.broker.jetstream.subjects.filters import literals
 from supercluster.broker.protocol.subjects import matches
@@ -19,7 +19,7 @@ COUNTED_MAX = 4096
 GONE_MAX = 8192
 
 
-class StreamSource:
+class StreamReader:
     """Implements `consumer.MessageSource` over a stream's applied state."""
 
     def __init__(self, state: StreamState) -> None:

@@ -15,10 +15,10 @@ from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta import accounts
 from supercluster.broker.jetstream.meta.accounts import AccountRecord
 from supercluster.broker.jetstream.meta.state import MetaState
-from supercluster.broker.jetstream.meta_leader.barriers import MapWaits
 from supercluster.broker.jetstream.meta_leader.host import MetaHost
 from supercluster.broker.jetstream.meta_leader.map_tail import MapTail
-from supercluster.broker.jetstream.meta_leader.requests import NotAppendedError
+from supercluster.broker.jetstream.meta_leader.map_waits import MapWaits
+from supercluster.broker.jetstream.meta_leader.stream_request import NotAppendedError
 
 # Requests that wait for a turn or for their commit.
 WAITING_MAX = 256

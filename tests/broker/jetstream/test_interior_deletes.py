@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 
 from supercluster.broker.jetstream.encoding.codec import Reader
 from supercluster.broker.jetstream.state import interior_deletes as deleted
-from supercluster.broker.jetstream.state.interior_deletes import FEW_MAX, STRETCH, DeletedSeqs
+from supercluster.broker.jetstream.state.interior_deletes import FEW_MAX, STRETCH, InteriorDeletes
 
 
-def size_bytes(found: DeletedSeqs) -> int:
+def size_bytes(found: InteriorDeletes) -> int:
     """What it takes in memory."""
-    held = [getattr(found, slot) for slot in DeletedSeqs.__slots__]
+    held = [getattr(found, slot) for slot in InteriorDeletes.__slots__]
     inside = [each for one in held if isinstance(one, dict | list) for each in one]
     values = [value for one in held if isinstance(one, dict) for value in one.values()]
     return sum(map(sys.getsizeof, (*held, *inside, *values)))
 
 
-def is_same(found: DeletedSeqs, model: set[int], places: set[int]) -> None:
+def is_same(found: InteriorDeletes, model: set[int], places: set[int]) -> None:
     assert len(found) == len(model)
     assert bool(found) == bool(model)
     assert list(found) == sorted(model)
@@ -45,9 +45,9 @@ def is_same(found: DeletedSeqs, model: set[int], places: set[int]) -> None:
     for seq in model:
         counted[seq >> deleted.COUNTED_BITS] = counted.get(seq >> deleted.COUNTED_BITS, 0) + 1
     assert dict(found.stretches()) == counted
-    again = DeletedSeqs.decode(Reader(found.encode()))
+    again = InteriorDeletes.decode(Reader(found.encode()))
     assert (list(again), len(again)) == (sorted(model), len(model))
-    assert again.encode() == found.encode() == DeletedSeqs(sorted(model)).encode()
+    assert again.encode() == found.encode() == InteriorDeletes(sorted(model)).encode()
 
 
 SMALL = {"STRETCH_BITS": 8, "STRETCH": 256, "_LOW": 255, "_BITMAP_BYTES": 32, "FEW_MAX": 16, "_FEW_AGAIN": 8}
@@ -77,7 +77,7 @@ def test_it_is_a_set(steps: list[Step], whole: set[int], places: set[int]) -> No
 
 def is_a_set(steps: list[Step], whole: set[int], places: set[int]) -> None:
     size = SMALL["STRETCH"]
-    found, model = DeletedSeqs(), set[int]()
+    found, model = InteriorDeletes(), set[int]()
     for stretch in sorted(whole, reverse=True):
         for seq in range(stretch * size, (stretch + 1) * size):
             found.add(seq)
@@ -116,14 +116,14 @@ def test_it_takes_little_memory_whatever_is_deleted(
     pattern: Callable[[Random], list[int]], bytes_each_max: float
 ) -> None:
     seqs = pattern(Random(1))
-    found = DeletedSeqs(seqs)
+    found = InteriorDeletes(seqs)
     assert len(found) == len(seqs)
     assert size_bytes(found) / len(seqs) <= bytes_each_max
     assert len(found.encode()) / len(seqs) <= bytes_each_max
 
 
 def test_one_old_key_for_a_year_takes_no_more_than_for_a_day() -> None:
-    found = DeletedSeqs(range(2, 3 * STRETCH))
+    found = InteriorDeletes(range(2, 3 * STRETCH))
     day = size_bytes(found)
     found._ends[0] += 365 * 1318  # As if so many stretches more had been filled, one behind the other.
     found._count += 365 * 1318 * STRETCH
@@ -134,7 +134,7 @@ def test_one_old_key_for_a_year_takes_no_more_than_for_a_day() -> None:
 
 
 def test_a_stretch_changes_its_form_with_room_between() -> None:
-    found = DeletedSeqs(range(0, 2 * FEW_MAX, 2))
+    found = InteriorDeletes(range(0, 2 * FEW_MAX, 2))
     assert not isinstance(found._parts[0], bytearray)
     found.add(1)
     assert isinstance(found._parts[0], bytearray)

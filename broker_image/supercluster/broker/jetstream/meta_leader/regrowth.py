@@ -15,7 +15,7 @@ from supercluster.broker.jetstream.meta_leader.candidates import Candidates
 from supercluster.broker.jetstream.meta_leader.host import MetaHost
 from supercluster.broker.jetstream.meta_leader.map_tail import MapTail
 from supercluster.broker.jetstream.meta_leader.moves import choose_targets, members_of
-from supercluster.broker.jetstream.meta_leader.requests import NotAppendedError
+from supercluster.broker.jetstream.meta_leader.stream_request import NotAppendedError
 from supercluster.broker.jetstream.placement.choice import Choice, NodeFacts
 from supercluster.broker.jetstream.placement.dry_run import copy_bytes
 from supercluster.broker.jetstream.placement.stream_facts import StreamFacts
@@ -24,7 +24,7 @@ from supercluster.broker.jetstream.placement.stream_facts import StreamFacts
 ASKED_MAX = 64
 
 
-class Regrow:
+class Regrowth:
     """See the module."""
 
     def __init__(self, tail: MapTail, host: MetaHost, candidates: Candidates) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from supercluster.broker.jetstream.config.consumer import ConsumerConfig
 from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.state.consumer import ConsumerState
-from supercluster.broker.jetstream.state.consumers import ConsumerStates, keep_up
+from supercluster.broker.jetstream.state.consumer_states import ConsumerStates, keep_up
 from supercluster.broker.jetstream.state.interest_retention import InterestRetention
 from supercluster.broker.jetstream.state.log_reader import Message
 from supercluster.broker.jetstream.state.messages import StoredMessages

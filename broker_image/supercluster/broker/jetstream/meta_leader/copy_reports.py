@@ -13,7 +13,7 @@ from itertools import islice
 from supercluster.broker.jetstream.meta.operations import note_unusable
 from supercluster.broker.jetstream.meta_leader.host import MetaHost
 from supercluster.broker.jetstream.meta_leader.map_tail import MapTail
-from supercluster.broker.jetstream.meta_leader.requests import NotAppendedError
+from supercluster.broker.jetstream.meta_leader.stream_request import NotAppendedError
 from supercluster.broker.raft.confchange import node_of
 
 # Told in one frame, and kept in the map of one broker; further ones come when those are exchanged or well.

@@ -16,7 +16,7 @@ from supercluster.broker.jetstream.meta.cordons import Cordon, put_cordon
 from supercluster.broker.jetstream.meta.operations import forget_broker, put_broker
 from supercluster.broker.jetstream.meta.state import MetaState
 from supercluster.broker.jetstream.meta_leader.map_tail import MapTail
-from supercluster.broker.jetstream.meta_leader.requests import NotAppendedError
+from supercluster.broker.jetstream.meta_leader.stream_request import NotAppendedError
 from supercluster.broker.raft.confchange import MembershipChange, node_of
 
 # Requests that wait for a turn or for their commit.

@@ -35,7 +35,7 @@ from supercluster.broker.jetstream.state.source_positions import (
     decode_positions,
     encode_positions,
     encode_taken,
-    keep,
+    keep_position,
 )
 from supercluster.broker.jetstream.state.source_readers import (
     OriginReader,
@@ -111,7 +111,7 @@ def test_positions_are_what_was_written() -> None:
 def test_of_too_many_positions_one_goes_that_nobody_needs() -> None:
     positions: dict[str, OriginPosition] = {}
     for number in range(1100):
-        keep(positions, f"{number:04}", OriginPosition("x", number), frozenset({"0000"}))
+        keep_position(positions, f"{number:04}", OriginPosition("x", number), frozenset({"0000"}))
     assert len(positions) == 1024
     assert {"0000", "1099"} <= set(positions)
     assert "0001" not in positions

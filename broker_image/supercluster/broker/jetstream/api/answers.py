@@ -32,9 +32,6 @@ NAMES_PAGE = 1024
 # STREAM.INFO with a subjects filter gives at most this many subjects, as NATS pages them.
 SUBJECTS_PAGE = 100_000
 
-ACK_END = b"}"
-ACK_END_DUPLICATE = b',"duplicate": true}'
-
 
 @dataclass(frozen=True, slots=True)
 class ReplicaInfo:

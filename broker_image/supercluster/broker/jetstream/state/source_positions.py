@@ -46,7 +46,7 @@ def decode_positions(reader: Reader) -> dict[str, OriginPosition]:
     return {reader.text(): OriginPosition.decode(reader) for _ in range(reader.u32())}
 
 
-def keep(
+def keep_position(
     positions: dict[str, OriginPosition], key: str, position: OriginPosition, in_use: frozenset[str]
 ) -> None:
     """Note a position, and forget one that nobody needs where there are too many."""

@@ -39,8 +39,8 @@ from supercluster.broker.jetstream.state.retained_messages import RetainedMessag
 from supercluster.broker.jetstream.state.source_positions import (
     OriginPosition,
     decode_taken,
+    keep_position,
 )
-from supercluster.broker.jetstream.state.source_positions import keep as keep_position
 from supercluster.broker.jetstream.state.source_readers import decode_reader
 from supercluster.broker.jetstream.turn.slices import Job, emptying
 from supercluster.broker.ports import StreamLog

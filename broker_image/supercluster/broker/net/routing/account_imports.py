@@ -2,8 +2,8 @@
 
 What an account hears of another one is a subscription in that one (`Shadow`), which brokers tell each other like any: so a message
 crosses links by the other account's interest and is called by its name here where it is delivered. What it asks of another one is
-asked there by the broker where the client is (`Passage`), under a reply subject of this broker's, at which the answers come back
-(`replies.py`). Nothing of it is in the way of a message of an account that has neither: a subject's route is looked up once.
+asked there by the broker where the client is (`passage.py`), under a reply subject of this broker's, at which the answers come back
+(`cross_account_replies.py`). Nothing of it is in the way of a message of an account that has neither: a subject's route is looked up once.
 """
 
 from __future__ import annotations

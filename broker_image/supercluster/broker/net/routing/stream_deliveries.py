@@ -1,7 +1,7 @@
 """What streams deliver to the subjects of their consumers: whom it reaches here, and which brokers are to hand it on.
 
 A client that takes too little of it holds up the stream's leader, wherever that is: brokers that deliver are told to wait
-with it, and to go on. What was asked for from another account goes to whoever asked (`replies.py`).
+with it, and to go on. What was asked for from another account goes to whoever asked (`cross_account_replies.py`).
 """
 
 from __future__ import annotations

@@ -224,7 +224,9 @@ class RepairSite(Site):
             port = said["port"] if said.get("message") == "listening" else port
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
             text = answer.read().decode()
-        return next((int(line.removeprefix(head)) for line in text.splitlines() if line.startswith(head)), 0)
+        return next(
+            (int(float(line.removeprefix(head))) for line in text.splitlines() if line.startswith(head)), 0
+        )
 
     def watch_some_rounds(self, kind: str = "SuperCluster") -> None:
         """The operator looks some times more."""

@@ -21,11 +21,12 @@ from tests.support.certificates import Authority
 from supercluster.api.conditions import EventReason
 from supercluster.app import admin
 from supercluster.app.brokers import read_answer
-from supercluster.app.endpoints import State, metrics_text
+from supercluster.app.endpoints import State, families
 from supercluster.app.kube import KubeClient, event_manifest, object_path
 from supercluster.app.kubeconfig import Connection, KubeconfigError, from_file, in_cluster, load
 from supercluster.app.logs import JsonFormatter
 from supercluster.app.main import Login
+from supercluster.app.metrics import prometheus_text
 from supercluster.reconcilers.handlers.rounds import Counters
 from supercluster.reconcilers.planners.plan import Note
 from supercluster.reconcilers.ports import (
@@ -341,9 +342,11 @@ def test_log_lines_are_json_with_their_fields() -> None:
 
 def test_metrics_are_prometheus_text() -> None:
     counters = Counters(rounds={"Stream": 3}, steps={"Apply": 2})
-    text = metrics_text(State(counters, lambda: True, lambda: True, lambda: 4, lambda: 1, lambda: 9))
-    assert "supercluster_operator_leader 1\n" in text
-    assert 'supercluster_operator_rounds_total{kind="Stream"} 3\n' in text
+    text = prometheus_text(
+        families(State(counters, lambda: True, lambda: True, lambda: 4, lambda: 1, lambda: 9))
+    )
+    assert "supercluster_operator_leader 1.0\n" in text
+    assert 'supercluster_operator_rounds_total{kind="Stream"} 3.0\n' in text
     assert all(line.startswith("#") or len(line.rsplit(" ", 1)) == 2 for line in text.strip().splitlines())
 
 

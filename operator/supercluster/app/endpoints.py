@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from aiohttp import web
+from prometheus_client.core import Metric
 
+from supercluster.app.metrics import counter, gauge, prometheus_text
 from supercluster.reconcilers.handlers.rounds import Counters
 
 
@@ -20,42 +24,30 @@ class State:
     workers: Callable[[], int]
     failing: Callable[[], int]
     objects: Callable[[], int]
-    more: Callable[[], list[str]] = list
-    """Lines about what the operator looks after."""
+    more: Callable[[], Iterable[Metric]] = tuple
+    """Of what the operator looks after; iterated by another thread."""
 
 
-def metrics_text(state: State) -> str:
-    lines: list[str] = []
-
-    def gauge(name: str, text: str, value: int) -> None:
-        lines.extend((f"# HELP {name} {text}", f"# TYPE {name} gauge", f"{name} {value}"))
-
-    def counter(name: str, text: str, label: str, values: Mapping[str, int]) -> None:
-        lines.extend((f"# HELP {name} {text}", f"# TYPE {name} counter"))
-        lines.extend(f'{name}{{{label}="{key}"}} {values[key]}' for key in sorted(values))
-
-    gauge("supercluster_operator_leader", "1 while this copy holds the Lease.", int(state.is_leader()))
-    gauge("supercluster_operator_workers", "Resources that have a worker.", state.workers())
-    gauge("supercluster_operator_failing", "Resources whose last round failed.", state.failing())
-    gauge("supercluster_operator_objects", "Objects in the cache.", state.objects())
+def families(state: State) -> list[Metric]:
+    """What the process does."""
     counters = state.counters
-    counter("supercluster_operator_rounds_total", "Rounds by kind of resource.", "kind", counters.rounds)
-    counter(
-        "supercluster_operator_steps_total", "Steps carried out, by what they do.", "step", counters.steps
-    )
-    counter(
-        "supercluster_operator_failures_total",
-        "Steps that failed, by kind of resource.",
-        "kind",
-        counters.failures,
-    )
-    counter(
-        "supercluster_operator_status_writes_total",
-        "Statuses written, by kind of resource.",
-        "kind",
-        counters.status_writes,
-    )
-    return "\n".join([*lines, *state.more()]) + "\n"
+
+    def plain(name: str, text: str, value: int) -> Metric:
+        return gauge(f"supercluster_operator_{name}", text, {"": value})
+
+    def counted(name: str, text: str, label: str, values: Mapping[str, int]) -> Metric:
+        return counter(f"supercluster_operator_{name}_total", text, dict(sorted(values.items())), label)
+
+    return [
+        plain("leader", "1 while this copy holds the Lease.", int(state.is_leader())),
+        plain("workers", "Resources that have a worker.", state.workers()),
+        plain("failing", "Resources whose last round failed.", state.failing()),
+        plain("objects", "Objects in the cache.", state.objects()),
+        counted("rounds", "Rounds by kind of resource.", "kind", counters.rounds),
+        counted("steps", "Steps carried out, by what they do.", "step", counters.steps),
+        counted("failures", "Steps that failed, by kind of resource.", "kind", counters.failures),
+        counted("status_writes", "Statuses written, by kind of resource.", "kind", counters.status_writes),
+    ]
 
 
 def application(state: State) -> web.Application:
@@ -69,7 +61,9 @@ def application(state: State) -> web.Application:
         return web.json_response({"live": True})
 
     async def metrics(_: web.Request) -> web.Response:
-        return web.Response(text=metrics_text(state), content_type="text/plain", charset="utf-8")
+        found = chain(families(state), state.more())
+        text = await asyncio.to_thread(prometheus_text, found)
+        return web.Response(text=text, content_type="text/plain", charset="utf-8")
 
     app = web.Application()
     app.add_routes([web.get("/healthz", healthz), web.get("/livez", livez), web.get("/metrics", metrics)])

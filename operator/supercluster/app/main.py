@@ -21,6 +21,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import kopf
@@ -35,10 +36,10 @@ from supercluster.app.clock import SystemClock
 from supercluster.app.kube import PLURALS, KubeClient
 from supercluster.app.kubeconfig import Connection, KubeconfigError, lenient, load
 from supercluster.app.lease import LeaseHolder, LeaseLostError, Leases
-from supercluster.app.repair_metrics import repair_lines
+from supercluster.app.repair_metrics import repair_families
 from supercluster.app.settings import EXIT_FAILED, EXIT_LEASE_LOST, EXIT_OK, EXIT_USAGE, Settings, parse
 from supercluster.app.strategies import installed_strategies
-from supercluster.app.stream_metrics import stream_lines
+from supercluster.app.stream_metrics import stream_families
 from supercluster.reconcilers.execute.executor import Executor
 from supercluster.reconcilers.execute.tools import Tools
 from supercluster.reconcilers.handlers.intake import Intake
@@ -305,10 +306,10 @@ class Operator:
             workers=lambda: len(self.workers),
             failing=lambda: self.workers.failing,
             objects=lambda: len(self.cache.all_keys()),
-            more=lambda: [
-                *repair_lines(self.cache, self.rounds.counters.repairs),
-                *stream_lines(self.rounds.counters.streams),
-            ],
+            more=lambda: chain(
+                repair_families(self.cache, self.rounds.counters.repairs),
+                stream_families(self.rounds.counters.streams),
+            ),
         )
 
 

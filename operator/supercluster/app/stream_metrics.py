@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+from prometheus_client.core import Metric
+
+from supercluster.app.metrics import gauge
 from supercluster.reconcilers.observe.stream_figures import Figures, StreamFigures
+from supercluster.reconcilers.ports import Key
 
 _GAUGES: tuple[tuple[str, str, Callable[[Figures], int]], ...] = (
     ("messages", "Messages that a declared stream holds.", lambda each: each.messages),
@@ -15,15 +19,14 @@ _GAUGES: tuple[tuple[str, str, Callable[[Figures], int]], ...] = (
 )
 
 
-def stream_lines(figures: StreamFigures) -> list[str]:
-    """Prometheus text, as of the last look at each stream."""
-    labels = {
-        key: f'{{super_cluster="{each.super_cluster}",stream="{key.name}"}}'
-        for key, each in sorted(figures.seen.items(), key=lambda entry: str(entry[0]))
-    }
-    lines = []
+def stream_families(figures: StreamFigures) -> Iterator[Metric]:
+    """As of the last look at each stream. There may be thousands: they are copied now, and made into samples one by one, by any
+    thread."""
+    return _families(list(figures.seen.items()))
+
+
+def _families(seen: list[tuple[Key, Figures]]) -> Iterator[Metric]:
+    streams = sorted(seen, key=lambda entry: str(entry[0]))
     for name, text, value in _GAUGES:
-        full = f"supercluster_stream_{name}"
-        lines += [f"# HELP {full} {text}", f"# TYPE {full} gauge"]
-        lines += [f"{full}{label} {value(figures.seen[key])}" for key, label in labels.items()]
-    return lines
+        values = {(each.super_cluster, key.name): value(each) for key, each in streams}
+        yield gauge(f"supercluster_stream_{name}", text, values, "super_cluster", "stream")

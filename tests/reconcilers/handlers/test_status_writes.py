@@ -12,7 +12,7 @@ from tests.reconcilers.fakes import FakeKube
 from tests.reconcilers.handlers.test_rounds import CLUSTER, NS, STREAM, World
 
 from supercluster.api.stream import ReplicaStatus
-from supercluster.app.stream_metrics import stream_lines
+from supercluster.app.stream_metrics import stream_families
 from supercluster.reconcilers.handlers.status_writes import FIGURES_APART, FIGURES_KEPT, WORDS_KEPT
 from supercluster.reconcilers.kinds.reconcilers import RECONCILERS
 from supercluster.reconcilers.planners.status_changes import Weight, weigh
@@ -101,12 +101,13 @@ async def test_what_is_now_is_in_the_metrics_and_goes_with_its_stream(world: Bus
     await world.converge()
     await world.looks(1)
     seen = world.rounds.counters.streams
-    label = f'{{super_cluster="{NS}/demo",stream="flights"}}'
-    assert f"supercluster_stream_messages{label} {world._seq}" in stream_lines(seen)
-    assert f"supercluster_stream_lag_entries{label} {world._seq % 7}" in stream_lines(seen)
+    found = {sample.name: sample for family in stream_families(seen) for sample in family.samples}
+    messages, lag = found["supercluster_stream_messages"], found["supercluster_stream_lag_entries"]
+    assert messages.labels == {"super_cluster": f"{NS}/demo", "stream": "flights"}
+    assert (messages.value, lag.value) == (world._seq, world._seq % 7)
     world.delete(STREAM)
     await world.looks(2)
-    assert not [line for line in stream_lines(seen) if not line.startswith("#")]
+    assert not [family.samples for family in stream_families(seen) if family.samples]
 
 
 async def test_a_change_of_state_is_written_at_once_and_takes_the_figures_along(world: Busy) -> None:

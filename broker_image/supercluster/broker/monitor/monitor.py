@@ -162,7 +162,10 @@ class Monitor:
         return _answer(status, document)
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        return web.Response(text=views.metrics(self._broker), content_type="text/plain")
+        broker = self._broker
+        labels = {"broker": broker.place.name, "cluster": broker.settings.cluster}
+        text = await asyncio.to_thread(_metrics_text, labels, views.figures(broker))
+        return web.Response(text=text, content_type="text/plain")
 
     async def _serve_admin(self, request: web.Request) -> web.Response:
         headers = request.headers
@@ -264,6 +267,12 @@ class Monitor:
         if found is None:
             return Who.NOBODY
         return Who.OPERATOR if found.is_operator else Who.CLIENT
+
+
+def _metrics_text(labels: dict[str, str], figures: dict[str, Any]) -> str:
+    from supercluster.broker.monitor import metrics
+
+    return metrics.text_of(labels, figures)
 
 
 def _is_blank(part: str) -> bool:

@@ -272,49 +272,15 @@ VIEWS: dict[str, View] = {
     "/gatewayz": gatewayz,
 }
 
-_GAUGES = ("connections", "routes", "gateways", "subscriptions", "mem", "held_bytes", "unusable_copies")
-_COUNTERS = (
-    "total_connections",
-    "in_msgs",
-    "out_msgs",
-    "in_bytes",
-    "out_bytes",
-    "slow_consumers",
-    "stale_connections",
-    "auth_failures",
-    "tls_failures",
-    "permission_violations",
-    "links_refused",
-    "protocol_errors",
-    "publish_errors_sent",
-    "reading_paused",
-    "held_refused",
-    "deliveries_dropped",
-    "group_faults",
-    "cpu_seconds",
-)
 
-
-def metrics(broker: Broker) -> str:
-    """The same for Prometheus."""
-    values = varz(broker, {}) | _of_copies(broker)
-    labels = f'{{broker="{broker.place.name}",cluster="{broker.settings.cluster}"}}'
-    lines: list[str] = []
-    for kind, names in (("gauge", _GAUGES), ("counter", _COUNTERS)):
-        for name in names:
-            full = f"supercluster_broker_{name}" + (
-                "_total" if kind == "counter" and "total" not in name else ""
-            )
-            lines += [f"# TYPE {full} {kind}", f"{full}{labels} {values[name]}"]
-    return "\n".join(lines) + "\n"
-
-
-def _of_copies(broker: Broker) -> dict[str, int]:
+def figures(broker: Broker) -> dict[str, Any]:
+    """Of /varz, and of the copies here, for /metrics."""
     told = broker.core.jsz() if broker.core is not None else {}
-    return {
+    copies = {
         "unusable_copies": len(told.get("unusable_copies", ())),
         "group_faults": told.get("group_faults", 0),
     }
+    return varz(broker, {}) | copies
 
 
 def resident_bytes() -> int:

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Build the images of the broker and the operator with the container engine that is there.
+# Build the images of the broker, the operator and Spark with the container engine that is there.
 # The base image is pulled and named by its digest, which is printed and is a label of the images.
 #   BASE=registry.example/python:3.13-slim   another base image, with Python 3.13; one named by digest is not looked up
 #   REGISTRY=registry.example/team           prefix of the image names (default: none)
@@ -45,7 +45,7 @@ echo "base image: $base"
 
 arguments=(--build-arg "BASE=$base" --build-arg "VERSION=$version" --build-arg "REVISION=$revision")
 
-for part in broker:broker_image/Dockerfile operator:operator/Dockerfile; do
+for part in broker:broker_image/Dockerfile operator:operator/Dockerfile spark:spark/Dockerfile; do
   image="${prefix}supercluster/${part%%:*}:$version"
   echo "building $image with $engine"
   "$engine" build "${arguments[@]}" --file "${part#*:}" --tag "$image" . || exit 1

@@ -7,10 +7,12 @@ those of `constraints.txt`. The Dockerfiles install nothing that is not in these
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
 import tomllib
+from importlib import metadata
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,7 +27,10 @@ LOCKS = {
     "build": ROOT / "tools/build.lock",
     "broker": ROOT / "broker_image/requirements.lock",
     "operator": ROOT / "operator/requirements.lock",
+    "spark": ROOT / "spark/requirements.lock",
 }
+SOURCES = {"pyspark": "setuptools"}
+"""What the index has as a source alone, and what builds it."""
 HEAD = f"# Made by `make locks` of constraints.txt, for Python {PYTHON} on Linux; no index is named on purpose.\n"
 
 Locked = dict[tuple[str, str], set[str]]
@@ -48,7 +53,7 @@ def requirements(part: str) -> list[str]:
     """What an image begins with, as pyproject.toml says it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     if part == "build":
-        return list(project["build-system"]["requires"])
+        return [*project["build-system"]["requires"], *SOURCES.values()]
     found = project["project"]
     return [*found["dependencies"], *found["optional-dependencies"][part]]
 
@@ -60,31 +65,40 @@ def resolve(wanted: list[str]) -> Locked:
         LockError: there are none for one of them.
     """
     found: Locked = {}
+    sources = [each for each in wanted if _name_of(each) in SOURCES]
+    # What a source needs is in the constraints too, and pip asks a file of this platform what that is.
+    wanted = [each for each in wanted if each not in sources]
+    for each in sources:
+        wanted += [text for text in metadata.requires(_name_of(each)) or () if ";" not in text]
+        found |= _installed(["--no-binary=:all:", "--no-deps", "--no-build-isolation", each])
     for tags in PLATFORMS.values():
-        with tempfile.TemporaryDirectory() as folder:
-            report = Path(folder) / "report.json"
-            platforms = [word for tag in tags for word in ("--platform", tag)]
-            command = [
-                *(sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed"),
-                *(
-                    "--target",
-                    folder,
-                    "--only-binary=:all:",
-                    "--implementation",
-                    "cp",
-                    "--python-version",
-                    PYTHON,
-                ),
-                *(*platforms, "--constraint", str(CONSTRAINTS), "--report", str(report), *wanted),
-            ]
-            done = subprocess.run(command, check=False, capture_output=True, text=True)
-            if done.returncode:
-                raise LockError(done.stderr.strip())
-            document = json.loads(report.read_text())
-        for entry in document["install"]:
-            metadata, archive = entry["metadata"], entry["download_info"]["archive_info"]
-            key = metadata["name"], metadata["version"]
-            found.setdefault(key, set()).add(archive["hashes"]["sha256"])
+        platforms = [word for tag in tags for word in ("--platform", tag)]
+        fixed = ("--only-binary=:all:", "--implementation", "cp", "--python-version", PYTHON)
+        for key, hashes in _installed([*fixed, *platforms, *wanted]).items():
+            found.setdefault(key, set()).update(hashes)
+    return found
+
+
+def _name_of(requirement: str) -> str:
+    return re.split(r"[^\w-]", requirement, maxsplit=1)[0].lower()
+
+
+def _installed(arguments: list[str]) -> Locked:
+    """What pip would install."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        command = [
+            *(sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed"),
+            *("--target", folder, "--constraint", str(CONSTRAINTS), "--report", str(report), *arguments),
+        ]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        if done.returncode:
+            raise LockError(done.stderr.strip())
+        document = json.loads(report.read_text())
+    found: Locked = {}
+    for entry in document["install"]:
+        told, archive = entry["metadata"], entry["download_info"]["archive_info"]
+        found.setdefault((told["name"], told["version"]), set()).add(archive["hashes"]["sha256"])
     return found
 
 

@@ -26,6 +26,7 @@ from tools import lock_images
 LINUX_3_13 = {"python_version": "3.13", "python_full_version": "3.13.0", "sys_platform": "linux"}
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "supercluster"
+DOCKERFILES = ("broker_image/Dockerfile", "operator/Dockerfile", "spark/Dockerfile")
 
 
 @pytest.fixture
@@ -226,7 +227,7 @@ def test_the_chart_has_the_version_of_the_package() -> None:
     assert (chart["version"], chart["appVersion"]) == (version[1], version[1])
 
 
-@pytest.mark.parametrize("path", ["broker_image/Dockerfile", "operator/Dockerfile"])
+@pytest.mark.parametrize("path", DOCKERFILES)
 def test_images_run_as_a_plain_user_in_exec_form(path: str) -> None:
     lines = (ROOT / path).read_text().splitlines()
     assert f"USER {BROKER_UID}:{BROKER_UID}" in lines
@@ -289,7 +290,7 @@ def test_images_are_built_on_a_base_that_is_named_by_its_digest(tmp_path: Path) 
     digest = f"mirror.example/python@sha256:{'0' * 64}"
     done, builds = build(tmp_path, digest)
     assert done.returncode == 0, done.stderr
-    assert len(builds) == 2
+    assert len(builds) == 3
     assert all(f"--build-arg BASE={digest} " in line for line in builds)
     assert digest in done.stdout
 
@@ -306,7 +307,7 @@ def test_a_base_with_a_digest_is_taken_as_it_is_and_one_without_is_refused(tmp_p
     assert "has no digest" in done.stderr
 
 
-@pytest.mark.parametrize("path", ["broker_image/Dockerfile", "operator/Dockerfile"])
+@pytest.mark.parametrize("path", DOCKERFILES)
 def test_images_get_nothing_whose_hash_is_not_locked(path: str) -> None:
     """S13."""
     text = re.sub(r"\\\n\s*", "", (ROOT / path).read_text())

@@ -56,7 +56,7 @@ def run(file: str, arguments: Sequence[str], environment: Environment) -> int:
         prepare(environment)
         if not Path(file).is_file():
             raise MachineError(f"the Python file {file} is not there")
-        pod = _Pod.of(environment)
+        pod = DriverPod.of(environment)
         access = Access.find(environment)
         remove_predecessors(access, pod)
         # Spark looks for an address of its own otherwise, and warns of what it finds.
@@ -76,14 +76,14 @@ def _terminate(number: int, frame: FrameType | None) -> None:
     raise Terminated
 
 
-class _Pod:
+class DriverPod:
     """What the driver's pod says of itself."""
 
     def __init__(self, name: str, namespace: str, address: str, pipeline: str) -> None:
         self.name, self.namespace, self.address, self.pipeline = name, namespace, address, pipeline
 
     @classmethod
-    def of(cls, environment: Mapping[str, str]) -> _Pod:
+    def of(cls, environment: Mapping[str, str]) -> DriverPod:
         names = ("POD_NAME", "POD_NAMESPACE", "POD_IP", "SUPERCLUSTER_PIPELINE")
         wanting = [name for name in (*names, PROPERTIES) if not environment.get(name)]
         if wanting:
@@ -91,7 +91,7 @@ class _Pod:
         return cls(*(environment[name] for name in names))
 
 
-def remove_predecessors(access: Access, pod: _Pod) -> None:
+def remove_predecessors(access: Access, pod: DriverPod) -> None:
     """Delete executors of earlier drivers of this pipeline, and wait until they are gone. Those of a node that is out of contact
     stay in the API; after a while the driver goes on beside them, since they end by themselves when they miss their driver.
 
@@ -113,7 +113,7 @@ def remove_predecessors(access: Access, pod: _Pod) -> None:
         time.sleep(PREDECESSORS_POLL_SECONDS)
 
 
-def start_properties(access: Access, pod: _Pod, template: Path) -> dict[str, str]:
+def start_properties(access: Access, pod: DriverPod, template: Path) -> dict[str, str]:
     """What this start of the driver alone knows."""
     token = secrets.token_hex(TOKEN_BYTES)
     found = {

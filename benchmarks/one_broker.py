@@ -13,8 +13,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
+from supercluster.broker.jetstream.config.core_settings import CoreSettings
 from supercluster.broker.jetstream.core.broker import BrokerCore
-from supercluster.broker.jetstream.core.settings import CoreSettings
 from supercluster.broker.jetstream.publish.window import Window
 from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.ports import Channel, ClientInfo, Ticket
@@ -212,7 +212,7 @@ class OneBroker:
             due.ticket.run()
             due.log.finish_sync(due.ticket)
             core.groups[due.group].raft.persisted(self.clock.monotonic_ms())
-            core.touch(due.group)
+            core.copies.touch(due.group)
 
     def until(self, condition: Callable[[], bool]) -> None:
         for _ in range(TURNS_MAX):

@@ -95,7 +95,7 @@ def test_no_turn_is_longer_where_there_is_three_times_as_much(scenario: object, 
     longest: list[dict[str, float]] = []
     for sizes in (FEW, MANY):
         broker = OneBroker(tmp_path / str(sizes.messages), CallMeter(), BenchClock(stands_still=True))
-        broker.core.turns.slices.units_per_turn = 1
+        broker.core.copies.slices.units_per_turn = 1
         turns = Turns(broker, sizes)
         scenario(turns)  # type: ignore[operator]
         broker.core.close(clean=False)

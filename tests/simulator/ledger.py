@@ -110,13 +110,13 @@ class Ledger:
         """Check whatever this core's groups do from now on."""
         self.oracle.watch(node, core)
         self.oracle.on_sent = self.maps.sends
-        serving = core.serving
+        serving = core.host.serving
 
         def on_serving(group: str) -> None:
             self._leader(node, core.groups[group])
             serving(group)
 
-        core.serving = on_serving  # type: ignore[method-assign]
+        core.host.serving = on_serving  # type: ignore[method-assign]
         _WatchedGroups(
             core, lambda group: self._watch_group(node, group), lambda group: self.on_gone(node, group)
         )
@@ -343,7 +343,7 @@ class _WatchedGroups(dict[str, Replica]):
         self._on_gone = on_gone
         for name, group in core.groups.items():
             self[name] = group
-        core.groups = self
+        core.copies.groups = self
 
     def __setitem__(self, key: str, group: Replica) -> None:
         self._on_group(group)

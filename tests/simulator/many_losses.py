@@ -209,7 +209,7 @@ class ManyLosses:
                 "sim",
                 copies=sum(name in map(node_of, each.members) for each in self.assignments.values()),
                 zone=self.zones.get(name, ""),
-                in_contact=name == leader.node or name in leader.brokers_in_contact(),
+                in_contact=name == leader.node or name in leader.peers.brokers_in_contact(),
                 away_since=_time(state.away[name]) if name in state.away else None,
                 leaves=name in state.leaving,
             )

@@ -91,25 +91,25 @@ class MapRecoveries:
             )
 
     def _lineage(self, node: str, core: BrokerCore) -> str:
-        return self._joined.get((node, core.store.incarnation), core.meta_id)
+        return self._joined.get((node, core.store.incarnation), core.map.meta_id)
 
     def after_turn(self, node: str, core: BrokerCore) -> None:
         working = [group for group in core.groups if is_meta(group)]
-        if working not in ([], [core.meta_id]):
-            raise self._ledger.broken(f"SF-9: {node} has joined {core.meta_id} and works in {working}")
+        if working not in ([], [core.map.meta_id]):
+            raise self._ledger.broken(f"SF-9: {node} has joined {core.map.meta_id} and works in {working}")
         key = (node, core.store.incarnation)
         before = self._joined.get(key, META_GROUP)
-        if core.meta_id == before:
+        if core.map.meta_id == before:
             return
-        if not follows(core.meta_id, before) and (node, core.meta_id) not in self.consented:
+        if not follows(core.map.meta_id, before) and (node, core.map.meta_id) not in self.consented:
             raise self._ledger.broken(
-                f"SF-9: {node} gave {before} up for {core.meta_id}, which does not follow from it, and nobody said so"
+                f"SF-9: {node} gave {before} up for {core.map.meta_id}, which does not follow from it, and nobody said so"
             )
-        if core.meta_id not in core.store.registered():
+        if core.map.meta_id not in core.store.registered():
             raise self._ledger.broken(
-                f"SF-9: {node} works in {core.meta_id}, which its volume has not joined"
+                f"SF-9: {node} works in {core.map.meta_id}, which its volume has not joined"
             )
-        self._joined[key] = core.meta_id
+        self._joined[key] = core.map.meta_id
         self._had[key] = {group for group in core.store.registered() if not is_meta(group)}
 
     # ---- the end --------------------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ class MapRecoveries:
             assert core is not None
             assert core.meta is not None
             present = {found.group for found in core.meta.state.streams.values()}
-            ever = self._ever(core.meta_id)
+            ever = self._ever(core.map.meta_id)
             for group in self._had.get((node.name, core.store.incarnation), ()):
                 if group not in core.store.registered() and group not in present | ever:
                     raise self._ledger.broken(f"SF-9: {node.name} dropped {group}, which the map never knew")
@@ -143,7 +143,7 @@ class MapRecoveries:
         """What older lineages had committed behind the point where a copy was chosen."""
         kept: set[bytes] = set()
         begins: dict[str, int] = {}
-        current = {node.core.meta_id for node in self._world.nodes.values() if node.core is not None}
+        current = {node.core.map.meta_id for node in self._world.nodes.values() if node.core is not None}
         for node in self._world.nodes.values():
             disk = node.store.disk
             for path in disk.paths():

@@ -206,11 +206,11 @@ class MapScenario(RecoverScenario):
     def _resolve(self) -> None:
         """Two lineages that do not follow from each other: a person has one side follow the other."""
         self.world.at(1000, self._resolve)
-        lineages = {core.meta_id for core in self._cores()}
+        lineages = {core.map.meta_id for core in self._cores()}
         # The one that is longer, for nobody has that one follow another by itself; of equals, any.
         winner = max(lineages, key=lambda name: (name.count("~"), name), default="")
         for core in self._cores():
-            if winner in core.meta_lineages.rivals.values():
+            if winner in core.map_lineages.rivals.values():
                 self.world.ledger.maps.consented.add((core.node, winner))
                 self._map_call(core.node, lambda status, told: None, follow=winner)
 
@@ -230,8 +230,8 @@ class MapScenario(RecoverScenario):
             core = node.core
             if core is None:
                 return f"{name} is down"
-            if core.meta_id != leader.meta_id:
-                return f"{name} has lineage {core.meta_id}, {leader.node} has {leader.meta_id}"
+            if core.map.meta_id != leader.map.meta_id:
+                return f"{name} has lineage {core.map.meta_id}, {leader.node} has {leader.map.meta_id}"
             if not core.map.is_fresh or core.map.index != leader.map.index:
                 return f"{name} has the map up to {core.map.index}, {leader.node} up to {leader.map.index}"
             held = sum(window.unconfirmed for window in core.ingest.windows.values())
@@ -270,7 +270,7 @@ class MapScenario(RecoverScenario):
         leader = self._leader()
         assert leader is not None
         assert leader.meta is not None
-        if self.accepted and leader.lineage == "":
+        if self.accepted and leader.map.lineage == "":
             raise ledger.broken("SF-9: a recovery was accepted, and no lineage begun")
         found = leader.meta.replica.streams[ACCOUNT, MAIN]
         nodes = set(map(node_of, found.members))

@@ -132,7 +132,7 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
             "jetstream/node/copy_manager.py",
             "        for group_id in sorted(set(touched) -",
             (
-                "        if core.map.index == 0:\n"
+                "        if self._map.index == 0:\n"
                 "            self.map_was_read()\n"
                 "        for group_id in sorted(set(touched) -"
             ),
@@ -236,7 +236,7 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         ("jetstream/publish/windows.py", "        self.held = True\n", "        self.held = False\n"),
         (
             "jetstream/node/map_reader.py",
-            "        return self.is_fresh or self._core.clock.monotonic_ms() >= self.deadline_unread_ms\n",
+            "        return self._map.is_fresh or self._env.clock.monotonic_ms() >= self.deadline_unread_ms\n",
             "        return True\n",
         ),
     ),

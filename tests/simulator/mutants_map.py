@@ -23,8 +23,8 @@ _MUTANTS: tuple[Mutant, ...] = (
         "Copies of streams that a recovered map does not know are removed, as those of deleted streams are.",
         (
             "jetstream/node/copy_manager.py",
-            "        if self._core.kept.takes(group_id):\n",
-            '        if self._core.kept.takes(group_id) and group_id == "":\n',
+            "        if self.orphans.takes(group_id):\n",
+            '        if self.orphans.takes(group_id) and group_id == "":\n',
         ),
     ),
     mutant(
@@ -43,8 +43,8 @@ _MUTANTS: tuple[Mutant, ...] = (
         "Older copies of the map are closed, and what only they have is not kept.",
         (
             "jetstream/recovery/map_copies.py",
-            "    if not last or core.store.has_tail(",
-            "    if last or core.store.has_tail(",
+            "    if not last or env.store.has_tail(",
+            "    if last or env.store.has_tail(",
         ),
     ),
     mutant(

@@ -175,9 +175,9 @@ _MUTANTS: tuple[Mutant, ...] = (
         "SF-7",
         "A group falls silent without a member that is away, and its return does not wake the leader.",
         (
-            "jetstream/core/broker.py",
-            "is_new = before is None or before.process != peer.process",
-            "is_new = before is not None and before.process != peer.process",
+            "jetstream/links/peers.py",
+            "return before is None or before.process != peer.process",
+            "return before is not None and before.process != peer.process",
         ),
     ),
 )

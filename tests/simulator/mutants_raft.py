@@ -124,9 +124,9 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
         "SF-7",
         "The loss or the restart of a broker does not wake the silent groups shared with it.",
         (
-            "jetstream/core/broker.py",
-            "        if any(node_of(member) == node for member in group.raft.membership.members):\n",
-            "        if node == self.node:\n",
+            "jetstream/replica/copies.py",
+            "            if any(node_of(member) == node for member in group.raft.membership.members):\n",
+            "            if not group.id:\n",
         ),
     ),
     mutant(
@@ -260,7 +260,7 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
         "A first member of the meta group that missed the beginning follows without ever knowing the voters.",
         (
             "jetstream/node/bootstrap.py",
-            "        if membership.index == 0 and volume_member(core) in membership.voters:\n",
+            "        if membership.index == 0 and self._env.volume_member in membership.voters:\n",
             "        if membership.index < 0:\n",
         ),
     ),
@@ -270,7 +270,7 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
         "By an old map on its disk a broker begins a stream again that was deleted, and votes a second time.",
         (
             "jetstream/node/copy_manager.py",
-            "            if registered is not None or core.map.is_fresh:\n                self._open(found, partial(self._open_member",
+            "            if registered is not None or self._map.is_fresh:\n                self._open(found, partial(self._open_member",
             "            if True:\n                self._open(found, partial(self._open_member",
         ),
     ),

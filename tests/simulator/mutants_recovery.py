@@ -13,8 +13,8 @@ _MUTANTS: tuple[Mutant, ...] = (
         "Members of an older lineage who hear of the new one go on as before.",
         (
             "jetstream/recovery/stream_lineages.py",
-            "        if group_id not in self._kept or group_id in core.groups:\n",
-            "        if group_id not in self._kept and group_id not in core.groups:\n",
+            "        if group_id not in self._kept or group_id in self._copies.groups:\n            log",
+            "        if group_id not in self._kept and group_id not in self._copies.groups:\n            log",
         ),
     ),
     mutant(
@@ -33,7 +33,7 @@ _MUTANTS: tuple[Mutant, ...] = (
         "Every old member begins the new lineage with its own copy, under the identity that one of them was given.",
         (
             "jetstream/recovery/stream_lineages.py",
-            '        return recovery.member.startswith(f"{self._core.node}@{self._core.store.incarnation}.")\n',
+            '        return recovery.member.startswith(f"{self._env.node}@{self._env.store.incarnation}.")\n',
             "        return bool(recovery.member)\n",
         ),
     ),
@@ -73,8 +73,8 @@ _MUTANTS: tuple[Mutant, ...] = (
         "The chosen broker begins the new group with an empty log.",
         (
             "jetstream/recovery/stream_lineages.py",
-            "            core.store.register(found.group, recovery.member, home=group_id)\n",
-            "            core.store.register(found.group, recovery.member)\n",
+            "            self._env.store.register(found.group, recovery.member, home=group_id)\n",
+            "            self._env.store.register(found.group, recovery.member)\n",
         ),
     ),
 )

@@ -69,7 +69,7 @@ class Oracle:
         """The word that hands leadership over is about to leave a broker."""
 
     def watch(self, node: str, core: BrokerCore) -> None:
-        send_raft = core.send_raft
+        send_raft = core.host.send_raft
 
         def on_send(group: str, message: Message) -> None:
             self.on_sent(node, core, group, message)
@@ -81,7 +81,7 @@ class Oracle:
                 self.on_hand_over(node, node_of(message.to))
             send_raft(group, message)
 
-        core.send_raft = on_send  # type: ignore[method-assign]
+        core.host.send_raft = on_send
 
     def watch_group(self, group: Replica) -> None:
         logs = self._logs.setdefault((group.id, group.member), [])
@@ -285,7 +285,7 @@ class Oracle:
     def _leads_in_silence(self, group: Replica, core: BrokerCore) -> None:
         """SF-7: a silent leader lacks nobody's word that it is linked with; who was away woke it when it came back."""
         for member, progress in group.raft.progress.items():
-            if node_of(member) in core.peers and progress.match != group.log.last_index:
+            if node_of(member) in core.peers.linked and progress.match != group.log.last_index:
                 raise self._broken(
                     f"SF-7: {group.member} leads {group.id} in silence with {group.log.last_index} entries; {member} is "
                     f"linked, and has confirmed {progress.match}"

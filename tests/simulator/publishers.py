@@ -180,7 +180,7 @@ class Publishers:
         core = self.world.nodes[node].awake
         assert core is not None
         if stream in self.known_streams and (
-            core.map.is_fresh or core.clock.monotonic_ms() < core.map.deadline_unread_ms
+            core.map.is_fresh or core.clock.monotonic_ms() < core.map_reader.deadline_unread_ms
         ):
             raise self.world.ledger.broken(f"SF-14: {node} takes clients and does not know stream {stream}")
 

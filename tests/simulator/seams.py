@@ -73,7 +73,7 @@ class SimCore(BrokerCore):
         super().__init__(*arguments, **named)
         self._lots = random.Random(f"{world.seed} {self.node}")
         # However small the state, entries are applied between two slices of a job.
-        self.turns.slices.units_per_turn = 1
+        self.copies.slices.units_per_turn = 1
 
     def start_votes(self, votes: list[tuple[str, Ticket]]) -> None:
         rng = self._world.rng

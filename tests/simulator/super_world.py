@@ -16,8 +16,8 @@ from tests.simulator.super_plan import SuperPlan
 from tests.simulator.world import Node, World
 from tests.support.subject_copies import copy_of
 
+from supercluster.broker.jetstream.config.core_settings import CoreSettings
 from supercluster.broker.jetstream.core.broker import BrokerCore
-from supercluster.broker.jetstream.core.settings import CoreSettings
 from supercluster.broker.jetstream.state.interior_deletes import InteriorDeletes
 from supercluster.broker.jetstream.state.stream import StreamState
 from supercluster.broker.jetstream.stream.replica import StreamReplica
@@ -57,7 +57,7 @@ class SuperWorld(World):
 
     def _new_core(self, node: Node) -> BrokerCore:
         core = super()._new_core(node)
-        event, forget, store = core.event, core.store.forget, core.store
+        event, forget, store = core.env.event, core.store.forget, core.store
 
         def told(group: str, reason: str, text: str) -> None:
             event(group, reason, text)
@@ -69,7 +69,7 @@ class SuperWorld(World):
                 self.on_forget(node.name, group, member)
             forget(group)
 
-        core.event = told  # type: ignore[method-assign]
+        core.env.event = told
         store.forget = forgotten  # type: ignore[method-assign]
         return core
 

@@ -71,7 +71,7 @@ def test_a_copy_whose_disk_refuses_everything_is_exchanged_after_the_interval_an
     assert story.world.run_until(lambda: story.unusable == [], 5000), "it is no member any more"
     core = story.world.nodes[BROKEN].core
     assert core is not None
-    assert core.unusable.deadline_ms() is None, "nor does its broker speak of it"
+    assert core.failed_copies.deadline_ms() is None, "nor does its broker speak of it"
 
 
 @pytest.mark.covers("MR-2", "MR-6")

@@ -263,7 +263,7 @@ def test_one_whose_vote_fails_behind_its_failure_is_left_to_a_new_process() -> N
     assert core is not None
     story.world.run(story.world.now_us / 1000 + 3 * OPEN_RETRY_MS)
     assert story.broken is failed
-    assert failed.id not in core.life._look_again
+    assert failed.id not in core.copy_manager._look_again
 
 
 @pytest.mark.covers("SF-4")
@@ -275,4 +275,4 @@ def test_one_that_is_in_memory_only_is_not_looked_at_again_and_again() -> None:
     failed.fail(DiskError("no memory is left"))
     story.world.run(story.world.now_us / 1000 + 3 * OPEN_RETRY_MS)
     assert story.broken is failed
-    assert failed.id not in core.life._look_again
+    assert failed.id not in core.copy_manager._look_again

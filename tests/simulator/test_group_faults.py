@@ -30,7 +30,7 @@ class Faulty(Story):
         self.world.faults_are_findings = False
         self.events: list[tuple[str, str, str]] = []
         for core in self.cores:
-            core.event = partial(self._told, core.node)  # type: ignore[method-assign]
+            core.env.event = partial(self._told, core.node)
         self._other = SimPublisher("q", "acked", "T", "n0", 1, 1.0)
         self._ask("STREAM.CREATE.T", OTHER)
 
@@ -118,12 +118,12 @@ def test_an_entry_that_nobody_can_apply_halts_that_group_on_every_replica_at_tha
     )
     assert all(f"at entry {max(applied) + 1} " in text for text in story.reports().values())
     for core in story.cores:
-        told = core.jsz()
-        assert set(told["unusable_copies"]) == {story.group_id}, "also while no copy of it is open"
-        why = told["unusable_copies"][story.group_id]
+        failed = core.failed_copies
+        assert failed.groups == [story.group_id], "also while no copy of it is open"
+        why = failed.text_of(story.group_id)
         assert f"at entry {max(applied) + 1} (payload digest " in why
         assert "supercluster-broker entry DATA_DIR " in why
-        assert told["group_faults"] >= 2
+        assert failed.faults_total >= 2
     story.other_works()
     # With a version that can apply it, the copies go on by themselves, and the message is there.
     monkeypatch.setattr(StreamState, "apply", apply)

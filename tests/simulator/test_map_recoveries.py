@@ -20,8 +20,8 @@ def test_a_forced_recovery_of_the_map_loses_what_was_announced_and_no_streams_me
         scenario.run()
         forced += scenario.accepted
         cores = [node.core for node in scenario.world.nodes.values() if node.core is not None]
-        kept += sum(len(core.kept.to_json()) for core in cores)
-        lineages |= {core.meta_id.count("~") for core in cores}
+        kept += sum(len(core.orphans.to_json()) for core in cores)
+        lineages |= {core.map.meta_id.count("~") for core in cores}
     assert forced > len(SEEDS) // 2
     assert kept, "no run had a copy that the map did not know, so none shows that it is kept"
     assert max(lineages) > 1, "no run recovered a map twice"

@@ -10,7 +10,7 @@ from tests.simulator.world import World
 def founding_of(world: World, name: str) -> str:
     core = world.nodes[name].core
     assert core is not None
-    return core.founding_id
+    return core.map.founding_id
 
 
 @pytest.mark.covers("SF-26")
@@ -42,10 +42,10 @@ def test_two_maps_never_merge(seed: int) -> None:
     n0, n1 = world.nodes["n0"].core, world.nodes["n1"].core
     assert n0 is not None
     assert n1 is not None
-    assert not n0.peers
-    assert set(n1.peers) == {"n2"}
-    assert any("begun twice" in trouble for trouble in n0.meta_lineages.troubles)
-    assert any("begun twice" in trouble for trouble in n1.meta_lineages.troubles)
+    assert not n0.peers.linked
+    assert set(n1.peers.linked) == {"n2"}
+    assert any("begun twice" in trouble for trouble in n0.map_lineages.troubles)
+    assert any("begun twice" in trouble for trouble in n1.map_lineages.troubles)
     # The way out: the volume of the later beginning goes, and its broker joins.
     world.stop("n0", power=False)
     world.lose_volume("n0")
@@ -53,7 +53,7 @@ def test_two_maps_never_merge(seed: int) -> None:
     world.join_only.add("n0")
     world.start("n0")
     assert world.run_until(lambda: founding_of(world, "n0") == first, 20_000)
-    assert world.run_until(lambda: not n1.meta_lineages.troubles, 20_000)
+    assert world.run_until(lambda: not n1.map_lineages.troubles, 20_000)
 
 
 @pytest.mark.covers("SF-26")

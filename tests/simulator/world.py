@@ -21,8 +21,8 @@ from tests.simulator.ledger import Ledger
 from tests.simulator.seams import SimClock, SimCore, SimNetwork
 from tests.simulator.stores import SimStore
 
+from supercluster.broker.jetstream.config.core_settings import CoreSettings
 from supercluster.broker.jetstream.core.broker import BrokerCore
-from supercluster.broker.jetstream.core.settings import CoreSettings
 from supercluster.broker.ports import Channel, PeerInfo
 from supercluster.broker.protocol import frames
 from supercluster.broker.raft.errors import DiskError
@@ -450,8 +450,8 @@ class World:
             meta_state=max(1, meta.log.last_index) if meta is not None else 0,
             version=frames.VERSION,
             tags=self.tags_of.get(there, ()),
-            lineage=peer.core.lineage,
-            founding=peer.core.founding_id,
+            lineage=peer.core.map.lineage,
+            founding=peer.core.map.founding_id,
         )
         node.core.on_link_up(info)
         self.want_turn(here)
@@ -538,7 +538,7 @@ class World:
     @staticmethod
     def _knows(core: BrokerCore, other: str) -> bool:
         """Was the link's other end announced? The core itself may take it for out of contact (SF-9)."""
-        return other in core.peers or core.meta_lineages.shuts_out(other)
+        return other in core.peers.linked or core.map_lineages.shuts_out(other)
 
     def arrive(self, frm: str, to: str, epoch: int, frame_type: int, body: bytes) -> None:
         if self.waits(to, partial(self.arrive, frm, to, epoch, frame_type, body)):

@@ -30,7 +30,7 @@ IMPATIENT: dict[str, int] = (
     if ALL
     else {
         "supercluster.broker.jetstream.node.map_reader.MAP_WAIT_MS": 1000,
-        "supercluster.broker.jetstream.frontend.pending_requests.REQUEST_WAIT_MS": 1000,
+        "supercluster.broker.jetstream.node.pending_requests.REQUEST_WAIT_MS": 1000,
     }
 )
 """In `make test` a server waits less for the stream map before it takes clients, and before it refuses what needs the map."""

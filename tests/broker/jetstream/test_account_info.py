@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 from tests.broker.jetstream.meta_story import APP, Meta, meta
 
 from supercluster.broker.jetstream.api import answers
-from supercluster.broker.jetstream.core.broker import BrokerCore
 from supercluster.broker.jetstream.errors import error
 from supercluster.broker.jetstream.frontend import account_info
-from supercluster.broker.jetstream.frontend.account_info import AccountInfos
+from supercluster.broker.jetstream.frontend.account_info import AccountInfo
+from supercluster.broker.jetstream.frontend.api_counts import ApiCounts
+from supercluster.broker.jetstream.meta.view import MapView
+from supercluster.broker.jetstream.replica.lineage import META_GROUP
 
 
 class Asked:
@@ -22,16 +24,15 @@ class Asked:
     def __init__(self, leader: Meta) -> None:
         self.now_ms = 0
         self.pending: list[Callable[[bytes | None], None]] = []
-        core = SimpleNamespace(
-            meta=leader.group,
-            groups={},
-            settings=SimpleNamespace(domain=""),
-            clock=SimpleNamespace(monotonic_ms=lambda: self.now_ms),
-            requests=SimpleNamespace(send=self._send),
-            account_limits=leader.group.state.accounts.limits_of,
-            domain="hub",
+        env: Any = SimpleNamespace(
+            settings=SimpleNamespace(domain="hub"), clock=SimpleNamespace(monotonic_ms=lambda: self.now_ms)
         )
-        self.infos = AccountInfos(cast("BrokerCore", core))
+        copies: Any = SimpleNamespace(groups={})
+        requests: Any = SimpleNamespace(send=self._send)
+        map_view = MapView(META_GROUP)
+        map_view.replica = leader.group
+        self.counts = ApiCounts()
+        self.infos = AccountInfo(env, copies, map_view, requests, self.counts)
         self.answers: list[dict[str, Any]] = []
 
     def _send(self, *arguments: Any, on_answer: Callable[[bytes | None], None], wait_ms: int) -> None:
@@ -100,8 +101,8 @@ def test_calls_are_counted_by_account_and_pulls_are_none() -> None:
         (b"$JS.API.CONSUMER.MSG.NEXT.S.c", refused),
         (b"$JS.API.DIRECT.GET.S", refused),
     ):
-        found.infos.answered("$G", subject, answer)
-    found.infos.answered("other", b"$JS.API.INFO", refused)
+        found.counts.answered("$G", subject, answer)
+    found.counts.answered("other", b"$JS.API.INFO", refused)
     found.ask()
     found.tell((0, 0))
     found.tell((0, 0))

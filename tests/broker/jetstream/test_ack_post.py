@@ -14,7 +14,7 @@ from supercluster.broker.jetstream.frontend.ack_forwarder import (
     SENT_MS,
     WAIT_MS,
     WAITING_MAX,
-    AckPost,
+    AckForwarder,
 )
 from supercluster.broker.jetstream.links.frames import Frame, decode_acks
 
@@ -31,16 +31,15 @@ class Core:
     def __init__(self) -> None:
         self.leader: str | None = None
         self.network = self
-        self.meta = SimpleNamespace(state=self)
         self.sent: list[tuple[str, list[Ack]]] = []
         self.published: list[tuple[bytes, bytes]] = []
         self.asked = 0
-        self.acks = AckPost(self)  # type: ignore[arg-type]
+        self.acks = AckForwarder(self, self, self)  # type: ignore[arg-type]
 
     def leader_of(self, group: str) -> str | None:
         return self.leader
 
-    def who_leads(self, group: str) -> None:
+    def ask(self, group: str) -> None:
         self.asked += 1
 
     def by_group(self, group: str) -> Any:

@@ -94,14 +94,14 @@ def test_a_purge_ends_when_nobody_leads_the_map_and_can_be_asked_for_again() -> 
         story.world.stop(name, power=False)
     core = story.cores[0]
     assert core.node == asked
-    purge = core.administration
+    purge = core.system_api
     purge.carry_out(SYSTEM, AccountPurgeRequest("", "$G"), lambda answer: None)
     assert purge.purges == 1
     wait(story, lambda: purge.purges == 0)
     assert len(streams(story)) == 41
     for name in story.world.names[1:]:
         story.world.start(name)
-    wait(story, lambda: all(found.accepts_clients for found in story.cores) and core.map_is_fresh)
+    wait(story, lambda: all(found.accepts_clients for found in story.cores) and core.map.is_fresh)
     assert story.ask("ACCOUNT.PURGE.$G", info=SYSTEM)["initiated"] is True
     wait(story, lambda: not streams(story))
 

@@ -45,11 +45,11 @@ def test_nothing_that_a_frame_says_ends_a_broker_or_halts_a_copy(story: Story, s
     for _ in range(rng.randint(1, 10)):
         core = story.core(rng.choice(("n0", "n1")))
         kind, atoms, _ = frame_of(rng, Frame)
-        body = encoded([kind, atoms, 0], {**groups, "meta": core.meta_id})[HEAD:]
+        body = encoded([kind, atoms, 0], {**groups, "meta": core.map.meta_id})[HEAD:]
         core.on_frame("n2", kind, memoryview(body))
     story.pass_time(rng.choice((1, 100)))
     for core in story.up():
-        assert core.meta_id == META_GROUP
+        assert core.map.meta_id == META_GROUP
         assert {group.id: group.failed for group in core.groups.values() if group.failed is not None} == {}
     assert [text for _, reason, text in story.events if reason == "GroupFailed"] == []
 
@@ -63,7 +63,7 @@ def test_what_is_no_lineage_of_the_map_is_not_followed(said: str) -> None:
             [body] = encode_texts(said, believed)
             story.core(name).on_frame("n2" if name != "n2" else "n0", Frame.META_LINEAGE, memoryview(body))
     story.pass_time(3000)
-    assert {core.meta_id for core in story.up()} == {META_GROUP}
+    assert {core.map.meta_id for core in story.up()} == {META_GROUP}
     story.create("n1")
 
 
@@ -72,7 +72,7 @@ def test_a_broker_asks_to_join_as_itself_and_by_a_name_that_a_log_has_room_for(m
     """A long one halted the map's group at each of its leaders: no membership can be written with it."""
     story = three()
     for name in ("n0", "n1"):
-        [body] = encode_texts(story.core(name).meta_id, member)
+        [body] = encode_texts(story.core(name).map.meta_id, member)
         story.core(name).on_frame("n2", Frame.JOIN, memoryview(body))
     story.pass_time(3000)
     for core in story.up():

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from supercluster.broker.jetstream.config.core_settings import CoreSettings
 from supercluster.broker.jetstream.core.broker import BrokerCore
-from supercluster.broker.jetstream.core.settings import CoreSettings
 from supercluster.broker.jetstream.links import frames
 from supercluster.broker.jetstream.links.frames import Frame, ResponseStatus
 from supercluster.broker.jetstream.turn.slices import UNITS_PER_TURN, Job
@@ -123,7 +123,7 @@ def core(nothing: Nothing, events: list[tuple[str, str]]) -> BrokerCore:
         nothing,
         lambda group, reason, text: events.append((group, reason)),
     )
-    found.add_group(BrokenGroup())  # type: ignore[arg-type]  # Stands in for a group.
+    found.copies.add(BrokenGroup())  # type: ignore[arg-type]  # Stands in for a group.
     return found
 
 
@@ -132,7 +132,7 @@ def test_a_disk_error_takes_out_its_group_and_not_the_broker(core: BrokerCore) -
     group: Any = core.groups["g"]
     core.tick()
     assert "no space left" in str(group.failed)
-    core.touch("g")
+    core.copies.touch("g")
     core.tick()
     assert group.ticks == 1, "a group that is out is not asked again"
     assert core.next_deadline_ms() > 0
@@ -167,14 +167,14 @@ class SlowGroup:
 @pytest.mark.covers("RP-3", "SF-7")
 def test_many_slow_groups_do_not_keep_a_turn_from_its_end(core: BrokerCore, nothing: Nothing) -> None:
     order: list[str] = []
-    core.drop_group("g")
+    core.copies.drop("g")
     names = [f"g{number}" for number in range(8)]
     for name in names:
-        core.add_group(SlowGroup(name, nothing, order))  # type: ignore[arg-type]  # Stands in for a group.
+        core.copies.add(SlowGroup(name, nothing, order))  # type: ignore[arg-type]  # Stands in for a group.
     core.turn()
     assert order == names[:3], "60 ms are enough for one turn"
     assert core.has_work
-    core.touch("g0")
+    core.copies.touch("g0")
     core.turn()
     assert order == names[:6], "who waited comes first"
     core.turn()
@@ -191,7 +191,7 @@ class InsatiableGroup(SlowGroup):
 
     def turn(self, now_ms: int) -> None:
         self._order.append(self.id)
-        self._core.touch_next(self.id)
+        self._core.copies.touch_next(self.id)
 
 
 @pytest.mark.covers("MV-8", "MV-11")
@@ -199,8 +199,8 @@ def test_a_backlog_is_worked_off_a_piece_a_turn_with_sockets_served_in_between(
     core: BrokerCore, nothing: Nothing
 ) -> None:
     order: list[str] = []
-    core.drop_group("g")
-    core.add_group(InsatiableGroup(core, nothing, order))  # type: ignore[arg-type]  # Stands in for a group.
+    core.copies.drop("g")
+    core.copies.add(InsatiableGroup(core, nothing, order))  # type: ignore[arg-type]  # Stands in for a group.
     for turns in range(1, 4):
         core.turn()
         assert order == ["g"] * turns
@@ -213,8 +213,8 @@ def test_a_long_job_goes_on_with_each_turn_until_it_ends_or_its_group_goes(
 ) -> None:
     group: Any = SlowGroup("g", nothing, [])
     done: list[str] = []
-    core.drop_group("g")
-    core.add_group(group)
+    core.copies.drop("g")
+    core.copies.add(group)
 
     def job() -> Job:
         try:
@@ -224,12 +224,12 @@ def test_a_long_job_goes_on_with_each_turn_until_it_ends_or_its_group_goes(
         finally:
             done.append("end")
 
-    core.in_slices(group, job())
+    core.copies.in_slices(group, job())
     for turns in range(1, 4):
         assert core.has_work, "the next turn comes without any new input"
         core.turn()
         assert done == ["slice"] * turns
-    core.drop_group("g")
+    core.copies.drop("g")
     assert done[-1] == "end"
     core.turn()
     assert not core.has_work
@@ -240,9 +240,9 @@ def test_a_slow_intake_does_not_take_the_groups_their_turns(
     core: BrokerCore, nothing: Nothing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
-    core.drop_group("g")
+    core.copies.drop("g")
     for name in ("g0", "g1"):
-        core.add_group(SlowGroup(name, nothing, order))  # type: ignore[arg-type]  # Stands in for a group.
+        core.copies.add(SlowGroup(name, nothing, order))  # type: ignore[arg-type]  # Stands in for a group.
 
     def slow(now_ms: int) -> None:
         nothing.now_ms += 60
@@ -255,7 +255,7 @@ def test_a_slow_intake_does_not_take_the_groups_their_turns(
 
 
 def test_files_that_cannot_be_removed_are_said(core: BrokerCore, events: list[tuple[str, str]]) -> None:
-    core.life._remove("g")
+    core.copy_manager._remove("g")
     assert events == [("g", "DiskFailed")]
     assert "g" not in core.groups
 

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 from tests.broker.jetstream.many_streams import STREAMS, Brokers
 
+from supercluster.broker.jetstream.config.core_settings import CoreSettings
 from supercluster.broker.jetstream.config.metadata_keys import PREFERRED_LEADER_KEY
-from supercluster.broker.jetstream.core.settings import CoreSettings
 from supercluster.broker.jetstream.node.copy_manager import FIRST_ELECTION_MS
 
 pytestmark = pytest.mark.covers("RP-1")

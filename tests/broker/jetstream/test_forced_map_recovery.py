@@ -11,7 +11,6 @@ from tests.simulator.world import World
 from supercluster.broker.jetstream.core.broker import BrokerCore
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.map_recovery import LINEAGE_ENTRIES
-from supercluster.broker.jetstream.recovery.stream_survey import copies_here
 from supercluster.broker.jetstream.replica.lineage import META_GROUP, follows
 from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.ports import ClientInfo
@@ -79,7 +78,7 @@ class Story:
         return all(
             core.meta is not None
             and core.map.is_fresh
-            and core.meta_id == leader.meta_id
+            and core.map.meta_id == leader.map.meta_id
             and core.map.index == index
             for core in self.up()
         )
@@ -206,7 +205,7 @@ def test_nothing_is_forced_while_a_majority_is_in_contact() -> None:
     story.world.stop("n1", power=False)
     story.pass_time(3000)
     assert story.call("n0", acceptLastIndex=0, id="early")[0] == 409
-    assert {core.meta_id for core in story.up()} == {META_GROUP}
+    assert {core.map.meta_id for core in story.up()} == {META_GROUP}
 
 
 @pytest.mark.covers("SF-9")
@@ -242,7 +241,7 @@ def test_voters_of_before_that_come_back_keep_what_they_have_in_a_file_and_learn
         assert json.loads(head)["group"] == META_GROUP
         assert b'"LATE"' in b"".join(bytes(entry.payload) for entry in decode_entries(records))
     for name in holders:
-        kept = story.core(name).kept.to_json()
+        kept = story.core(name).orphans.to_json()
         assert len(kept) == 1
         assert ".LATE." in kept[0]["group"]
         assert story.core(name).store.registered().keys() & {kept[0]["group"]}
@@ -251,7 +250,7 @@ def test_voters_of_before_that_come_back_keep_what_they_have_in_a_file_and_learn
         story.world.start(name)
     story.until(story.all_have_the_map, 60_000)
     story.pass_time(5000)
-    assert all(len(story.core(name).kept.to_json()) == 1 for name in holders)
+    assert all(len(story.core(name).orphans.to_json()) == 1 for name in holders)
     assert story.publish("n4", 3)[-1] == 3
 
 
@@ -284,7 +283,7 @@ def test_a_stream_that_was_deleted_behind_the_chosen_copys_end_is_never_begun_em
                 "it would elect an empty leader with others"
             )
     if chosen in members:
-        (own,) = copies_here(story.core(chosen), story.found())
+        (own,) = story.core(chosen).stream_survey.copies_here(story.found())
         assert (own.is_open, own.last_seq) == (True, 10)
 
 
@@ -302,18 +301,18 @@ def test_both_sides_of_a_partition_are_forced_and_nothing_is_merged_before_a_per
     story.until(lambda: story.call("n2", "GET")[1]["alive"] == "")
     story.force("n2", "right")
     story.until(lambda: all(core.map.is_fresh for core in story.up()))
-    left, right = story.core("n0").meta_id, story.core("n2").meta_id
-    assert story.core("n1").meta_id == left
-    assert story.core("n3").meta_id == right
+    left, right = story.core("n0").map.meta_id, story.core("n2").map.meta_id
+    assert story.core("n1").map.meta_id == left
+    assert story.core("n3").map.meta_id == right
     assert not follows(left, right)
     story.world.mend()
     story.until(lambda: len(story.heard("RivalLineage")) >= 8)
     assert left in story.heard("RivalLineage")[-1]
     assert right in story.heard("RivalLineage")[-1]
     story.pass_time(10_000)
-    assert sorted(story.core("n0").peers) == ["n1"]
-    assert [core.meta_id for core in story.up()] == [left, left, right, right]
-    assert story.core("n0").meta_lineages.troubles
+    assert sorted(story.core("n0").peers.linked) == ["n1"]
+    assert [core.map.meta_id for core in story.up()] == [left, left, right, right]
+    assert story.core("n0").map_lineages.troubles
     status, told = story.call("n2", follow="meta~nonsense")
     assert status == 409
     assert left in told["error"]
@@ -321,13 +320,13 @@ def test_both_sides_of_a_partition_are_forced_and_nothing_is_merged_before_a_per
         story.world.ledger.maps.consented.add((name, left))
         assert story.call(name, follow=left)[0] == 202
     story.until(story.all_have_the_map, 60_000)
-    assert {core.meta_id for core in story.up()} == {left}
-    assert not story.core("n0").meta_lineages.troubles
+    assert {core.map.meta_id for core in story.up()} == {left}
+    assert not story.core("n0").map_lineages.troubles
     assert len(story.core("n2").store.registered()) < 4
     for name in ("n2", "n3"):
         story.world.stop(name, power=False)
         story.world.start(name)
-        assert story.core(name).meta_id == left
+        assert story.core(name).map.meta_id == left
 
 
 @pytest.mark.covers("SF-9")
@@ -345,7 +344,7 @@ def test_two_brokers_in_contact_are_not_both_forced() -> None:
     story.until(lambda: len(answers) == 3)
     assert len([status for status, _ in answers if status == 202]) <= 1
     story.pass_time(3000)
-    assert len({core.meta_id for core in story.up()}) == 1
+    assert len({core.map.meta_id for core in story.up()}) == 1
 
 
 @pytest.mark.covers("SF-9")
@@ -355,8 +354,8 @@ def test_the_chosen_broker_is_lost_and_another_one_goes_on_from_its_copy_of_befo
     story.until(story.all_have_the_map)
     story.lose_majority("n1", "n2", volumes=True)
     story.force("n0")
-    first = story.core("n0").meta_id
-    story.until(lambda: all(core.meta_id == first for core in story.up()))
+    first = story.core("n0").map.meta_id
+    story.until(lambda: all(core.map.meta_id == first for core in story.up()))
     story.world.stop("n0", power=False)
     story.world.lose_volume("n0")
     story.pass_time(2000)

@@ -11,8 +11,7 @@ from tests.simulator.world import World
 from supercluster.broker.jetstream.core.broker import BrokerCore
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.move_record import Outcome
-from supercluster.broker.jetstream.recovery.stream_lineages import Lineages
-from supercluster.broker.jetstream.recovery.stream_survey import copies_here
+from supercluster.broker.jetstream.recovery.stream_lineages import StreamLineages
 from supercluster.broker.jetstream.replica.lineage import is_same_stream, lineage_of
 from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.ports import ClientInfo
@@ -98,7 +97,7 @@ class Story:
     def has_back(self, node: str) -> bool:
         """Does the broker hold its copy again, and does the meta group's leader have a link to it?"""
         leader = self.meta_leader()
-        return leader is not None and node in self.copies() and node in leader.brokers_in_contact()
+        return leader is not None and node in self.copies() and node in leader.peers.brokers_in_contact()
 
     def leader(self) -> StreamReplica | None:
         return next((group for group in self.copies().values() if group.serves), None)
@@ -326,7 +325,7 @@ def test_a_copy_that_was_put_aside_is_not_opened_again_by_an_older_map() -> None
 def test_what_a_copy_took_after_its_end_was_kept_is_kept_in_another_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Lineages, "_keep_map", lambda self: None)
+    monkeypatch.setattr(StreamLineages, "_keep_map", lambda self: None)
     story = Story(tags=("ssd",))
     others = _put_aside_and_restarted_cut_off(story)
 
@@ -371,7 +370,7 @@ def test_an_open_copy_tells_its_last_sequence_without_a_walk_along_its_log(
 
     monkeypatch.setattr(log, "entry", reads)
     applied = story.copies()[left].applied_index
-    (told,) = copies_here(story.core(left), story.found())
+    (told,) = story.core(left).stream_survey.copies_here(story.found())
     assert (told.last_seq, told.commit_seq) == (20, 20)
     assert all(index > applied for index in read)
 
@@ -418,7 +417,10 @@ def test_a_lost_copy_cannot_be_chosen() -> None:
     story.world.nodes[left].store.lose_copy(group)
     story.world.start(left)
     story.until(
-        lambda: story.meta_leader() is not None and bool(copies_here(story.core(left), story.found()))
+        lambda: (
+            story.meta_leader() is not None
+            and bool(story.core(left).stream_survey.copies_here(story.found()))
+        )
     )
     status, told = story.recover(rest[0], node=left, acceptLastSeq=0, id="first")
     assert status == 409
@@ -522,7 +524,7 @@ def test_copies_of_before_go_when_the_stream_is_whole_and_the_grace_time_is_over
         if one[:1] == "S" and not lineage_of(one)
     ]
     assert len(old) == 2
-    grace_ms = story.core(left).settings.retired_grace_ms
+    grace_ms = story.core(left).env.settings.retired_grace_ms
     story.pass_time(grace_ms + 10_000)
     left_over = [
         one

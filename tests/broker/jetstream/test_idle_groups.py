@@ -84,7 +84,7 @@ def test_groups_without_a_majority_take_no_place_from_others(monkeypatch: pytest
         brokers.world.stop(name, power=False)
     brokers.let_pass(5_000)
     (core,) = brokers.cores
-    standing = core.turns._schedule._slots
+    standing = core.copies.schedule._slots
     assert not standing._standing
     assert not standing.could_admit
 
@@ -119,7 +119,7 @@ def test_leaderships_are_told_in_one_frame(monkeypatch: pytest.MonkeyPatch) -> N
     for core in brokers.cores:
         brokers.frames.clear()
         led = {group.id for group in core.groups.values() if group.serves}
-        peer = next(iter(core.peers.values()))
+        peer = next(iter(core.peers.linked.values()))
         core.on_link_up(
             PeerInfo(
                 node=peer.node,

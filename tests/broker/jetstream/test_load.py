@@ -10,7 +10,7 @@ from supercluster.broker.jetstream.node.capacity_reports import (
     LOAD_AGAIN_MS,
     LOAD_EVERY_MS,
     LOAD_VALID_MS,
-    LoadReports,
+    CapacityReports,
 )
 from supercluster.broker.jetstream.placement.room import Room
 
@@ -23,7 +23,7 @@ class Pair:
         self.room = Room(6400, 640)
         self.takes = True
         self.sent: list[tuple[str, int, Room]] = []
-        self.load = LoadReports("a", lambda: self.room, self._post, lambda: self.leader)
+        self.load = CapacityReports("a", lambda: self.room, self._post, lambda: self.leader)
 
     def _post(self, node: str, frame: int, body: Body) -> bool:
         if self.takes:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from supercluster.broker.jetstream.config.core_settings import CoreSettings
 from supercluster.broker.jetstream.core.broker import BrokerCore
-from supercluster.broker.jetstream.core.settings import CoreSettings
 from supercluster.broker.jetstream.links import frames
 from supercluster.broker.jetstream.links.frames import Frame, Leadership
 from supercluster.broker.jetstream.meta.state import MetaState
@@ -134,23 +134,23 @@ def broker() -> Broker:
         machine,
     )
     found = Broker(machine, core)
-    core.meta = core.groups[META_GROUP] = found.meta  # type: ignore[assignment]  # Stands in for the replica.
+    core.map.replica = core.groups[META_GROUP] = found.meta  # type: ignore[assignment]  # Stands in for the replica.
     for node in ("a", "b"):
         found.link(node)
     found.news("a", 1)
     assert found.believes() == (False, True)
-    core.map_was_read()
+    core.host.map_was_read()
     assert found.believes() == (True, False)
     return found
 
 
 @pytest.mark.covers("SF-14")
 def test_a_map_is_doubtful_without_its_leader_even_when_one_of_two_reads_had_failed(broker: Broker) -> None:
-    broker.core.map.is_doubtful()
+    broker.core.map_reader.is_doubtful()
     broker.news("a", 1)
     broker.news("a", 1)
-    broker.core.map_read_failed()
-    broker.core.map_was_read()
+    broker.core.host.map_read_failed()
+    broker.core.host.map_was_read()
     broker.core.on_link_down("a")
     assert broker.believes() == (False, False)
     broker.link("a")
@@ -162,7 +162,7 @@ def test_a_map_is_doubtful_without_its_leader_even_when_one_of_two_reads_had_fai
 def test_what_the_last_leader_said_is_not_the_next_leaders_map(broker: Broker) -> None:
     broker.news("b", 2)
     assert broker.believes() == (False, True)
-    broker.core.map_was_read()
+    broker.core.host.map_was_read()
     broker.news("b", 2)
     assert broker.believes() == (True, False), "the same leadership, said twice"
     broker.news("b", 4)
@@ -171,9 +171,9 @@ def test_what_the_last_leader_said_is_not_the_next_leaders_map(broker: Broker) -
 
 @pytest.mark.covers("SF-14")
 def test_who_hears_no_leader_reads_the_map_when_it_hears_one(broker: Broker) -> None:
-    broker.core.meta_leader_heard(heard=False)
+    broker.core.host.meta_leader_heard(heard=False)
     assert broker.believes() == (False, False)
-    broker.core.meta_leader_heard(heard=True)
+    broker.core.host.meta_leader_heard(heard=True)
     assert broker.believes() == (False, True)
 
 
@@ -182,13 +182,13 @@ def test_a_read_that_fails_is_repeated_and_captures_are_held_for_a_bounded_time(
     core, machine = broker.core, broker.machine
     broker.news("b", 2)
     for _ in range(MAP_WAIT_MS // MAP_RETRY_MS + 2):
-        core.map_read_failed()
+        core.host.map_read_failed()
         machine.now += MAP_RETRY_MS
         core.tick()
     assert broker.believes() == (False, False), "the state on disk serves, and is not held for once more"
     assert len(set(broker.meta.asked)) == len(broker.meta.asked) > MAP_WAIT_MS // MAP_RETRY_MS
     assert min(broker.meta.asked) > 3 << 32, "no former process used these numbers"
-    core.map_was_read()
+    core.host.map_was_read()
     assert broker.believes() == (True, False)
 
 
@@ -209,7 +209,7 @@ def test_a_leader_without_a_linked_majority_does_not_believe_its_map_and_reads_i
     broker.link("b")
     assert broker.believes() == (False, True)
     assert len(broker.meta.asked) > asked
-    broker.core.map_was_read()
+    broker.core.host.map_was_read()
     assert broker.believes() == (True, False)
 
 

@@ -12,10 +12,10 @@ from tests.broker.jetstream.test_requests import INFO, World
 from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.jetstream.frontend.mirror_reads import STALE_MS_MAX, MirrorReads, stands_in
-from supercluster.broker.jetstream.frontend.pending_requests import ASK_LEADER_MS, continue_payload
 from supercluster.broker.jetstream.links.frames import Request, ResponseStatus
 from supercluster.broker.jetstream.links.source_frames import OriginTold
 from supercluster.broker.jetstream.meta.assignment import Assignment
+from supercluster.broker.jetstream.node.pending_requests import ASK_LEADER_MS, continue_payload
 from supercluster.broker.jetstream.sources.puller import SourcePuller
 from supercluster.broker.jetstream.state.stream_reader import StreamReader
 from supercluster.broker.jetstream.turn.questions import Questions
@@ -40,19 +40,25 @@ class Core:
     settings = SimpleNamespace(cluster="east")
 
     def __init__(self, *configs: StreamConfig) -> None:
-        self.meta = SimpleNamespace(state=self)
-        self.streams = {("$G", config.name): placed(config) for config in configs}
-        self.leaders = {found.group: "here" for found in self.streams.values()}
+        self.by_name = {("$G", config.name): placed(config) for config in configs}
+        self.leaders = {found.group: "here" for found in self.by_name.values()}
         self.rng = self.clock = self.network = self
         self.published: list[bytes] = []
         self.chance = 0
         self.questions = Questions(Slices())
 
+    @property
+    def streams(self) -> list[Assignment]:
+        return list(self.by_name.values())
+
     def stream_of(self, account: str, name: str) -> Assignment | None:
-        return self.streams.get((account, name))
+        return self.by_name.get((account, name))
 
     def leader_of(self, group: str) -> str | None:
         return self.leaders.get(group)
+
+    def is_linked(self, node: str) -> bool:
+        return node in self.brokers_in_contact()
 
     def brokers_in_contact(self) -> dict[str, tuple[str, str]]:
         return {node: ("west" if node == "far" else "east", "1") for node in ("here", "near", "far")}
@@ -71,7 +77,7 @@ class Core:
         self.published.append(header)
 
     def whom(self) -> set[str]:
-        reads = MirrorReads(self)  # type: ignore[arg-type]
+        reads = MirrorReads(self, self, self, self, self.questions)  # type: ignore[arg-type]
         found = {reads.whom_to_ask("$G", "O") for _ in range(8)}
         return {group.split(".")[2] if group is not None else "" for group in found}
 
@@ -104,10 +110,10 @@ def test_the_nearest_of_those_that_have_a_leader_is_asked(leaders: dict[str, str
 
 def test_the_map_says_which_streams_are_mirrors() -> None:
     core = Core(ORIGIN)
-    reads = MirrorReads(core)  # type: ignore[arg-type]
+    reads = MirrorReads(core, core, core, core, core.questions)  # type: ignore[arg-type]
     assert reads.whom_to_ask("$G", "O") == "S.$G.O.1"
     assert reads.whom_to_ask("$G", "X") is None
-    core.streams["$G", "M"] = placed(mirror())
+    core.by_name["$G", "M"] = placed(mirror())
     lead(core, M="here", O="far")
     assert reads.whom_to_ask("$G", "O") == "S.$G.O.1", "it is looked up when the map changes"
     reads.map_changed()
@@ -170,7 +176,7 @@ def ask(core: Core, seq: int, since_ms: int, config: StreamConfig | None = None)
     subject, payload = b"$JS.API.DIRECT.GET.O", b'{"seq":%d}' % seq
     request = Request("v", 1, group.assignment.group, INFO, subject, b"in", b"", payload)
     told: list[tuple[int, bytes]] = []
-    reads = MirrorReads(core)  # type: ignore[arg-type]
+    reads = MirrorReads(core, core, core, core, core.questions)  # type: ignore[arg-type]
     assert reads.takes(group, request)
     reads.answer(group, request, lambda status, payload: told.append((status, payload)))
     return told[0]

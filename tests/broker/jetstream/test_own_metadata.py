@@ -178,7 +178,7 @@ def test_an_error_with_one_group_leaves_the_broker_and_its_other_groups(
     assert "error" not in created(world, {"name": "S", "subjects": ["s"]})
     world.stop("n0", power=False)
     told: list[tuple[str, str]] = []
-    monkeypatch.setattr(BrokerCore, "event", lambda core, group, reason, text: told.append((reason, text)))
+    monkeypatch.setattr(world, "_told", lambda name, group, reason, text: told.append((reason, text)))
     (core,) = started(world)
     # A second stream, whose beginning fails in a way that nobody thought of, when part of it is there.
     recover = StreamReplica.recover

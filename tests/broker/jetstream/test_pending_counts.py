@@ -196,7 +196,7 @@ def test_the_consumers_of_a_leader_that_is_deposed_while_it_counts_are_counted_b
 ) -> None:
     consume(broker, "c", "S.*.1")
     group = broker.stream("S")
-    broker.core.turns.slices.units_per_turn = 1
+    broker.core.copies.slices.units_per_turn = 1
     broker.step(partial(broker.pull, "S", "c", 1))
     assert group.consumers.is_counting
     broker.change_leader("S")

@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
-from supercluster.broker.jetstream.frontend import router as api_routing
+from supercluster.broker.jetstream.frontend import fallback_answers
 from supercluster.broker.jetstream.frontend.answer_cache import (
     ANSWER_BYTES_MAX,
     ANSWERS_MAX,
-    AnswerBook,
+    AnswerCache,
     Known,
 )
-from supercluster.broker.jetstream.frontend.pending_requests import (
+from supercluster.broker.jetstream.links.frames import Frame, Request, ResponseStatus, decode_request
+from supercluster.broker.jetstream.node.pending_requests import (
     ASK_LEADER_MS,
     REQUEST_RETRY_MS,
     REQUEST_WAIT_MS,
-    Requests,
+    PendingRequests,
     continue_payload,
 )
-from supercluster.broker.jetstream.links.frames import Frame, Request, ResponseStatus, decode_request
 from supercluster.broker.ports import Channel, ClientInfo
 
 INFO = ClientInfo("$G", "u", False)
@@ -60,14 +60,14 @@ class World:
     def send(self, node: str, frame_type: int, body: Any, channel: Channel) -> bool:
         raise AssertionError
 
-    def requests(self) -> Requests:
-        return Requests(
+    def requests(self) -> PendingRequests:
+        return PendingRequests(
             self,
             self.post,
             self.leaders.get,
             lambda: ["a", "b"],
             lambda request: b'{"error": {"err_code": 10008, "group": "%s"}}' % request.group.encode(),
-            api_routing.done_before,
+            fallback_answers.done_before,
             origin="vol",
         )
 
@@ -79,7 +79,7 @@ class World:
         ]
 
 
-def ask(requests: Requests, subject: bytes = b"$JS.API.STREAM.INFO.S", now_ms: int = 0) -> None:
+def ask(requests: PendingRequests, subject: bytes = b"$JS.API.STREAM.INFO.S", now_ms: int = 0) -> None:
     requests.send("g", INFO, subject, b"reply", b"", b"", now_ms)
 
 
@@ -171,12 +171,12 @@ def test_who_asks_about_a_stream_that_goes_hears_it_and_one_that_begins_anew_is_
     world = World()
     requests = world.requests()
     ask(requests)
-    requests.groups_gone(["g", "h"], lambda request: "new", api_routing.not_there)
+    requests.groups_gone(["g", "h"], lambda request: "new", fallback_answers.not_there)
     assert world.published == []
     world.leaders["new"] = "b"
     requests.leader_serves("new", 10)
     assert [(node, request.group) for node, request in world.asked()] == [("b", "new")]
-    requests.groups_gone(["new"], lambda request: None, api_routing.not_there)
+    requests.groups_gone(["new"], lambda request: None, fallback_answers.not_there)
     ((_, _, payload),) = world.published
     assert b"10059" in payload
 
@@ -227,7 +227,7 @@ def test_requests_of_the_broker_itself_get_the_answer_or_nothing() -> None:
 
 
 def test_a_repeated_request_gets_the_same_answer_and_no_second_effect() -> None:
-    book = AnswerBook()
+    book = AnswerCache()
     assert book.begin(("a", "vol", 1)) is Known.NEW
     assert book.begin(("a", "vol", 1)) is Known.UNDER_WAY
     assert book.begin(("b", "vol", 1)) is Known.NEW

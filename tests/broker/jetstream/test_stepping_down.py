@@ -100,7 +100,7 @@ def test_a_stream_is_led_next_by_whoever_has_the_tags_that_are_asked_for() -> No
     story = Story()
     before = story.leader(story.group).node
     chosen = next(core for core in story.cores if core.node != before)
-    chosen.change_tags(("ssd", "zone:a"))
+    chosen.neighbours.change_tags(("ssd", "zone:a"))
     story.world.run_until(lambda: False, 200)
     for placement, told in (
         ({"tags": ["tape"]}, "a broker with tape is no other voter"),
@@ -123,7 +123,7 @@ def test_what_depends_on_the_map_is_answered_by_the_next_leader_of_it(call: str)
     for at in range(3):
         answers = story.send("$JS.API.META.LEADER.STEPDOWN", b"")
         assert story.world.run_until(partial(bool, answers), 5000)
-        story.world.run_until(lambda at=at: not story.cores[at].map_is_fresh, 1000)  # type: ignore[misc]
+        story.world.run_until(lambda at=at: not story.cores[at].map.is_fresh, 1000)  # type: ignore[misc]
         found = story.ask(call, at=at)
         if call == "STREAM.INFO.NONE":
             assert found["error"]["err_code"] == 10059

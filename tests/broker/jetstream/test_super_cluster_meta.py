@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from tests.simulator.world import World
 
-from supercluster.broker.jetstream.admin import moves as move_calls
 from supercluster.broker.jetstream.core.broker import BrokerCore
 from supercluster.broker.jetstream.meta_leader import broker_requests as meta_brokers
 from supercluster.broker.jetstream.meta_leader.voter_upkeep import SETTLE_MS, VOTER_PATIENCE_MS
@@ -245,13 +244,13 @@ def test_any_one_of_three_clusters_may_be_gone() -> None:
         found.kill(gone)
         at = next(name for name in found.of("east", "west", "north") if found.world.nodes[name].up)
         leader = found.leader()
-        assert any(f"cluster {gone} is out of contact" in text for text in leader.surroundings.troubles)
-        assert all("the meta group goes on" in text for text in leader.surroundings.troubles)
+        assert any(f"cluster {gone} is out of contact" in text for text in leader.lost_clusters.troubles)
+        assert all("the meta group goes on" in text for text in leader.lost_clusters.troubles)
         answer = found.create(at, f"S{number}", placement={"cluster": found.world.cluster_of[at]})
         assert "error" not in answer, answer
         found.start(gone)
         found.pass_time(5000)
-        assert found.leader().surroundings.troubles == []
+        assert found.leader().lost_clusters.troubles == []
         assert len(found.voters()) == 9
     for name in found.world.names:
         meta = found.core(name).meta
@@ -269,7 +268,7 @@ def test_with_one_of_two_clusters_gone_every_broker_says_what_is_lost() -> None:
     found.kill("west")
     found.pass_time(3000)
     for name in found.of("east"):
-        (text,) = found.core(name).surroundings.troubles
+        (text,) = found.core(name).lost_clusters.troubles
         assert "it holds 3 of the meta group's 6 voters, 3 are in contact and 4 must agree" in text
         assert "no stream can be created, changed, deleted or moved" in text
         assert any("ClusterLost" in line and f"{name} event" in line for line in found.world.log)
@@ -337,7 +336,7 @@ def test_the_meta_leader_knows_the_room_of_everybody() -> None:
     for _ in range(2):
         leader = found.leader()
         for name in found.world.names:
-            room = leader.room_of(name)
+            room = leader.neighbours.room_of(name)
             assert room is not None, name
             assert room.file_bytes > 0
         # A new leader is told at once.
@@ -445,13 +444,13 @@ def test_moves_that_clients_start_have_the_limit_of_the_brokers_settings() -> No
     assert found.world.run_until(lambda: len(found.voters()) == 6, 40_000)
     for name in found.of("east", "west"):
         core = found.core(name)
-        core.settings = replace(core.settings, move_bytes_per_s=5000)
+        core.env.settings = replace(core.env.settings, move_bytes_per_s=5000)
     assert "error" not in found.create("east-0", "S")
     assert "error" not in found.create("east-0", "T", placement={"cluster": "west"})
     config = {"name": "S", "subjects": ["s"], "num_replicas": 3, "placement": {"cluster": "west"}}
     assert "error" not in found.ask("west-0", "STREAM.UPDATE.S", config)
     assert "error" not in found.ask("east-0", "STREAM.PEER.REMOVE.T", {"peer": found.nodes_of("T")[0]})
-    status, told = move_calls.running(found.leader())
+    status, told = found.leader().calls.running_moves()
     assert status == 200
     assert {move["name"]: move["bytesPerS"] for move in told["moves"]} == {"S": 5000, "T": 5000}
 

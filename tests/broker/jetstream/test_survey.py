@@ -11,7 +11,7 @@ from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.encoding.codec import u64
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.stream_recovery import CopyFacts
-from supercluster.broker.jetstream.recovery.stream_survey import SURVEY_MS, Survey
+from supercluster.broker.jetstream.recovery.stream_survey import SURVEY_MS, StreamSurvey
 
 FOUND = Assignment("$G", "S", "S.$G.S.1", StreamConfig("S", ("s",)), 1, ("a@1", "b@1", "c@1"), 0)
 
@@ -42,16 +42,16 @@ class Core:
         self.asked.append(node)
 
 
-def survey(core: Core) -> Survey:
-    found = Survey(core)  # type: ignore[arg-type]  # What a survey asks of it.
+def survey(core: Core) -> StreamSurvey:
+    found = StreamSurvey(core, core, None, None)  # type: ignore[arg-type]  # What a survey asks of it.
     found.ask(FOUND, lambda copies, silent: core.ends.append((copies, silent)))
     assert core.asked == sorted(core.contact)
     return found
 
 
-def answer(found: Survey, *nodes: str) -> None:
+def answer(found: StreamSurvey, *nodes: str) -> None:
     for node in nodes:
-        found.on_answer(node, memoryview(u64(1) + b"[]"))
+        found.on_answer(node, memoryview(u64(1) + b"[]"), 0)
 
 
 @pytest.mark.covers("SF-4", "RP-8")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.broker.moves.world import ACCOUNT, META, STREAM, MoveWorld
 
-from supercluster.broker.jetstream.core.settings import CoreSettings
+from supercluster.broker.jetstream.config.core_settings import CoreSettings
 from supercluster.broker.jetstream.meta_leader.broker_requests import GONE_MS
 from supercluster.broker.raft.confchange import node_of
 

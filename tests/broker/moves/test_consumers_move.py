@@ -152,7 +152,7 @@ def test_a_fetch_that_waits_at_a_leader_whose_copy_is_put_away_goes_on_at_the_ne
     assert leader is not None
     core = world.nodes[world.leader_node()].core
     assert core is not None
-    core.life._put_away(world.assignment(), Copy(Hold.RETIRED, until_ns=1 << 62))
+    core.copy_manager._put_away(world.assignment(), Copy(Hold.RETIRED, until_ns=1 << 62))
     assert world.run_until(lambda: world.leader() not in (None, leader), 5000)
     published = publish(world, 6)
     assert client.payloads == published[:10]

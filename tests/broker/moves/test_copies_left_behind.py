@@ -56,7 +56,7 @@ def test_a_copy_whose_files_would_not_go_is_no_obstacle_to_the_next_one(
         patch.setattr(FileLog, "destroy", refuses)
         core = world.nodes["east-1"].core
         assert core is not None
-        core.life._remove(world.assignment().group)
+        core.copy_manager._remove(world.assignment().group)
     store = world.nodes["east-1"].store
     path = next(path for path in store.files_of(world.assignment().group) if path.endswith(".seg"))
     store.disk.flip_bit(path, 4 * store.disk.size(path))
@@ -114,7 +114,7 @@ def test_a_target_that_lost_its_copy_is_never_that_target_again_whatever_its_old
     core = world.nodes["east-1"].core
     assert core is not None
     assert not core.map.is_fresh
-    core.life._follow(before)
+    core.copy_manager._follow(before)
     seen: set[str] = set()
     for _ in range(100):
         world.run_ms(20)

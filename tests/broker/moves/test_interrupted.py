@@ -188,11 +188,11 @@ def test_a_group_gets_out_of_a_joint_membership_that_the_map_knows_nothing_of_by
     for node in WEST:
         core = world.nodes[node].core
         assert core is not None
-        group = core.drop_group(group_id)
+        group = core.copies.drop(group_id)
         assert group is not None
         group.stop()
         group.log.close(clean=True)
-        core.life._unexplained_ms.clear()
+        core.copy_manager._unexplained_ms.clear()
     assert set(world.groups()) == set(EAST)
     world.run_ms(20_000)
     leader = world.leader()
@@ -213,7 +213,7 @@ def test_a_copy_that_nobody_can_explain_goes_when_its_grace_time_is_over() -> No
     core = world.nodes["west-1"].core
     assert core is not None
     group_id = world.assignment().group
-    world.run_ms(core.settings.retired_grace_ms - 5000)
+    world.run_ms(core.env.settings.retired_grace_ms - 5000)
     assert group_id in core.store.registered()
     world.run_ms(120_000)
     assert group_id not in core.store.registered()

@@ -33,7 +33,7 @@ def test_room_is_told_less_what_copies_on_their_way_will_take_for_each_kind_of_s
     load.runs = False
     world.run_ms(2_000)
     leader, before = brokers(world)
-    room = leader.room_of("west-0")
+    room = leader.neighbours.room_of("west-0")
     assert room is not None
     assert (before["west-0"]["roomBytes"], before["west-0"]["memoryRoomBytes"]) == (
         room.file_bytes,
@@ -46,7 +46,7 @@ def test_room_is_told_less_what_copies_on_their_way_will_take_for_each_kind_of_s
     leader, after = brokers(world)
     assert leader.meta is not None
     reserved = leader.meta.candidates.facts("file")["west-0"].reserved_bytes
-    room = leader.room_of("west-0")
+    room = leader.neighbours.room_of("west-0")
     assert room is not None
     assert reserved > 0
     assert after["west-0"]["roomBytes"] == room.file_bytes - reserved

@@ -18,9 +18,9 @@ from tests.simulator.consumers import INFO
 from tests.simulator.super_world import DamagedLog
 from tests.simulator.world import World
 
+from supercluster.broker.jetstream.config.core_settings import CoreSettings
 from supercluster.broker.jetstream.config.stream import Placement
 from supercluster.broker.jetstream.core.broker import BrokerCore
-from supercluster.broker.jetstream.core.settings import CoreSettings
 from supercluster.broker.jetstream.links.frames import Frame
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.operations import cancel_move, replace_target, start_move
@@ -164,15 +164,15 @@ class MoveWorld(World):
 
     def _new_core(self, node: Any) -> BrokerCore:
         core = super()._new_core(node)
-        event = core.event
+        event = core.env.event
 
         def told(group: str, reason: str, text: str) -> None:
             event(group, reason, text)
             self.events.append((node.name, reason, text))
             self.on_event(node.name, group, reason, text)
 
-        core.event = told  # type: ignore[method-assign]
-        serving = core.serving
+        core.env.event = told
+        serving = core.host.serving
 
         def serves(group: str) -> None:
             replica = core.groups[group]
@@ -180,7 +180,7 @@ class MoveWorld(World):
                 told(group, "Leads", f"{replica.member} leads in term {replica.raft.term}")
             serving(group)
 
-        core.serving = serves  # type: ignore[method-assign]
+        core.host.serving = serves  # type: ignore[method-assign]
         return core
 
     def run_ms(self, ms: float) -> None:
@@ -288,7 +288,7 @@ class MoveWorld(World):
         assert leader is not None
         assert leader.meta is not None
         leader.meta.tail.propose(body)
-        leader.touch("meta")
+        leader.copies.touch("meta")
         self.want_turn(leader.node)
 
     def move(self, nodes: Sequence[str], bytes_per_s: int = 0) -> None:
@@ -369,7 +369,7 @@ class MoveWorld(World):
                     state.moving.discard((ACCOUNT, STREAM))
         for node in self.nodes.values():
             if node.core is not None and node.core.meta is not None:
-                node.core.map_changed([self.assignment().group])
+                node.core.host.map_changed([self.assignment().group])
                 self.want_turn(node.name)
 
     def break_disk(self, node: str, *, copies: int = 1) -> None:
@@ -384,14 +384,14 @@ class MoveWorld(World):
         fail(self.groups()[node])
         core = self.nodes[node].core
         assert core is not None
-        add_group = core.add_group
+        add_group = core.copies.add
 
         def added(group: Replica) -> None:
             add_group(group)
             if isinstance(group, StreamReplica) and left[0] > 0:
                 fail(group)
 
-        core.add_group = added  # type: ignore[method-assign]
+        core.copies.add = added  # type: ignore[method-assign]
 
     def cut_clusters(self, one: str, other: str) -> None:
         for here in self.names:

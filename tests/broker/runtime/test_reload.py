@@ -123,7 +123,7 @@ async def test_a_broker_begins_no_map_until_its_settings_permit_it(
         write(file)
         await until(lambda: core.meta is not None and core.map.is_fresh)
         write(file, joinOnly=True)
-        await until(lambda: core.settings.join_only)
+        await until(lambda: core.env.settings.join_only)
         assert views.health(process, "ready") == (200, {"status": "ok"})
     finally:
         await process.stop()

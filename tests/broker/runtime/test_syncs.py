@@ -163,7 +163,7 @@ async def test_nothing_is_done_by_a_vote_before_it_is_durable_and_the_loop_does_
     body = {"name": "T", "subjects": ["t"]}
     votes: list[Any] = []
     # Threads that stand still.
-    story.core.start_votes = votes.extend  # type: ignore[method-assign, assignment]
+    story.core.turns.start_votes = votes.extend
     story.core.on_api(OPERATOR, b"$JS.API.STREAM.CREATE.T", b"", b"", json.dumps(body).encode())
     await story.pass_time(3000)
     group = next(found for found in story.core.groups.values() if found.id == votes[0][0])

@@ -49,7 +49,7 @@ def health(
     if (
         account not in accounts
         or account == broker.credentials.system_account
-        or account in core.book.without_jetstream
+        or account in core.accounts.without_jetstream
     ):
         text = f'JetStream account "{account}" not found'
         return _told(404, "ACCOUNT", text, {"account": account}, details)

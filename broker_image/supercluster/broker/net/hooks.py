@@ -73,7 +73,7 @@ class CoreHooks(Protocol):
         """Could any stream's filter match a subject that starts with `_INBOX.`? While not, unique reply subjects are
         routed without asking `capture`."""
 
-    book: AccountBook
+    accounts: AccountBook
     """What accounts import and export, and which have no JetStream."""
 
     def interest_changed(self, account: str, subject: bytes) -> None:

@@ -17,9 +17,10 @@ from typing import Any
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.admin import totals
 from supercluster.broker.jetstream.admin.health import Ailment, ailment_of
+from supercluster.broker.jetstream.admin.jsz import Jsz
 from supercluster.broker.jetstream.admin.totals import Totals
+from supercluster.broker.jetstream.config.core_settings import CoreSettings
 from supercluster.broker.jetstream.core.broker import BrokerCore
-from supercluster.broker.jetstream.core.settings import CoreSettings
 from supercluster.broker.jetstream.node.drain import HOLD_MS_MAX
 from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.ports import Ticket
@@ -93,6 +94,15 @@ class ProcessCore(BrokerCore):
             random.SystemRandom(),
             _log_event,
         )
+        self._jsz = Jsz(
+            self.copies,
+            self.map,
+            self.leaderships,
+            self.lost_clusters,
+            self.ingest,
+            self.failed_copies,
+            self.requests,
+        )
 
     # ---- what the process asks ------------------------------------------------------------------------------------
 
@@ -104,17 +114,29 @@ class ProcessCore(BrokerCore):
     def meta_state(self) -> int:
         return max(1, self.meta.log.last_index) if self.meta is not None else 0
 
+    @property
+    def lineage(self) -> str:
+        return self.map.lineage
+
+    @property
+    def founding_id(self) -> str:
+        return self.map.founding_id
+
+    @property
+    def map_level(self) -> int:
+        return self.map.level
+
     def settings_changed(self, changed: Settings) -> None:
-        if self._process.place.routes is not None and changed.meta_voters != self.settings.meta_voters:
-            self.settings = replace(self.settings, meta_voters=changed.meta_voters)
-        if changed.moves.bytes_per_s != self.settings.move_bytes_per_s:
-            self.settings = replace(self.settings, move_bytes_per_s=changed.moves.bytes_per_s)
-        if changed.jetstream != self.settings.limits:
-            self.settings = replace(self.settings, limits=changed.jetstream)
-        if changed.tags != self.settings.tags:
-            self.change_tags(changed.tags)
-        self.settings = replace(
-            self.settings,
+        if self._process.place.routes is not None and changed.meta_voters != self.env.settings.meta_voters:
+            self.env.settings = replace(self.env.settings, meta_voters=changed.meta_voters)
+        if changed.moves.bytes_per_s != self.env.settings.move_bytes_per_s:
+            self.env.settings = replace(self.env.settings, move_bytes_per_s=changed.moves.bytes_per_s)
+        if changed.jetstream != self.env.settings.limits:
+            self.env.settings = replace(self.env.settings, limits=changed.jetstream)
+        if changed.tags != self.env.settings.tags:
+            self.neighbours.change_tags(changed.tags)
+        self.env.settings = replace(
+            self.env.settings,
             join_only=changed.join_only,
             file_bytes_max=changed.storage.max_file_bytes,
             memory_bytes_max=changed.storage.max_memory_bytes,
@@ -122,33 +144,54 @@ class ProcessCore(BrokerCore):
         self._volume_store.limit(
             file_bytes=changed.storage.max_file_bytes, memory_bytes=_memory_bytes(changed)
         )
-        self.surroundings.load.tell_soon()
+        self.neighbours.load.tell_soon()
+
+    def jsz(self) -> dict[str, Any]:
+        """What /jsz shows beside the streams."""
+        return self._jsz.overview()
+
+    def jsz_streams(self) -> Iterator[dict[str, Any]]:
+        """The streams of /jsz, one by one."""
+        return self._jsz.streams()
 
     def totals(self) -> Totals:
         """What this broker's copies of streams amount to."""
-        return totals.totals(self)
+        return totals.totals(
+            self.peers,
+            self.copies,
+            self.map,
+            self.leaderships,
+            self.neighbours.own_room(),
+            self.api_counts.by_account(),
+        )
 
     def stream_details(
         self, account: str, *, led_only: bool, config: bool, consumers: bool, groups: bool
     ) -> Iterator[dict[str, Any]]:
         """An account's streams here, one by one."""
         return totals.stream_details(
-            self, account, led_only=led_only, config=config, consumers=consumers, groups=groups
+            self.copies,
+            self.leaderships,
+            account,
+            led_only=led_only,
+            config=config,
+            consumers=consumers,
+            groups=groups,
         )
 
     def ailment_of(self, account: str, stream: str, consumer: str) -> Ailment | None:
         """For HEALTHZ with names."""
-        return ailment_of(self, account, stream, consumer)
+        return ailment_of(self.map, self.copies, account, stream, consumer)
 
     def leave(self) -> None:
         """A lame duck: hand every leadership over, and take none."""
-        self.aside.begin(HOLD_MS_MAX)
+        self.drain.begin(HOLD_MS_MAX)
 
     @property
     def is_drained(self) -> bool:
         if any(window.unconfirmed for window in self.ingest.windows.values()):
             return False
-        return not any(self.aside.left())
+        return not any(self.drain.left())
 
     @property
     def troubles(self) -> list[str]:
@@ -164,8 +207,8 @@ class ProcessCore(BrokerCore):
             if group.checkpoints.deferred and not group.failed
         ]
         found += [
-            f"{group_id} is out of its group: {self.unusable.text_of(group_id)}"
-            for group_id in self.unusable.groups
+            f"{group_id} is out of its group: {self.failed_copies.text_of(group_id)}"
+            for group_id in self.failed_copies.groups
             if group_id not in self.groups
         ]
         found += [
@@ -181,12 +224,12 @@ class ProcessCore(BrokerCore):
             found.append(
                 "no majority of the meta group confirms the map of streams: it is used as it is on the disk"
             )
-        if self.meta is None and self.settings.join_only:
+        if self.meta is None and self.env.settings.join_only:
             found.append(
                 "this volume has no map of streams, and joinOnly forbids beginning one: the broker waits for brokers that hold "
                 "the map; where every volume was given up, the map has to be begun anew (docs/admin.md)"
             )
-        return found + self.surroundings.troubles + self.meta_lineages.troubles
+        return found + self.lost_clusters.troubles + self.map_lineages.troubles
 
     def close(self, *, clean: bool) -> None:
         self._threads.shutdown(wait=True)
@@ -209,7 +252,7 @@ class ProcessCore(BrokerCore):
     def _start_syncs(self) -> None:
         for due in self._volume_store.due_syncs(self.clock.monotonic_ms()):
             if (group := self.groups.get(due.group)) is not None:
-                self.reschedule(group)
+                self.copies.reschedule(group)
             future = self._process.loop.run_in_executor(self._threads, due.ticket.run)
             future.add_done_callback(lambda done, due=due: self._synced(due, done))  # type: ignore[misc]
 
@@ -247,7 +290,7 @@ class ProcessCore(BrokerCore):
             return
         if group is not None and group.failed is None:
             group.raft.persisted(self.clock.monotonic_ms())
-            self.touch(group.id)
+            self.copies.touch(group.id)
             self._process.turn.want()
 
 

@@ -7,23 +7,21 @@ It goes from the broker that was asked to the meta group's leader as an internal
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from supercluster.broker.bounds import read_json
-from supercluster.broker.jetstream.admin.call import NO_CALL, MetaCall, Then, ask_meta_leader, not_available
+from supercluster.broker.jetstream.admin.call import NO_CALL, Caller, MetaCall, Then
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta import accounts
 from supercluster.broker.jetstream.meta.accounts import AccountLimits, AccountRecord
+from supercluster.broker.jetstream.meta.view import MapView
 from supercluster.broker.jetstream.meta_leader.account_requests import all_shown, shown
 from supercluster.broker.jetstream.meta_leader.map_leader import MapLeader
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.core.broker import BrokerCore
 
 SUBJECT = b"$SC.ACCOUNT"
 
 
-def call(core: BrokerCore, method: str, account: str, body: object, then: Then) -> None:
+def call(caller: Caller, map_view: MapView, method: str, account: str, body: object, then: Then) -> None:
     """One call of the admin API; `then` is called once, within the time that any request has."""
     try:
         if account:
@@ -33,17 +31,17 @@ def call(core: BrokerCore, method: str, account: str, body: object, then: Then) 
         then(400, {"error": refused.description, "err_code": refused.err_code})
         return
     if method == "GET":
-        then(*_told(core, account))
+        then(*_told(caller, map_view, account))
         return
     told = [record.limits.to_json(), record.declared_by] if record is not None else None
-    ask_meta_leader(core, account, SUBJECT, json.dumps([account, told]).encode(), then)
+    caller.ask(account, SUBJECT, json.dumps([account, told]).encode(), then)
 
 
-def _told(core: BrokerCore, account: str) -> tuple[int, dict[str, Any]]:
+def _told(caller: Caller, map_view: MapView, account: str) -> tuple[int, dict[str, Any]]:
     """Not by a map that may be old: the operator repairs by it."""
-    if core.meta is None or not core.map.is_fresh:
-        return not_available(core)
-    state = core.meta.state
+    if map_view.replica is None or not map_view.is_fresh:
+        return caller.not_available()
+    state = map_view.replica.state
     if not account:
         return 200, {"accounts": all_shown(state)}
     found = shown(state, account)

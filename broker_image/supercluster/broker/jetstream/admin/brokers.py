@@ -9,18 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from supercluster.broker.bounds import NODE_CHARS_MAX
-from supercluster.broker.jetstream.admin.call import MetaCall, Then, ask_meta_leader, not_available
+from supercluster.broker.jetstream.admin.call import Caller, MetaCall, Then, map_leader
+from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.meta.state import MetaState
+from supercluster.broker.jetstream.meta.view import MapView
 from supercluster.broker.jetstream.meta_leader.broker_requests import holders
 from supercluster.broker.jetstream.meta_leader.map_leader import MapLeader
+from supercluster.broker.jetstream.node.lost_clusters import LostClusters
 from supercluster.broker.raft.confchange import node_of
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.core.broker import BrokerCore
 
 PREFIX = b"$SC.BROKER."
 _LEAVE, _STAY = PREFIX + b"LEAVE", PREFIX + b"STAY"
@@ -31,72 +32,81 @@ Rooms: TypeAlias = Mapping[str, Mapping[str, int]]
 """Kind of storage → broker → bytes."""
 
 
-def call(core: BrokerCore, method: str, node: str, then: Then) -> None:
-    """One call of the admin API; `then` is called once, within the time that any request has."""
-    if method == "GET":
-        then(*(_one(core, node) if node else _all(core)))
-        return
-    if not 0 < len(node) <= NODE_CHARS_MAX:
-        then(400, {"error": f"a broker's name has 1 to {NODE_CHARS_MAX} characters, not {len(node)}"})
-        return
+class BrokerCalls:
+    """The calls at one broker."""
 
-    subject = _LEAVE if method == "DELETE" else _STAY
-    ask_meta_leader(core, "$SYS", subject, node.encode(), then)
+    def __init__(
+        self, env: Environment, peers: Peers, map_view: MapView, lost_clusters: LostClusters, caller: Caller
+    ) -> None:
+        self._env = env
+        self._peers = peers
+        self._map = map_view
+        self._lost_clusters = lost_clusters
+        self._caller = caller
 
+    def call(self, method: str, node: str, then: Then) -> None:
+        """One call of the admin API; `then` is called once, within the time that any request has."""
+        if method == "GET":
+            then(*(self._one(node) if node else self._all()))
+            return
+        if not 0 < len(node) <= NODE_CHARS_MAX:
+            then(400, {"error": f"a broker's name has 1 to {NODE_CHARS_MAX} characters, not {len(node)}"})
+            return
 
-def _all(core: BrokerCore) -> tuple[int, dict[str, Any]]:
-    """Every broker as this one's map has it, and what is lost with clusters that are gone: that has to be told by brokers
-    whose map may be old, too, and they say so."""
-    if core.meta is None:
-        return not_available(core)
-    copies = holders(core.meta.state)
-    rooms = _rooms(core.meta)
-    found = [_state(core, core.meta, node, copies, rooms) for node in sorted(core.meta.state.brokers)]
-    return 200, {
-        "brokers": found,
-        "lostClusters": core.surroundings.troubles,
-        "beyondTarget": _beyond_target(core.meta.state),
-        "timeNs": core.clock.now_ns(),
-        "knowsRoom": core.meta.serves,
-        "mapIsFresh": core.map.is_fresh,
-    }
+        subject = _LEAVE if method == "DELETE" else _STAY
+        self._caller.ask("$SYS", subject, node.encode(), then)
 
+    def _all(self) -> tuple[int, dict[str, Any]]:
+        """Every broker as this one's map has it, and what is lost with clusters that are gone: that has to be told by brokers
+        whose map may be old, too, and they say so."""
+        meta = map_leader(self._map)
+        if meta is None:
+            return self._caller.not_available()
+        copies, rooms = holders(meta.state), _rooms(meta)
+        found = [self._state(meta, node, copies, rooms) for node in sorted(meta.state.brokers)]
+        return 200, {
+            "brokers": found,
+            "lostClusters": self._lost_clusters.troubles,
+            "beyondTarget": _beyond_target(meta.state),
+            "timeNs": self._env.clock.now_ns(),
+            "knowsRoom": meta.serves,
+            "mapIsFresh": self._map.is_fresh,
+        }
 
-def _one(core: BrokerCore, node: str) -> tuple[int, dict[str, Any]]:
-    """Not by a map that may be old: by this the caller takes a broker away for good."""
-    if core.meta is None or not core.map.is_fresh:
-        return not_available(core)
-    if node not in core.meta.state.brokers:
-        return 404, {"error": f"there is no broker {node}"}
-    return 200, _state(core, core.meta, node, holders(core.meta.state), _rooms(core.meta))
+    def _one(self, node: str) -> tuple[int, dict[str, Any]]:
+        """Not by a map that may be old: by this the caller takes a broker away for good."""
+        meta = map_leader(self._map)
+        if meta is None or not self._map.is_fresh:
+            return self._caller.not_available()
+        if node not in meta.state.brokers:
+            return 404, {"error": f"there is no broker {node}"}
+        return 200, self._state(meta, node, holders(meta.state), _rooms(meta))
+
+    def _state(self, meta: MapLeader, node: str, copies: Mapping[str, int], rooms: Rooms) -> dict[str, Any]:
+        """As this broker's map has it."""
+        state, membership = meta.state, meta.raft.membership
+        record = state.brokers[node]
+        return {
+            "node": node,
+            "cluster": record.cluster,
+            "tags": list(record.tags),
+            "leaves": node in state.leaving,
+            "inContact": node in self._peers.brokers_in_contact(),
+            "awaySinceNs": state.away.get(node),
+            "unusable": _unusable(meta, node),
+            "cordoned": cordon.to_json() if (cordon := state.cordoned.get(node)) is not None else None,
+            "votes": any(node_of(voter) == node for voter in membership.all_voters),
+            "holdsCopies": node in copies,
+            "copies": copies.get(node, 0),
+            "roomBytes": rooms["file"].get(node),
+            "memoryRoomBytes": rooms["memory"].get(node),
+        }
 
 
 def _rooms(meta: MapLeader) -> Rooms:
     """Only the map's leader knows how much room there is."""
-    return {storage: meta.rooms(storage) for storage in ("file", "memory")}
-
-
-def _state(
-    core: BrokerCore, meta: MapLeader, node: str, copies: Mapping[str, int], rooms: Rooms
-) -> dict[str, Any]:
-    """As this broker's map has it."""
-    state, membership = meta.state, meta.raft.membership
-    record = state.brokers[node]
-    return {
-        "node": node,
-        "cluster": record.cluster,
-        "tags": list(record.tags),
-        "leaves": node in state.leaving,
-        "inContact": node in core.brokers_in_contact(),
-        "awaySinceNs": state.away.get(node),
-        "unusable": _unusable(meta, node),
-        "cordoned": cordon.to_json() if (cordon := state.cordoned.get(node)) is not None else None,
-        "votes": any(node_of(voter) == node for voter in membership.all_voters),
-        "holdsCopies": node in copies,
-        "copies": copies.get(node, 0),
-        "roomBytes": rooms["file"].get(node),
-        "memoryRoomBytes": rooms["memory"].get(node),
-    }
+    leader = meta if meta.serves else None
+    return {storage: leader.rooms(storage) if leader is not None else {} for storage in ("file", "memory")}
 
 
 def _beyond_target(state: MetaState) -> list[dict[str, str]]:

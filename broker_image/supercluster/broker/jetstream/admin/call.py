@@ -7,14 +7,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.links.frames import Request, ResponseStatus
+from supercluster.broker.jetstream.meta.view import MapView
+from supercluster.broker.jetstream.meta_leader.map_leader import MapLeader
+from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
+from supercluster.broker.jetstream.node.lost_clusters import LostClusters
+from supercluster.broker.jetstream.node.pending_requests import PendingRequests
 from supercluster.broker.ports import ClientInfo
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.core.broker import BrokerCore
 
 Then = Callable[[int, Any], None]
 """Takes status and JSON."""
@@ -34,38 +37,9 @@ def refusal(refused: ApiError) -> tuple[int, dict[str, Any]]:
     return status, {"error": refused.description, "err_code": refused.err_code}
 
 
-def not_available(core: BrokerCore) -> tuple[int, dict[str, Any]]:
-    """Nobody can say or do it for now; names what is lost, where that is known."""
-    refused = core.surroundings.not_available()
-    return refused.code, {"error": refused.description, "err_code": refused.err_code}
-
-
-def ask_meta_leader(core: BrokerCore, account: str, subject: bytes, payload: bytes, then: Then) -> None:
-    """`then` is called once, within the time that any request has. No client can send what has such a subject."""
-
-    def answered(answer: bytes | None) -> None:
-        if answer is None:
-            then(*not_available(core))
-            return
-        found = json.loads(answer)
-        if "status" not in found:  # In the words of JetStream's API: it took this for a call of a client.
-            then(
-                503,
-                {"error": "the leader of the map of streams is of an older version, which has no such call"},
-            )
-            return
-        then(int(found["status"]), found["body"])
-
-    core.requests.send(
-        core.meta_id,
-        ClientInfo(account, "", is_operator=True),
-        subject,
-        b"",
-        b"",
-        payload,
-        core.clock.monotonic_ms(),
-        on_answer=answered,
-    )
+def map_leader(map_view: MapView) -> MapLeader | None:
+    """This broker's replica of the map, as one that may lead it."""
+    return map_view.replica if isinstance(map_view.replica, MetaReplica) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +60,49 @@ class MetaCall:
     def respond(self, status: int, body: Any) -> None:
         """What `then` of the broker that was asked is called with."""
         self.settle(ResponseStatus.ANSWER, json.dumps({"status": status, "body": body}).encode())
+
+
+class Caller:
+    """Has the meta group's leader carry out what this broker was asked for."""
+
+    def __init__(
+        self, env: Environment, map_view: MapView, requests: PendingRequests, lost_clusters: LostClusters
+    ) -> None:
+        self._env = env
+        self._map = map_view
+        self._requests = requests
+        self._lost_clusters = lost_clusters
+
+    def ask(self, account: str, subject: bytes, payload: bytes, then: Then) -> None:
+        """`then` is called once, within the time that any request has. No client can send what has such a subject."""
+
+        def answered(answer: bytes | None) -> None:
+            if answer is None:
+                then(*self.not_available())
+                return
+            found = json.loads(answer)
+            if "status" not in found:  # In the words of JetStream's API: it took this for a call of a client.
+                then(
+                    503,
+                    {
+                        "error": "the leader of the map of streams is of an older version, which has no such call"
+                    },
+                )
+                return
+            then(int(found["status"]), found["body"])
+
+        self._requests.send(
+            self._map.meta_id,
+            ClientInfo(account, "", is_operator=True),
+            subject,
+            b"",
+            b"",
+            payload,
+            self._env.clock.monotonic_ms(),
+            on_answer=answered,
+        )
+
+    def not_available(self) -> tuple[int, dict[str, Any]]:
+        """Nobody can say or do it for now; names what is lost, where that is known."""
+        refused = self._lost_clusters.not_available()
+        return refused.code, {"error": refused.description, "err_code": refused.err_code}

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 from supercluster.broker.bounds import NODE_CHARS_MAX, read_json
 from supercluster.broker.jetstream import errors
-from supercluster.broker.jetstream.admin.call import NO_CALL, MetaCall, Then, ask_meta_leader
+from supercluster.broker.jetstream.admin.call import NO_CALL, Caller, MetaCall, Then
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.cordons import REASON_CHARACTERS_MAX, Cordon
 
 if TYPE_CHECKING:
-    from supercluster.broker.jetstream.core.broker import BrokerCore
     from supercluster.broker.jetstream.meta_leader.map_leader import MapLeader
 
 SUBJECT = b"$SC.CORDON"
@@ -44,7 +43,7 @@ def read_cordon(body: object) -> Cordon:
     return Cordon(reason, declared_by)
 
 
-def call(core: BrokerCore, method: str, node: str, body: object, then: Then) -> None:
+def call(caller: Caller, method: str, node: str, body: object, then: Then) -> None:
     """One call of the admin API; `then` is called once, within the time that any request has."""
     if not 0 < len(node) <= NODE_CHARS_MAX:
         then(400, {"error": f"a broker's name has 1 to {NODE_CHARS_MAX} characters, not {len(node)}"})
@@ -55,7 +54,7 @@ def call(core: BrokerCore, method: str, node: str, body: object, then: Then) -> 
         then(400, {"error": refused.description, "err_code": refused.err_code})
         return
     told = {"node": node, "cordon": cordon.to_json() if cordon is not None else None}
-    ask_meta_leader(core, "$SYS", SUBJECT, json.dumps(told).encode(), then)
+    caller.ask("$SYS", SUBJECT, json.dumps(told).encode(), then)
 
 
 def is_internal(subject: bytes) -> bool:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from supercluster.broker.jetstream.meta.view import MapView
+from supercluster.broker.jetstream.replica.copies import Copies
 from supercluster.broker.jetstream.stream.replica import StreamReplica
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.core.broker import BrokerCore
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,15 +18,15 @@ class Ailment:
     text: str
 
 
-def ailment_of(core: BrokerCore, account: str, stream: str, consumer: str) -> Ailment | None:
+def ailment_of(map_view: MapView, copies: Copies, account: str, stream: str, consumer: str) -> Ailment | None:
     """Is the stream unknown, or its copy here out of its group, or is the consumer unknown (if one is named)? None: all is well.
 
     What consumers a stream has is known where it has a copy; another broker says nothing against any.
     """
-    assignment = core.stream_of(account, stream)
+    assignment = map_view.stream_of(account, stream)
     if assignment is None:
         return Ailment("STREAM", 404, f'JetStream stream "{stream}" not found on account "{account}"')
-    group = core.groups.get(assignment.group)
+    group = copies.groups.get(assignment.group)
     if not isinstance(group, StreamReplica):
         return None
     if group.failed is not None:

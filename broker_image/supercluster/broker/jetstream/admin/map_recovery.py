@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from supercluster.broker.bounds import I64_MAX
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.admin.call import Then, refusal
+from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.map_recovery import (
     MapRecovery,
@@ -25,12 +26,12 @@ from supercluster.broker.jetstream.meta.map_recovery import (
     voters_before,
 )
 from supercluster.broker.jetstream.meta.stream_recovery import CopyFacts
+from supercluster.broker.jetstream.meta.view import MapView
+from supercluster.broker.jetstream.recovery.map_lineages import MapLineages
+from supercluster.broker.jetstream.recovery.map_survey import MapSurvey
+from supercluster.broker.jetstream.recovery.orphaned_copies import OrphanedCopies
 from supercluster.broker.jetstream.replica.lineage import is_meta, lineage_of, next_meta
-from supercluster.broker.jetstream.replica.opening import volume_member
 from supercluster.broker.raft.errors import DiskError
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.core.broker import BrokerCore
 
 _ID = re.compile("[A-Za-z0-9-]{1,64}")
 _FIELDS = ("node", "acceptLastIndex", "id", "dryRun", "acceptDoubtful", "follow")
@@ -80,82 +81,124 @@ def read_call(body: object, node: str) -> MapCall:
     return MapCall(accepted, act or "", bool(dry_run), bool(doubtful))
 
 
-def call(core: BrokerCore, method: str, body: object, then: Then) -> None:
-    """One call of the admin API; `then` is called once, within the survey's time."""
-    try:
-        wanted = MapCall() if method == "GET" else read_call(body, core.node)
-        if wanted.follow:
-            then(*_follow(core, wanted))
-            return
-        record = core.meta.replica.recovery if core.meta is not None else None
-        if not wanted.dry_run and record is not None and wanted.id in record.known:
-            then(200, _show(core))
-            return
-        if core.map_survey.is_busy:
-            raise errors.map_recovery_not_now(f"another call about it is under way on {core.node}")
-    except ApiError as refused:
-        then(*refusal(refused))
-        return
+class MapRecoveryCalls:
+    """The calls at one broker."""
 
-    def told(found: MapSituation) -> None:
+    def __init__(
+        self,
+        env: Environment,
+        map_view: MapView,
+        map_survey: MapSurvey,
+        map_lineages: MapLineages,
+        orphans: OrphanedCopies,
+    ) -> None:
+        self._env = env
+        self._map = map_view
+        self._map_survey = map_survey
+        self._map_lineages = map_lineages
+        self._orphans = orphans
+
+    def call(self, method: str, body: object, then: Then) -> None:
+        """One call of the admin API; `then` is called once, within the survey's time."""
         try:
-            if wanted.dry_run:
-                then(200, {**_show(core), **_dry(found, wanted)})
-            else:
-                _force(core, found, wanted)
-                then(202, _show(core))
+            wanted = MapCall() if method == "GET" else read_call(body, self._env.node)
+            if wanted.follow:
+                then(*self._follow(wanted))
+                return
+            record = self._map.replica.replica.recovery if self._map.replica is not None else None
+            if not wanted.dry_run and record is not None and wanted.id in record.known:
+                then(200, self._show())
+                return
+            if self._map_survey.is_busy:
+                raise errors.map_recovery_not_now(f"another call about it is under way on {self._env.node}")
         except ApiError as refused:
-            core.event(core.meta_id, "RecoveryRefused", refused.description)
             then(*refusal(refused))
+            return
 
-    core.map_survey.ask(told, None if wanted.dry_run else wanted.id)
+        def told(found: MapSituation) -> None:
+            try:
+                if wanted.dry_run:
+                    then(200, {**self._show(), **_dry(found, wanted)})
+                else:
+                    self._force(found, wanted)
+                    then(202, self._show())
+            except ApiError as refused:
+                self._env.event(self._map.meta_id, "RecoveryRefused", refused.description)
+                then(*refusal(refused))
 
+        self._map_survey.ask(told, None if wanted.dry_run else wanted.id)
 
-def _follow(core: BrokerCore, wanted: MapCall) -> tuple[int, dict[str, Any]]:
-    if wanted.follow == core.meta_id:
-        return 200, _show(core)
-    rivals = core.meta_lineages.rivals
-    if wanted.follow not in rivals.values():
-        known = ", ".join(sorted(set(rivals.values()))) or "none"
-        raise errors.map_recovery_refused(
-            f"no broker that is linked with {core.node} has lineage {wanted.follow}; rivals of {core.meta_id} that are: {known}"
+    def _follow(self, wanted: MapCall) -> tuple[int, dict[str, Any]]:
+        if wanted.follow == self._map.meta_id:
+            return 200, self._show()
+        rivals = self._map_lineages.rivals
+        if wanted.follow not in rivals.values():
+            known = ", ".join(sorted(set(rivals.values()))) or "none"
+            raise errors.map_recovery_refused(
+                f"no broker that is linked with {self._env.node} has lineage {wanted.follow}; rivals of {self._map.meta_id} that are: {known}"
+            )
+        if not wanted.dry_run:
+            self._env.event(
+                self._map.meta_id,
+                "LineageGivenUp",
+                f"{self._env.node} is to follow {wanted.follow}, as a person says",
+            )
+            self._map_lineages.consent(wanted.follow)
+        return 202, self._show()
+
+    def _force(self, found: MapSituation, wanted: MapCall) -> None:
+        """
+        Raises:
+            ApiError: why not.
+        """
+        copy, may_lose = judge_map(found, wanted.accepted_index, accepts_doubt=wanted.accepts_doubt)
+        meta, token = self._map.replica, self._env.new_token()
+        before = meta.replica.recovery if meta is not None else None
+        recovery = MapRecovery(
+            wanted.id,
+            next_meta(self._map.meta_id, token),
+            f"{self._env.volume_member}.{token}",
+            copy.group,
+            wanted.accepted_index,
+            copy.last_index,
+            copy.commit_index,
+            max(voters_before(found), before.voters if before is not None else 0)
+            or len(self._env.settings.meta_voters),
+            may_lose,
+            self._env.clock.now_ns(),
+            before.known if before is not None else (),
         )
-    if not wanted.dry_run:
-        core.event(
-            core.meta_id, "LineageGivenUp", f"{core.node} is to follow {wanted.follow}, as a person says"
-        )
-        core.meta_lineages.consent(wanted.follow)
-    return 202, _show(core)
+        try:
+            self._map_lineages.begin(recovery)
+        except DiskError as error:
+            raise errors.map_recovery_refused(
+                f"{self._env.node} could not write it, and nothing has happened: {error}"
+            ) from error
 
-
-def _force(core: BrokerCore, found: MapSituation, wanted: MapCall) -> None:
-    """
-    Raises:
-        ApiError: why not.
-    """
-    copy, may_lose = judge_map(found, wanted.accepted_index, accepts_doubt=wanted.accepts_doubt)
-    meta, token = core.meta, core.new_token()
-    before = meta.replica.recovery if meta is not None else None
-    recovery = MapRecovery(
-        wanted.id,
-        next_meta(core.meta_id, token),
-        f"{volume_member(core)}.{token}",
-        copy.group,
-        wanted.accepted_index,
-        copy.last_index,
-        copy.commit_index,
-        max(voters_before(found), before.voters if before is not None else 0)
-        or len(core.settings.meta_voters),
-        may_lose,
-        core.clock.now_ns(),
-        before.known if before is not None else (),
-    )
-    try:
-        core.meta_lineages.begin(recovery)
-    except DiskError as error:
-        raise errors.map_recovery_refused(
-            f"{core.node} could not write it, and nothing has happened: {error}"
-        ) from error
+    def _show(self) -> dict[str, Any]:
+        record = self._map.replica.replica.recovery if self._map.replica is not None else None
+        return {
+            "node": self._env.node,
+            "lineage": self._map.meta_id,
+            "recoveries": lineage_of(self._map.meta_id),
+            "rivals": self._map_lineages.rivals,
+            "kept": self._orphans.to_json(),
+            "unconfirmed": sorted("/".join(key) for key in self._map.replica.replica.unconfirmed)
+            if self._map.replica is not None
+            else [],
+            "recovery": None
+            if record is None
+            else {
+                "id": record.id,
+                "node": record.node,
+                "acceptedIndex": record.accepted_index,
+                "lastIndex": record.last_index,
+                "committedIndex": record.commit_index,
+                "mayLose": record.may_lose,
+                "atNs": record.at_ns,
+                "known": list(record.known),
+            },
+        }
 
 
 def _dry(found: MapSituation, wanted: MapCall) -> dict[str, Any]:
@@ -183,30 +226,4 @@ def _copy(copy: CopyFacts) -> dict[str, Any]:
         "lastTerm": copy.last_term,
         "lastIndex": copy.last_index,
         "committedIndex": copy.commit_index,
-    }
-
-
-def _show(core: BrokerCore) -> dict[str, Any]:
-    record = core.meta.replica.recovery if core.meta is not None else None
-    return {
-        "node": core.node,
-        "lineage": core.meta_id,
-        "recoveries": lineage_of(core.meta_id),
-        "rivals": core.meta_lineages.rivals,
-        "kept": core.kept.to_json(),
-        "unconfirmed": sorted("/".join(key) for key in core.meta.replica.unconfirmed)
-        if core.meta is not None
-        else [],
-        "recovery": None
-        if record is None
-        else {
-            "id": record.id,
-            "node": record.node,
-            "acceptedIndex": record.accepted_index,
-            "lastIndex": record.last_index,
-            "committedIndex": record.commit_index,
-            "mayLose": record.may_lose,
-            "atNs": record.at_ns,
-            "known": list(record.known),
-        },
     }

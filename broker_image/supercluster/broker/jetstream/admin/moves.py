@@ -11,31 +11,32 @@ import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from supercluster.broker.bounds import read_json
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.admin.call import (
     NO_CALL,
+    Caller,
     MetaCall,
     Then,
-    ask_meta_leader,
-    not_available,
     refusal,
 )
+from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.config.stream import REPLICAS_MAX, Placement
 from supercluster.broker.jetstream.config.stream_checks import check_name
 from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.leaderless_moves import taking_part
+from supercluster.broker.jetstream.meta.view import MapView
 from supercluster.broker.jetstream.meta_leader.map_leader import MapLeader
 from supercluster.broker.jetstream.meta_leader.stream_request import Decided, StreamRequest
+from supercluster.broker.jetstream.node.lost_clusters import LostClusters
+from supercluster.broker.jetstream.node.neighbours import Neighbours
 from supercluster.broker.jetstream.placement.dry_run import MovePlan
 from supercluster.broker.jetstream.placement.stream_facts import StreamFacts
 from supercluster.broker.raft.confchange import node_of
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.core.broker import BrokerCore
 
 PREFIX = b"$SC.MOVE."
 _VERBS = {b"$SC.MOVE.PLAN": "plan_move", b"$SC.MOVE.START": "move", b"$SC.MOVE.CANCEL": "cancel_move"}
@@ -168,45 +169,91 @@ def _read_nodes(body: Mapping[str, Any], *, dry_run: bool) -> tuple[str, ...]:
 # ---- at the broker that was asked ------------------------------------------------------------------------------------
 
 
-def call(core: BrokerCore, method: str, account: str, name: str, body: object, then: Then) -> None:
-    """One call of the admin API; `then` is called once, within the time that any request has."""
-    try:
-        check_name(name)
-        if method == "GET":
-            _state(core, account, name, then)
+class MoveCalls:
+    """The calls at the broker that was asked."""
+
+    def __init__(
+        self,
+        env: Environment,
+        peers: Peers,
+        map_view: MapView,
+        neighbours: Neighbours,
+        lost_clusters: LostClusters,
+        caller: Caller,
+    ) -> None:
+        self._env = env
+        self._peers = peers
+        self._map = map_view
+        self._neighbours = neighbours
+        self._lost_clusters = lost_clusters
+        self._caller = caller
+
+    def call(self, method: str, account: str, name: str, body: object, then: Then) -> None:
+        """One call of the admin API; `then` is called once, within the time that any request has."""
+        try:
+            check_name(name)
+            if method == "GET":
+                self._state(account, name, then)
+                return
+            fields: dict[str, Any] = {"account": account, "name": name}
+            subject = PREFIX + b"CANCEL"
+            if method == "DELETE" and body is not None:
+                fields["id"] = read_id(body)
+            if method == "POST":
+                wanted = read_call(body)
+                subject = PREFIX + (b"PLAN" if wanted.dry_run else b"START")
+                fields |= {"bytes_per_s": wanted.bytes_per_s, "id": wanted.id, "replicas": wanted.replicas}
+                fields["nodes"] = list(wanted.nodes)
+                fields |= {"replace": list(wanted.replace), "away_ms": wanted.away_ms}
+                fields |= {
+                    "add": list(wanted.add),
+                    "remove": list(wanted.remove),
+                    "min_usable": wanted.min_usable,
+                }
+                if wanted.placement is not None:
+                    fields["placement"] = wanted.placement.to_json()
+        except ApiError as refused:
+            then(*refusal(refused))
             return
-        fields: dict[str, Any] = {"account": account, "name": name}
-        subject = PREFIX + b"CANCEL"
-        if method == "DELETE" and body is not None:
-            fields["id"] = read_id(body)
-        if method == "POST":
-            wanted = read_call(body)
-            subject = PREFIX + (b"PLAN" if wanted.dry_run else b"START")
-            fields |= {"bytes_per_s": wanted.bytes_per_s, "id": wanted.id, "replicas": wanted.replicas}
-            fields["nodes"] = list(wanted.nodes)
-            fields |= {"replace": list(wanted.replace), "away_ms": wanted.away_ms}
-            fields |= {
-                "add": list(wanted.add),
-                "remove": list(wanted.remove),
-                "min_usable": wanted.min_usable,
-            }
-            if wanted.placement is not None:
-                fields["placement"] = wanted.placement.to_json()
-    except ApiError as refused:
-        then(*refusal(refused))
-        return
 
-    ask_meta_leader(core, account, subject, json.dumps(fields).encode(), then)
+        self._caller.ask(account, subject, json.dumps(fields).encode(), then)
 
+    def running(self) -> tuple[int, dict[str, Any]]:
+        """All moves that run in the super-cluster, whoever asked for them, by this broker's map: of every account, with the
+        brokers that have a part in each."""
+        if self._map.replica is None or not self._map.is_fresh:
+            return self._caller.not_available()
+        state = self._map.replica.state
+        contact = self._peers.brokers_in_contact()
+        return 200, {"moves": [_running(state.streams[key], contact) for key in sorted(state.moving)]}
 
-def running(core: BrokerCore) -> tuple[int, dict[str, Any]]:
-    """All moves that run in the super-cluster, whoever asked for them, by this broker's map: of every account, with the
-    brokers that have a part in each."""
-    if core.meta is None or not core.map.is_fresh:
-        return not_available(core)
-    state = core.meta.state
-    contact = core.brokers_in_contact()
-    return 200, {"moves": [_running(state.streams[key], contact) for key in sorted(state.moving)]}
+    def _state(self, account: str, name: str, then: Then) -> None:
+        """The move that runs, with what the stream's leader says of it, and how the last one ended.
+
+        Never by a map that may be old: to the caller "no move" means that its own has ended, or never began.
+        """
+        if self._map.replica is None or not self._map.is_fresh:
+            raise self._lost_clusters.not_available()
+        found = self._map.replica.state.streams.get((account, name))
+        if found is None:
+            raise errors.error(10059)
+        leaderless = self._neighbours.leaderless
+        if found.move is None:
+            leaderless.heard(found.group)
+            then(200, _show(found, None))
+            return
+
+        def told(facts: StreamFacts | None) -> None:
+            if facts is not None:
+                leaderless.heard(found.group)
+                then(200, _show(found, dict(facts.move)))
+                return
+            trouble = leaderless.silent(
+                found, self._peers.brokers_in_contact(), self._env.clock.monotonic_ms()
+            )
+            then(200, _show(found, {"trouble": trouble} if trouble else None))
+
+        self._neighbours.ask_stream(found, told)
 
 
 def _running(found: Assignment, contact: Collection[str]) -> dict[str, Any]:
@@ -224,33 +271,6 @@ def _running(found: Assignment, contact: Collection[str]) -> dict[str, Any]:
         "bytesPerS": move.bytes_per_s,
         "cancelled": move.cancelled,
     }
-
-
-def _state(core: BrokerCore, account: str, name: str, then: Then) -> None:
-    """The move that runs, with what the stream's leader says of it, and how the last one ended.
-
-    Never by a map that may be old: to the caller "no move" means that its own has ended, or never began.
-    """
-    if core.meta is None or not core.map.is_fresh:
-        raise core.surroundings.not_available()
-    found = core.meta.state.streams.get((account, name))
-    if found is None:
-        raise errors.error(10059)
-    leaderless = core.surroundings.leaderless
-    if found.move is None:
-        leaderless.heard(found.group)
-        then(200, _show(found, None))
-        return
-
-    def told(facts: StreamFacts | None) -> None:
-        if facts is not None:
-            leaderless.heard(found.group)
-            then(200, _show(found, dict(facts.move)))
-            return
-        trouble = leaderless.silent(found, core.brokers_in_contact(), core.clock.monotonic_ms())
-        then(200, _show(found, {"trouble": trouble} if trouble else None))
-
-    core.surroundings.ask_stream(found, told)
 
 
 def _show(found: Assignment, progress: dict[str, Any] | None) -> dict[str, Any]:

@@ -6,58 +6,70 @@ What a call does is in the module of its subject; the broker that is asked passe
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from supercluster.broker.jetstream.admin import accounts as account_calls
-from supercluster.broker.jetstream.admin import brokers as broker_calls
 from supercluster.broker.jetstream.admin import cordons as cordon_calls
-from supercluster.broker.jetstream.admin import map_recovery as map_calls
-from supercluster.broker.jetstream.admin import moves as move_calls
-from supercluster.broker.jetstream.admin import restart as restart_calls
 from supercluster.broker.jetstream.admin import stream_recovery as recovery_calls
+from supercluster.broker.jetstream.admin.brokers import BrokerCalls
+from supercluster.broker.jetstream.admin.call import Caller
+from supercluster.broker.jetstream.admin.map_recovery import MapRecoveryCalls
+from supercluster.broker.jetstream.admin.moves import MoveCalls
+from supercluster.broker.jetstream.admin.restart import RestartCalls
+from supercluster.broker.jetstream.meta.view import MapView
 
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.core.broker import BrokerCore
 
-
-class OperatorCalls:
+class AdminRouter:
     """Of one broker."""
 
-    def __init__(self, core: BrokerCore) -> None:
-        self._core = core
+    def __init__(
+        self,
+        caller: Caller,
+        map_view: MapView,
+        brokers: BrokerCalls,
+        moves: MoveCalls,
+        restarts: RestartCalls,
+        map_recoveries: MapRecoveryCalls,
+    ) -> None:
+        self._caller = caller
+        self._map = map_view
+        self._brokers = brokers
+        self._moves = moves
+        self._restarts = restarts
+        self._map_recoveries = map_recoveries
 
     def move(
         self, method: str, account: str, name: str, body: object, then: Callable[[int, Any], None]
     ) -> None:
         """The operator's call about a move."""
-        move_calls.call(self._core, method, account, name, body, then)
+        self._moves.call(method, account, name, body, then)
 
     def running_moves(self) -> tuple[int, dict[str, Any]]:
         """All moves that run, for the operator."""
-        return move_calls.running(self._core)
+        return self._moves.running()
 
     def stream_recovery(
         self, method: str, account: str, name: str, body: object, then: Callable[[int, Any], None]
     ) -> None:
         """A person's call about a stream that lost its majority."""
-        recovery_calls.call(self._core, method, account, name, body, then)
+        recovery_calls.call(self._caller, method, account, name, body, then)
 
     def restart(self, method: str, body: object, then: Callable[[int, Any], None]) -> None:
         """The operator's call before it restarts this broker, or another one."""
-        restart_calls.call(self._core, method, body, then)
+        self._restarts.call(method, body, then)
 
     def account(self, method: str, account: str, body: object, then: Callable[[int, Any], None]) -> None:
         """The operator's call about an account's limits."""
-        account_calls.call(self._core, method, account, body, then)
+        account_calls.call(self._caller, self._map, method, account, body, then)
 
     def map_recovery(self, method: str, body: object, then: Callable[[int, Any], None]) -> None:
         """A person's call about a map of streams that lost its majority."""
-        map_calls.call(self._core, method, body, then)
+        self._map_recoveries.call(method, body, then)
 
     def broker(self, method: str, node: str, then: Callable[[int, Any], None]) -> None:
         """The operator's call about a broker that goes for good."""
-        broker_calls.call(self._core, method, node, then)
+        self._brokers.call(method, node, then)
 
     def cordon(self, method: str, node: str, body: object, then: Callable[[int, Any], None]) -> None:
         """The operator's call about a broker that is to get no new copies."""
-        cordon_calls.call(self._core, method, node, body, then)
+        cordon_calls.call(self._caller, method, node, body, then)

@@ -10,18 +10,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from supercluster.broker.bounds import I64_MAX, NODE_CHARS_MAX, read_json
 from supercluster.broker.jetstream import errors
-from supercluster.broker.jetstream.admin.call import NO_CALL, MetaCall, Then, ask_meta_leader, refusal
+from supercluster.broker.jetstream.admin.call import NO_CALL, Caller, MetaCall, Then, refusal
 from supercluster.broker.jetstream.config.stream_checks import check_name
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta_leader.map_leader import MapLeader
 from supercluster.broker.jetstream.meta_leader.recoveries import RecoverCall
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.core.broker import BrokerCore
 
 SUBJECT = b"$SC.RECOVER"
 _ID = re.compile("[A-Za-z0-9-]{1,64}")
@@ -49,7 +45,7 @@ def read_call(account: str, name: str, body: object) -> RecoverCall:
     return RecoverCall(account, name, node, accepted, act or "", bool(dry_run))
 
 
-def call(core: BrokerCore, method: str, account: str, name: str, body: object, then: Then) -> None:
+def call(caller: Caller, method: str, account: str, name: str, body: object, then: Then) -> None:
     """One call of the admin API; `then` is called once, within the time that any request has."""
     try:
         check_name(name)
@@ -58,7 +54,7 @@ def call(core: BrokerCore, method: str, account: str, name: str, body: object, t
         then(*refusal(refused))
         return
     fields = [wanted.account, wanted.name, wanted.node, wanted.accepted_seq, wanted.id, wanted.dry_run]
-    ask_meta_leader(core, account, SUBJECT, json.dumps(fields).encode(), then)
+    caller.ask(account, SUBJECT, json.dumps(fields).encode(), then)
 
 
 def is_internal(subject: bytes) -> bool:

@@ -15,17 +15,17 @@ import json
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from supercluster.broker.jetstream import errors
-from supercluster.broker.jetstream.admin import brokers as broker_calls
+from supercluster.broker.jetstream.admin.brokers import BrokerCalls
 from supercluster.broker.jetstream.api import answers as api_answers
 from supercluster.broker.jetstream.api import parser as api
+from supercluster.broker.jetstream.config.environment import Environment
+from supercluster.broker.jetstream.meta.view import MapView
+from supercluster.broker.jetstream.node.pending_requests import PendingRequests
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.raft.confchange import node_of
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.core.broker import BrokerCore
 
 _KINDS = frozenset({"meta_server_remove", "account_purge", "meta_leader_stepdown"})
 
@@ -57,11 +57,16 @@ def check_caller(info: ClientInfo, subject: bytes) -> None:
         raise errors.not_supported(f"{call} without the operator's or the system account's credentials is")
 
 
-class Administration:
+class SystemApi:
     """The calls of one broker's clients."""
 
-    def __init__(self, core: BrokerCore) -> None:
-        self._core = core
+    def __init__(
+        self, env: Environment, map_view: MapView, requests: PendingRequests, brokers: BrokerCalls
+    ) -> None:
+        self._env = env
+        self._map = map_view
+        self._requests = requests
+        self._brokers = brokers
         self._purges: dict[str, _Calls] = {}
         """By account."""
         self._removals: dict[str, _Calls] = {}
@@ -87,7 +92,7 @@ class Administration:
         return len(self._purges)
 
     def _remove(self, info: ClientInfo, peer: str, respond: Respond) -> None:
-        meta = self._core.meta
+        meta = self._map.replica
         if meta is None or peer not in meta.state.brokers or peer in meta.state.leaving:
             raise errors.error(errors.SERVER_NOT_MEMBER)
         if len(self._removals) >= REMOVALS_MAX:
@@ -103,11 +108,11 @@ class Administration:
             )
             respond(api_answers.error_answer("meta_server_remove", refusal))
 
-        broker_calls.call(self._core, "DELETE", peer, then)
+        self._brokers.call("DELETE", peer, then)
 
     def _replace_copies(self, info: ClientInfo, peer: str) -> None:
         """Have others in the place of that broker, in every stream that has a copy there."""
-        meta = self._core.meta
+        meta = self._map.replica
         if meta is None:
             return
         body = json.dumps({"peer": peer}).encode()
@@ -122,14 +127,16 @@ class Administration:
             if left:
                 shown = ", ".join(sorted(left)[:NAMES_SHOWN])
                 text = f"{len(left)} streams keep their member {peer}, which was removed: {shown}"
-                self._core.event(self._core.meta_id, "ServerRemoveIncomplete", text)
+                self._env.event(self._map.meta_id, "ServerRemoveIncomplete", text)
 
         if calls:
-            self._removals[peer] = _Calls(self._core, calls, (errors.STREAM_NOT_FOUND,), ended)
+            self._removals[peer] = _Calls(
+                self._env, self._map, self._requests, calls, (errors.STREAM_NOT_FOUND,), ended
+            )
             self._removals[peer].go_on()
 
     def _purge(self, info: ClientInfo, account: str) -> None:
-        meta = self._core.meta
+        meta = self._map.replica
         found = list(meta.state.of_account(account)) if meta is not None else []
         declared = next((stream for stream in found if stream.declared_by), None)
         if declared is not None and not info.is_operator:
@@ -146,11 +153,13 @@ class Administration:
             if left:
                 shown = ", ".join(sorted(left)[:NAMES_SHOWN])
                 text = f"{len(left)} streams of account {account} were to be deleted and are left: {shown}"
-                self._core.event(self._core.meta_id, "AccountPurgeIncomplete", text)
+                self._env.event(self._map.meta_id, "AccountPurgeIncomplete", text)
 
-        purge = self._purges[account] = _Calls(self._core, calls, (errors.STREAM_NOT_FOUND,), ended)
-        self._core.event(
-            self._core.meta_id, "AccountPurged", f"all {len(calls)} streams of account {account} are deleted"
+        purge = self._purges[account] = _Calls(
+            self._env, self._map, self._requests, calls, (errors.STREAM_NOT_FOUND,), ended
+        )
+        self._env.event(
+            self._map.meta_id, "AccountPurged", f"all {len(calls)} streams of account {account} are deleted"
         )
         purge.go_on()
 
@@ -173,12 +182,16 @@ class _Calls:
 
     def __init__(
         self,
-        core: BrokerCore,
+        env: Environment,
+        map_view: MapView,
+        requests: PendingRequests,
         calls: Iterable[_Call],
         harmless: Collection[int],
         ended: Callable[[list[str]], object],
     ) -> None:
-        self._core = core
+        self._env = env
+        self._map = map_view
+        self._requests = requests
         self._calls = deque(calls)
         self._harmless = (0, *harmless)
         self._ended = ended
@@ -188,18 +201,18 @@ class _Calls:
 
     def go_on(self) -> None:
         """Ask for as many as may be under way."""
-        core, self._is_asking = self._core, True
+        self._is_asking = True
         while self._calls and self._under_way < CALLS_AT_ONCE:
             call = self._calls.popleft()
             self._under_way += 1
-            core.requests.send(
-                core.meta_id,
+            self._requests.send(
+                self._map.meta_id,
                 call.asker,
                 call.prefix + call.stream.encode(),
                 b"",
                 b"",
                 call.body,
-                core.clock.monotonic_ms(),
+                self._env.clock.monotonic_ms(),
                 on_answer=lambda answer, name=call.stream: self._answered(name, answer),  # type: ignore[misc]
             )
         self._is_asking = False

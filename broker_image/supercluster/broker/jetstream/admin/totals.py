@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from supercluster.broker.jetstream.api import answers as api_answers
 from supercluster.broker.jetstream.config import api_level
 from supercluster.broker.jetstream.encoding.timestamps import format_time
+from supercluster.broker.jetstream.links.leaderships import Leaderships
+from supercluster.broker.jetstream.links.peers import Peers
+from supercluster.broker.jetstream.meta.view import MapView
+from supercluster.broker.jetstream.placement.room import Room
+from supercluster.broker.jetstream.replica.copies import Copies
+from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.stream import call as stream_call
 from supercluster.broker.jetstream.stream.peer_status import replicas_of
 from supercluster.broker.jetstream.stream.replica import StreamReplica
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.core.broker import BrokerCore
 
 
 @dataclass(slots=True)
@@ -53,24 +56,31 @@ class Totals:
         return sum(getattr(held, name) for held in self.by_account.values())
 
 
-def totals(core: BrokerCore) -> Totals:
-    """As of now."""
-    found = Totals(meta_leader=core.leader_of(core.meta_id) or "")
-    if core.meta is not None:
-        found.meta_voters = len(core.meta.raft.membership.voters)
-        found.meta_pending = max(0, core.meta.log.last_index - core.meta.applied_index)
-        for replica in replicas_of(core.meta, core.brokers_in_contact()):
+def totals(
+    peers: Peers,
+    copies: Copies,
+    map_view: MapView,
+    leaderships: Leaderships,
+    room: Room,
+    calls: Mapping[str, tuple[int, int]],
+) -> Totals:
+    """As of now. `calls` has by account how many calls of the API were answered here, and how many by an error."""
+    found = Totals(meta_leader=leaderships.leader_of(map_view.meta_id) or "")
+    if map_view.replica is not None:
+        found.meta_voters = len(map_view.replica.raft.membership.voters)
+        found.meta_pending = max(0, map_view.replica.log.last_index - map_view.replica.applied_index)
+        assert isinstance(map_view.replica, Replica)
+        for replica in replicas_of(map_view.replica, peers.brokers_in_contact()):
             # A broker's name stands for NATS's id of a peer, here as where a server is removed.
             found.meta_replicas.append(replica.to_json())
-    room = core.surroundings.own_room()
-    for group in core.groups.values():
+    for group in copies.groups.values():
         if isinstance(group, StreamReplica):
             _add(found.by_account.setdefault(group.assignment.account, Held()), group)
     found.max_memory_bytes = room.memory_bytes + found.sum("memory_bytes")
     found.max_storage_bytes = room.file_bytes + found.sum("storage_bytes")
-    for account, (calls, errors) in core.account_infos.calls().items():
+    for account, (count, errors) in calls.items():
         held = found.by_account.setdefault(account, Held())
-        held.api_total, held.api_errors = calls, errors
+        held.api_total, held.api_errors = count, errors
     return found
 
 
@@ -91,16 +101,23 @@ def _add(held: Held, group: StreamReplica) -> None:
 
 
 def stream_details(
-    core: BrokerCore, account: str, *, led_only: bool, config: bool, consumers: bool, groups: bool
+    copies: Copies,
+    leaderships: Leaderships,
+    account: str,
+    *,
+    led_only: bool,
+    config: bool,
+    consumers: bool,
+    groups: bool,
 ) -> Iterator[dict[str, Any]]:
     """An account's streams with a replica here, one by one; what waits for a consumer is known to its leader alone."""
-    for group_id in list(core.groups):
-        group = core.groups.get(group_id)
+    for group_id in list(copies.groups):
+        group = copies.groups.get(group_id)
         if not isinstance(group, StreamReplica) or group.assignment.account != account:
             continue
         if led_only and not group.serves:
             continue
-        leader = core.leader_of(group.id) or ""
+        leader = leaderships.leader_of(group.id) or ""
         told: dict[str, Any] = {
             "name": group.assignment.name,
             "created": format_time(group.state.created_ns),

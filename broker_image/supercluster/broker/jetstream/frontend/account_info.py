@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream.api import answers as api_answers
 from supercluster.broker.jetstream.api.answers import AccountTotals
-from supercluster.broker.jetstream.frontend.pending_requests import DIRECT_PREFIX, PULL_PREFIX
+from supercluster.broker.jetstream.config.environment import Environment
+from supercluster.broker.jetstream.frontend.api_counts import ApiCounts
 from supercluster.broker.jetstream.meta import accounts
 from supercluster.broker.jetstream.meta.assignment import Assignment
+from supercluster.broker.jetstream.meta.view import MapView
+from supercluster.broker.jetstream.node.pending_requests import PendingRequests
+from supercluster.broker.jetstream.replica.copies import Copies
 from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.ports import ClientInfo
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.core.broker import BrokerCore
 
 # Streams whose leaders are asked for one answer, as for a page of STREAM.LIST.
 ASKED_MAX = 256
@@ -43,35 +43,26 @@ class _Held:
     consumers: int
 
 
-class AccountInfos:
+class AccountInfo:
     """See the module."""
 
-    def __init__(self, core: BrokerCore) -> None:
-        self._core = core
+    def __init__(
+        self,
+        env: Environment,
+        copies: Copies,
+        map_view: MapView,
+        requests: PendingRequests,
+        counts: ApiCounts,
+    ) -> None:
+        self._env = env
+        self._copies = copies
+        self._map = map_view
+        self._requests = requests
+        self._counts = counts
         self._told: dict[str, tuple[int, _Held]] = {}
         """Group → until when it counts, and what its leader said."""
         self._waiting: dict[str, list[Then]] = {}
         """Account → who waits for the same leaders."""
-        self._calls: dict[str, int] = {}
-        self._errors: dict[str, int] = {}
-
-    # ---- calls ----------------------------------------------------------------------------------------------------
-
-    def answered(self, account: str, subject: bytes, answer: bytes) -> None:
-        """A client of this broker is answered. Pulls and direct gets are traffic, and count nowhere."""
-        if subject.startswith((PULL_PREFIX, DIRECT_PREFIX)):
-            return
-        if account not in self._calls and len(self._calls) >= COUNTED_MAX:
-            return
-        self._calls[account] = self._calls.get(account, 0) + 1
-        if api_answers.is_error(answer):
-            self._errors[account] = self._errors.get(account, 0) + 1
-
-    # ---- what there is --------------------------------------------------------------------------------------------
-
-    def calls(self) -> dict[str, tuple[int, int]]:
-        """By account: calls that were answered here, and how many of them by an error."""
-        return {account: (count, self._errors.get(account, 0)) for account, count in self._calls.items()}
 
     def ask(self, info: ClientInfo, then: Then) -> None:
         """`then` gets the answer, at once or when the leaders have spoken, within a bound."""
@@ -102,14 +93,14 @@ class AccountInfos:
             self._ask_leader(found, lambda answer, group=found.group: took(group, answer))  # type: ignore[misc]
 
     def _ask_leader(self, found: Assignment, then: Callable[[bytes | None], None]) -> None:
-        self._core.requests.send(
+        self._requests.send(
             found.group,
             ClientInfo(found.account, "", is_operator=False),
             b"$JS.API.STREAM.INFO." + found.name.encode(),
             b"",
             b"",
             b"",
-            self._core.clock.monotonic_ms(),
+            self._env.clock.monotonic_ms(),
             on_answer=then,
             wait_ms=ASK_WAIT_MS,
         )
@@ -121,20 +112,20 @@ class AccountInfos:
         if len(self._told) >= KEPT_MAX:
             self._told.clear()
         state = found["state"]
-        until_ms = self._core.clock.monotonic_ms() + TOLD_VALID_MS
+        until_ms = self._env.clock.monotonic_ms() + TOLD_VALID_MS
         self._told[group] = (until_ms, _Held(int(state["bytes"]), int(state["consumer_count"])))
 
     def _streams(self, account: str) -> list[Assignment]:
-        return list(self._core.meta.state.of_account(account)) if self._core.meta is not None else []
+        return list(self._map.replica.state.of_account(account)) if self._map.replica is not None else []
 
     def _held(self, found: Assignment) -> _Held | None:
-        group = self._core.groups.get(found.group)
+        group = self._copies.groups.get(found.group)
         if isinstance(group, StreamReplica) and group.failed is None:
             raft = group.raft
             if group.serves or (raft.leader is not None and raft.membership.is_voter(group.member)):
                 return _Held(group.state.bytes, len(group.state.consumers))
         until_ms, told = self._told.get(found.group, (0, None))
-        return told if self._core.clock.monotonic_ms() <= until_ms else None
+        return told if self._env.clock.monotonic_ms() <= until_ms else None
 
     def _answer(self, account: str) -> bytes:
         streams = self._streams(account)
@@ -148,6 +139,7 @@ class AccountInfos:
                 continue
             held[found.config.storage] += told.bytes * found.config.num_replicas
             consumers += told.consumers
+        calls, failed = self._counts.of(account)
         totals = AccountTotals(
             memory=held["memory"],
             storage=held["file"],
@@ -156,7 +148,9 @@ class AccountInfos:
             streams=use.streams,
             consumers=consumers,
             streams_unknown=unknown,
-            api_total=self._calls.get(account, 0),
-            api_errors=self._errors.get(account, 0),
+            api_total=calls,
+            api_errors=failed,
         )
-        return api_answers.account_info_answer(totals, self._core.account_limits(account), self._core.domain)
+        return api_answers.account_info_answer(
+            totals, self._map.account_limits(account), self._env.settings.domain
+        )

@@ -11,15 +11,14 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream.encoding.ack_subjects import Ack, again
 from supercluster.broker.jetstream.links import frames
 from supercluster.broker.jetstream.links.frames import Frame
+from supercluster.broker.jetstream.links.leaderships import Leaderships
+from supercluster.broker.jetstream.links.peers import Peers
+from supercluster.broker.jetstream.meta.view import MapView
 from supercluster.broker.protocol.headers import no_responders
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.core.broker import BrokerCore
 
 # As long as any request waits for an answer.
 WAIT_MS = 5000
@@ -54,11 +53,13 @@ class _Sent:
     acks: list[Ack]
 
 
-class AckPost:
+class AckForwarder:
     """See the module."""
 
-    def __init__(self, core: BrokerCore) -> None:
-        self._core = core
+    def __init__(self, peers: Peers, map_view: MapView, leaderships: Leaderships) -> None:
+        self._peers = peers
+        self._map = map_view
+        self._leaderships = leaderships
         self._fresh: dict[str, tuple[str, list[Ack]]] = {}
         """Group → account, and what came in this turn."""
         self._waiting: dict[str, _Waiting] = {}
@@ -80,12 +81,11 @@ class AckPost:
         if not self._fresh:
             return
         fresh, self._fresh = self._fresh, {}
-        core = self._core
         for group, (account, acks) in fresh.items():
-            leader = core.leader_of(group)
-            if leader is None or not core.post(leader, Frame.ACKS, frames.encode_acks(group, acks)):
+            leader = self._leaderships.leader_of(group)
+            if leader is None or not self._peers.post(leader, Frame.ACKS, frames.encode_acks(group, acks)):
                 self._keep(account, group, acks, now_ms)
-            elif leader != core.node:
+            elif leader != self._peers.node:
                 self._sent.append(_Sent(now_ms, leader, account, group, acks))
                 self._sent_count += len(acks)
         while self._sent and (self._sent[0].at_ms <= now_ms - SENT_MS or self._sent_count > SENT_MAX):
@@ -107,18 +107,17 @@ class AckPost:
         waiting = self._waiting.get(group)
         if waiting is None:
             waiting = self._waiting[group] = _Waiting(account, now_ms + WAIT_MS, now_ms + ASK_LEADER_MS)
-            self._core.who_leads(group)
+            self._leaderships.ask(group)
         room = WAITING_MAX - len(waiting.acks)
         waiting.acks += acks[:room]
         self._refuse(account, acks[room:])
 
     def back(self, node: str, group: str, acks: list[Ack], now_ms: int) -> None:
         """Whom they were sent to does not lead (any more), or has no room for them while it hands over."""
-        meta = self._core.meta
-        found = meta.state.by_group(group) if meta is not None else None
+        found = self._map.by_group(group)
         if found is None:
             return  # The stream is gone, and who waited for confirmation has gone with it.
-        if self._core.leader_of(group) not in (None, node):
+        if self._leaderships.leader_of(group) not in (None, node):
             _, fresh = self._fresh.setdefault(group, (found.account, []))
             fresh[:0] = acks
         else:
@@ -128,7 +127,7 @@ class AckPost:
     def leader_serves(self, group: str) -> None:
         """There is a leader again."""
         waiting = self._waiting.get(group)
-        if waiting is not None and self._core.leader_of(group) != waiting.refused_by:
+        if waiting is not None and self._leaderships.leader_of(group) != waiting.refused_by:
             self._send_again(group)
 
     def _send_again(self, group: str) -> None:
@@ -146,7 +145,7 @@ class AckPost:
     def _refuse(self, account: str, acks: list[Ack]) -> None:
         for subject, reply, _ in acks:
             if reply:
-                self._core.network.publish(account, reply, b"", no_responders(subject), b"")
+                self._peers.network.publish(account, reply, b"", no_responders(subject), b"")
 
     def tick(self, now_ms: int) -> None:
         """Ask again who leads; give up what waited too long."""
@@ -154,11 +153,11 @@ class AckPost:
             if now_ms >= waiting.give_up_ms:
                 del self._waiting[group]
                 self._refuse(waiting.account, waiting.acks)
-            elif now_ms >= waiting.ask_ms and self._core.leader_of(group) is not None:
+            elif now_ms >= waiting.ask_ms and self._leaderships.leader_of(group) is not None:
                 self._send_again(group)
             elif now_ms >= waiting.ask_ms:
                 waiting.ask_ms = now_ms + ASK_LEADER_MS
-                self._core.who_leads(group)
+                self._leaderships.ask(group)
 
     def deadline_ms(self) -> int | None:
         """When `tick` has something to do."""

@@ -16,7 +16,7 @@ ANSWER_BYTES_MAX = 4096
 
 
 class Known(Enum):
-    """What the book says of a request."""
+    """What the cache says of a request."""
 
     NEW = auto()
     UNDER_WAY = auto()
@@ -26,7 +26,7 @@ Asked = tuple[str, str, int]
 """A request: the node that asks, the incarnation of its volume, its number there."""
 
 
-class AnswerBook:
+class AnswerCache:
     """What is known of each request."""
 
     def __init__(self) -> None:

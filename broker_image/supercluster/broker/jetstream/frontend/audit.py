@@ -5,14 +5,14 @@ somebody listens. What is traffic (pulls, and getting single messages) is not to
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.consumer.advisories import event
-from supercluster.broker.jetstream.frontend.pending_requests import DIRECT_PREFIX, PULL_PREFIX
+from supercluster.broker.jetstream.frontend.api_counts import ApiCounts
+from supercluster.broker.jetstream.node.pending_requests import DIRECT_PREFIX, PULL_PREFIX
+from supercluster.broker.jetstream.node.publications import Publications
 from supercluster.broker.ports import ClientInfo
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.core.broker import BrokerCore
 
 SUBJECT = b"$JS.EVENT.ADVISORY.API"
 _TRAFFIC = (PULL_PREFIX, DIRECT_PREFIX, b"$JS.API.STREAM.MSG.GET.")
@@ -21,22 +21,23 @@ _TRAFFIC = (PULL_PREFIX, DIRECT_PREFIX, b"$JS.API.STREAM.MSG.GET.")
 class Audit:
     """See the module."""
 
-    def __init__(self, core: BrokerCore) -> None:
-        self._core = core
+    def __init__(self, env: Environment, counts: ApiCounts, publications: Publications) -> None:
+        self._env = env
+        self._counts = counts
+        self._publications = publications
         self._number = 0
 
     def answered(self, info: ClientInfo, subject: bytes, payload: bytes, answer: bytes) -> None:
         """A client of this broker is answered."""
-        core = self._core
-        core.account_infos.answered(info.account, subject, answer)
-        if subject.startswith(_TRAFFIC) or not core.is_heard(info.account, SUBJECT):
+        self._counts.answered(info.account, subject, answer)
+        if subject.startswith(_TRAFFIC) or not self._publications.is_heard(info.account, SUBJECT):
             return
-        now_ns = core.clock.now_ns()
+        now_ns = self._env.clock.now_ns()
         self._number += 1
-        seed = f"{core.node} {info.account} {self._number} {now_ns}"
-        client = {"acc": info.account, "user": info.user, "server": core.node, "kind": "Client"}
+        seed = f"{self._env.node} {info.account} {self._number} {now_ns}"
+        client = {"acc": info.account, "user": info.user, "server": self._env.node, "kind": "Client"}
         fields: dict[str, Any] = {
-            "server": core.node,
+            "server": self._env.node,
             "client": {name: value for name, value in client.items() if value},
             "subject": subject.decode(errors="replace"),
             "response": answer.decode(errors="replace"),
@@ -44,4 +45,6 @@ class Audit:
         if payload:
             fields["request"] = payload.decode(errors="replace")
         token = blake2b(seed.encode(), digest_size=11).hexdigest()
-        core.republish(info.account, (SUBJECT, b"", event("advisory.v1.api_audit", token, now_ns, fields)))
+        self._publications.publish(
+            info.account, (SUBJECT, b"", event("advisory.v1.api_audit", token, now_ns, fields))
+        )

@@ -18,10 +18,10 @@ from supercluster.broker.jetstream.api import answers as api_answers
 from supercluster.broker.jetstream.api import parser as api
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.frontend import restore_chunks as restore_calls
-from supercluster.broker.jetstream.frontend.pending_requests import continue_payload
 from supercluster.broker.jetstream.links.frames import ResponseStatus
 from supercluster.broker.jetstream.meta_leader.map_leader import MapLeader
 from supercluster.broker.jetstream.meta_leader.stream_request import Decided, StreamRequest
+from supercluster.broker.jetstream.node.pending_requests import continue_payload
 from supercluster.broker.jetstream.placement.dry_run import MovePlan
 from supercluster.broker.jetstream.stream.step_down import step_down
 

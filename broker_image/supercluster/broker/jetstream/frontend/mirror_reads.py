@@ -10,23 +10,24 @@ all of it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.api import answers as api_answers
 from supercluster.broker.jetstream.api import direct_get
 from supercluster.broker.jetstream.api import parser as api
 from supercluster.broker.jetstream.api.direct_get import DirectGetRequest
+from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.frontend.pending_requests import DIRECT_PREFIX, continue_payload
 from supercluster.broker.jetstream.links.frames import Request, ResponseStatus
+from supercluster.broker.jetstream.links.leaderships import Leaderships
+from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.meta.assignment import Assignment
+from supercluster.broker.jetstream.meta.view import MapView
+from supercluster.broker.jetstream.node.pending_requests import DIRECT_PREFIX, continue_payload
 from supercluster.broker.jetstream.stream.replica import StreamReplica
+from supercluster.broker.jetstream.turn.questions import Questions
 from supercluster.broker.jetstream.turn.slices import Job
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.core.broker import BrokerCore
 
 STALE_MS_MAX = 10_000
 """Origins answer their mirrors within 4 s, news or not, and are asked again after 6."""
@@ -65,22 +66,33 @@ def _keeps_as_much(mirror: StreamConfig, origin: StreamConfig) -> bool:
 class MirrorReads:
     """Which group is asked for a stream's messages. One per broker."""
 
-    def __init__(self, core: BrokerCore) -> None:
-        self._core = core
+    def __init__(
+        self,
+        env: Environment,
+        peers: Peers,
+        map_view: MapView,
+        leaderships: Leaderships,
+        questions: Questions,
+    ) -> None:
+        self._env = env
+        self._peers = peers
+        self._map = map_view
+        self._leaderships = leaderships
+        self._questions = questions
         self._mirrors: dict[tuple[str, str], list[Assignment]] | None = None
         """By account and name of the origin; None: the map has changed since."""
         self._stood_still_ms = 0
 
     def stood_still(self) -> None:
         """How old the copies here are is not known before their origins were asked again."""
-        self._stood_still_ms = self._core.clock.monotonic_ms()
+        self._stood_still_ms = self._env.clock.monotonic_ms()
 
     def map_changed(self) -> None:
         self._mirrors = None
 
     def whom_to_ask(self, account: str, stream: str) -> str | None:
         """The group that is to answer a direct get; None: there is neither such a stream nor a mirror of it."""
-        core, origin = self._core, self._core.stream_of(account, stream)
+        origin = self._map.stream_of(account, stream)
         own = [origin.group] if origin is not None else []
         mirrors = self._mirrors_of(account, stream)
         if not mirrors:
@@ -95,29 +107,28 @@ class MirrorReads:
         ways = {group: self._way(group) for group in asked}
         shortest = min(ways.values())
         nearest = [group for group in asked if ways[group] == shortest]
-        return nearest[core.rng.randrange(len(nearest))] if len(nearest) > 1 else nearest[0]
+        return nearest[self._env.rng.randrange(len(nearest))] if len(nearest) > 1 else nearest[0]
 
     def _mirrors_of(self, account: str, stream: str) -> list[Assignment]:
-        meta = self._core.meta
         if self._mirrors is None:
             self._mirrors = {}
-            for found in meta.state.streams.values() if meta is not None else ():
+            for found in self._map.streams:
                 if found.restoring is None and found.config.mirror_direct and found.config.mirror is not None:
                     key = found.account, found.config.mirror.name
                     self._mirrors.setdefault(key, []).append(found)
         return self._mirrors.get((account, stream), [])
 
     def _can(self, group: str) -> bool:
-        leader = self._core.leader_of(group)
-        return leader is not None and leader in self._core.brokers_in_contact()
+        leader = self._leaderships.leader_of(group)
+        return leader is not None and self._peers.is_linked(leader)
 
     def _way(self, group: str) -> int:
-        core, leader = self._core, self._core.leader_of(group)
+        leader = self._leaderships.leader_of(group)
         if leader is None:
             return 3
-        if leader == core.node:
+        if leader == self._env.node:
             return 0
-        return 1 if core.brokers_in_contact()[leader][0] == core.settings.cluster else 2
+        return 1 if self._peers.brokers_in_contact()[leader][0] == self._env.settings.cluster else 2
 
     # ---- the mirror's leader ----------------------------------------------------------------------------------------
 
@@ -133,7 +144,7 @@ class MirrorReads:
     ) -> None:
         """Answer for the origin, or have that one asked."""
         question = self._question(group, request, settle)
-        if not self._core.questions.ask(request.info.account, group, question):
+        if not self._questions.ask(request.info.account, group, question):
             kind = api.answer_kind(request.subject)
             settle(
                 ResponseStatus.ANSWER,
@@ -143,11 +154,11 @@ class MirrorReads:
     def _question(
         self, group: StreamReplica, request: Request, settle: Callable[[ResponseStatus, bytes], None]
     ) -> Job:
-        state, network = group.state, self._core.network
+        state, network = group.state, self._peers.network
         try:
             call = api.parse_api(request.subject, request.payload)
             assert isinstance(call, DirectGetRequest)
-            origin = self._core.stream_of(group.assignment.account, call.stream)
+            origin = self._map.stream_of(group.assignment.account, call.stream)
             found = None
             if self._may_say(group, origin, call):
                 found = yield from direct_get.answers(state, group.stream.source, call)
@@ -173,9 +184,9 @@ class MirrorReads:
             return False  # It was another stream's, or no mirror, when the client's broker looked at the map.
         if origin is None:
             return stands_in(state.config, None)
-        is_led = self._core.leader_of(origin.group) is not None
+        is_led = self._leaderships.leader_of(origin.group) is not None
         since_ms = group.sourcing.whole_since_ms(state)
-        oldest_ms = self._core.clock.monotonic_ms() - STALE_MS_MAX if is_led else 0
+        oldest_ms = self._env.clock.monotonic_ms() - STALE_MS_MAX if is_led else 0
         return stands_in(state.config, origin.config) and since_ms >= max(0, oldest_ms, self._stood_still_ms)
 
     def _is_asked(self, origin: Assignment | None) -> bool:
@@ -183,5 +194,5 @@ class MirrorReads:
         return (
             origin is not None
             and origin.config.allow_direct
-            and self._core.leader_of(origin.group) is not None
+            and self._leaderships.leader_of(origin.group) is not None
         )

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from supercluster.broker.jetstream.links import frames
 from supercluster.broker.jetstream.links.frames import Frame
-from supercluster.broker.ports import Channel, Network
+from supercluster.broker.jetstream.links.peers import Peers
+from supercluster.broker.ports import Channel
 from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.messages import Append, Heartbeat, InstallSnapshot, Message, encode
 
@@ -17,20 +18,26 @@ _Mail = tuple[str, list[bytes | memoryview]]
 _Queues = dict[str, list[_Mail]]
 
 
-class RaftMail:
+class RaftOutbox:
     """What one turn has to say, per broker and link."""
 
-    def __init__(self, network: Network) -> None:
-        self._network = network
+    def __init__(self, peers: Peers) -> None:
+        self._linked = peers.linked
+        self._network = peers.network
         self._queues: dict[Channel, _Queues] = {Channel.CONTROL: {}, Channel.BULK: {}}
 
     def add(self, group: str, message: Message) -> None:
-        """The leader says which appends and heartbeats go over the bulk link: a small append must not pass large ones before it."""
+        """Queue a message for the end of the turn, to a broker that is linked.
+
+        The leader says which appends and heartbeats go over the bulk link: a small append must not pass large ones before it."""
+        node = node_of(message.to)
+        if node not in self._linked:
+            return
         bulk = isinstance(message, InstallSnapshot) or (
             isinstance(message, Append | Heartbeat) and message.by_bulk
         )
         queues = self._queues[Channel.BULK if bulk else Channel.CONTROL]
-        queues.setdefault(node_of(message.to), []).append((group, encode(message)))
+        queues.setdefault(node, []).append((group, encode(message)))
 
     def flush(self) -> None:
         """The turn is over."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from supercluster.broker.jetstream.meta.state import MetaState
+from supercluster.broker.jetstream.replica.checkpoints import Checkpoints
 from supercluster.broker.ports import StreamLog
+from supercluster.broker.raft.errors import ReplicaError
 from supercluster.broker.raft.node import Raft
 
 
@@ -30,6 +32,12 @@ class MapReplica(Protocol):
     def serves(self) -> bool:
         """Does it lead?"""
         ...
+
+    @property
+    def failed(self) -> ReplicaError | None: ...
+
+    @property
+    def checkpoints(self) -> Checkpoints: ...
 
     @property
     def applied_index(self) -> int: ...

@@ -18,7 +18,7 @@ LOAD_AGAIN_MS = 30_000
 LOAD_VALID_MS = 3 * LOAD_AGAIN_MS
 
 
-class LoadReports:
+class CapacityReports:
     """This broker's reports, and those of the others to it."""
 
     def __init__(

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from isal.isal_zlib import crc32
 
 from supercluster.broker.jetstream import errors
+from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.config.metadata_keys import (
     FSYNC_KEY,
     PREFERRED_LEADER_KEY,
@@ -21,19 +22,22 @@ from supercluster.broker.jetstream.config.metadata_keys import (
     unknown_fsync,
 )
 from supercluster.broker.jetstream.encoding.codec import blob
+from supercluster.broker.jetstream.links.leaderships import Leaderships
 from supercluster.broker.jetstream.meta.assignment import Assignment
+from supercluster.broker.jetstream.meta.view import MapView
 from supercluster.broker.jetstream.node.copy_rules import Copy, Hold, copy_of
+from supercluster.broker.jetstream.node.failed_copies import FailedCopies
+from supercluster.broker.jetstream.node.joining import Joining
+from supercluster.broker.jetstream.node.opener import Opener
+from supercluster.broker.jetstream.publish.host import StreamHost
+from supercluster.broker.jetstream.replica.copies import Copies
 from supercluster.broker.jetstream.replica.lineage import is_meta
-from supercluster.broker.jetstream.replica.opening import attempt, new_member, raft_over, volume_member
 from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.jetstream.turn.slices import SLICE_UNITS, Job
 from supercluster.broker.ports import OpenedGroup
 from supercluster.broker.raft.confchange import Membership, membership_of, node_of
 from supercluster.broker.raft.errors import DiskError
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.core.broker import BrokerCore
 
 # More copies than this are opened in turns of their own.
 OPENED_AT_ONCE = 2
@@ -67,11 +71,55 @@ def _takes_part(group: Replica) -> bool:
     return group.failed is None and group.member in group.raft.membership
 
 
+class StreamLineages(Protocol):
+    """What became of streams by forced recoveries (`recovery/stream_lineages.py`)."""
+
+    def is_ready(self, found: Assignment, /) -> bool:
+        """May the stream's group be opened here?"""
+        ...
+
+    def takes(self, group_id: str, /) -> bool:
+        """Is the group, which the map does not have, one of an older lineage? Then its copy is dealt with."""
+        ...
+
+
+class OrphanedCopies(Protocol):
+    """Copies that a recovered map does not know (`recovery/orphaned_copies.py`)."""
+
+    def takes(self, group_id: str, /) -> bool:
+        """Is the copy, whose group the map does not have, one that has to be kept? Then it is closed."""
+        ...
+
+    def map_was_read(self) -> None:
+        """Note what the map does not know, the first time."""
+        ...
+
+
 class CopyManager:
     """Opens, puts away and drops the copies of one broker."""
 
-    def __init__(self, core: BrokerCore) -> None:
-        self._core = core
+    def __init__(
+        self,
+        env: Environment,
+        copies: Copies,
+        map_view: MapView,
+        leaderships: Leaderships,
+        opener: Opener,
+        joining: Joining,
+        failed_copies: FailedCopies,
+        host: StreamHost,
+    ) -> None:
+        self._env = env
+        self._copies = copies
+        self._map = map_view
+        self._leaderships = leaderships
+        self._opener = opener
+        self._joining = joining
+        self._failed_copies = failed_copies
+        self._host = host
+        self.lineages: StreamLineages
+        self.orphans: OrphanedCopies
+        """Both are set by the wiring before a group is looked at: they need this manager first."""
         self._look_again: dict[str, int] = {}
         """Copies that are kept for a while or that could not be opened, and when to look at each again."""
         self._lost_targets: dict[str, str] = {}
@@ -90,12 +138,11 @@ class CopyManager:
 
     def follow_map(self, touched: list[str]) -> None:
         """Hold what the map says, and remove what was deleted."""
-        core = self._core
-        assert core.meta is not None
-        assigned = {found.group for found in core.meta.state.streams.values()}
+        assert self._map.replica is not None
+        assigned = {found.group for found in self._map.replica.state.streams.values()}
         to_open = (
-            set(touched) | (assigned if core.map.index == 0 else set())
-        ) & assigned - core.groups.keys()
+            set(touched) | (assigned if self._map.index == 0 else set())
+        ) & assigned - self._copies.groups.keys()
         is_much = len(to_open) > OPENED_AT_ONCE
         for group_id in sorted(set(touched) - to_open if is_much else set(touched) | to_open):
             self.look_at(group_id)
@@ -105,22 +152,21 @@ class CopyManager:
     def map_was_read(self) -> None:
         """Remove what was deleted while this broker was away, and hold what was assigned. Only on a map that was read:
         one from the disk may be older than an assignment that this volume has already taken part in."""
-        core = self._core
-        assert core.meta is not None
-        assigned = {found.group: found for found in core.meta.state.streams.values()}
-        core.kept.map_was_read()
-        for group_id in core.store.registered():
+        assert self._map.replica is not None
+        assigned = {found.group: found for found in self._map.replica.state.streams.values()}
+        self.orphans.map_was_read()
+        for group_id in self._env.store.registered():
             if not is_meta(group_id) and group_id not in assigned:
-                attempt(core, group_id, partial(self._deleted, group_id))
+                self._opener.attempt(group_id, partial(self._deleted, group_id))
         self._look_soon(assigned)
 
     def _look_soon(self, group_ids: Iterable[str]) -> None:
         """At one after the other and not all in one turn: opening a copy may read much of its log."""
-        self._core.turns.slices.begin_for_nobody(self._looking_at(sorted(group_ids)))
+        self._copies.slices.begin_for_nobody(self._looking_at(sorted(group_ids)))
 
     def _looking_at(self, group_ids: list[str]) -> Job:
         for group_id in group_ids:
-            is_open = group_id in self._core.groups
+            is_open = group_id in self._copies.groups
             self.look_at(group_id)
             yield SLICE_UNITS // 40 if is_open else 2 * SLICE_UNITS
 
@@ -128,49 +174,49 @@ class CopyManager:
         """Hold the copy that this broker should hold of a stream, and no other. A copy that the volume does not know is
         begun, and one is put away, only on a map that was read: by one from the disk, a stream that was deleted since
         would come to life again, empty, and vote with an identity that has voted before (SF-4)."""
-        core = self._core
-        if not core.lineages.is_ready(found):
+        if not self.lineages.is_ready(found):
             return
-        registered = core.store.registered().get(found.group)
+        registered = self._env.store.registered().get(found.group)
         if found.is_unconfirmed:
             # By a recovered map nobody knows who the members are (SF-5): what is here takes part, whatever it is.
             if registered is not None:
                 self._open(found, partial(self._open_member, found))
             return
-        copy = copy_of(found, volume_member(core), registered, core.settings.retired_grace_ms * 1_000_000)
+        copy = copy_of(
+            found, self._env.volume_member, registered, self._env.settings.retired_grace_ms * 1_000_000
+        )
         if self._lost_targets.get(found.group) != copy.member:
             # It is named no more as one that is to join: what is said of it now would be believed of its successor.
             self._lost_targets.pop(found.group, None)
         if copy.hold is not Hold.UNEXPLAINED:
             self._unexplained_ms.pop(found.group, None)
         if copy.hold is Hold.MEMBER:
-            if registered is not None or core.map.is_fresh:
+            if registered is not None or self._map.is_fresh:
                 self._open(found, partial(self._open_member, found))
         elif copy.hold is Hold.TARGET:
             if self._lost_targets.get(found.group) == copy.member:
                 return
-            if registered is not None or core.map.is_fresh:
+            if registered is not None or self._map.is_fresh:
                 self._open(found, partial(self._open_target, found, copy.member))
-        elif registered is not None and core.map.is_fresh:
-            attempt(core, found.group, partial(self._put_away, found, copy))
+        elif registered is not None and self._map.is_fresh:
+            self._opener.attempt(found.group, partial(self._put_away, found, copy))
 
     def _open(self, found: Assignment, act: Callable[[], None]) -> None:
-        core = self._core
-        group = core.groups.get(found.group)
+        group = self._copies.groups.get(found.group)
         if isinstance(group, StreamReplica):
             self._reassign(group, found)
-            core.touch(found.group)
-        elif group is None and not attempt(core, found.group, act):
+            self._copies.touch(found.group)
+        elif group is None and not self._opener.attempt(found.group, act):
             # The stream has a replica less than it was given until the disk takes this one.
             self._try_again_later(found.group)
-            core.unusable.failed(found.group, None)
+            self._failed_copies.failed(found.group, None)
 
     def _reassign(self, group: StreamReplica, found: Assignment) -> None:
         """What is open follows what the map says now."""
         group.set_assignment(found)
         fsync = fsync_of(found.config.metadata)
-        if not self._core.store.set_fsync(found.group, fsync):
-            self._core.event(
+        if not self._env.store.set_fsync(found.group, fsync):
+            self._env.event(
                 found.group,
                 "PolicyWaits",
                 f"stream {found.name}: fsync {fsync!r} counts here once this broker was restarted: under 'never' a "
@@ -179,11 +225,10 @@ class CopyManager:
 
     def _put_away(self, found: Assignment, copy: Copy) -> None:
         """The map does not name the copy that is here: close it, and drop it when its time has come (SF-5)."""
-        core = self._core
         group_id = found.group
         if copy.hold is Hold.UNDECIDED:
             self._open(found, partial(self._open_member, found))
-            group = core.groups.get(group_id)
+            group = self._copies.groups.get(group_id)
             if group is None or group.raft.doubtful or group.raft.membership.is_voter(group.member):
                 # Its own log has the last word while the move runs; one that may have lost its end says nothing. A replica
                 # that a disk error took out of its group confirmed nothing as a voter without knowing that it is one.
@@ -193,31 +238,31 @@ class CopyManager:
             if copy.member:
                 self._open(found, partial(self._open_target, found, copy.member))
             return
-        left_ms = (copy.until_ns - core.clock.now_ns()) // 1_000_000
+        left_ms = (copy.until_ns - self._env.clock.now_ns()) // 1_000_000
         if copy.hold is Hold.UNEXPLAINED:
             left_ms = self._look_at_unexplained(found)
-            group = core.groups.get(group_id)
+            group = self._copies.groups.get(group_id)
             if left_ms > 0 and group is not None and _takes_part(group):
-                self._look_again[group_id] = core.clock.monotonic_ms() + UNEXPLAINED_CHECK_MS
+                self._look_again[group_id] = self._env.clock.monotonic_ms() + UNEXPLAINED_CHECK_MS
                 return
         if copy.hold is Hold.DROPPED or left_ms <= 0:
             self._drop(found, copy.why or "its grace time is over")
             return
-        self._look_again[group_id] = core.clock.monotonic_ms() + min(left_ms, RETIRED_CHECK_MS)
-        core.unusable.forget(group_id)
-        group = core.drop_group(group_id)
+        self._look_again[group_id] = self._env.clock.monotonic_ms() + min(left_ms, RETIRED_CHECK_MS)
+        self._failed_copies.forget(group_id)
+        group = self._copies.drop(group_id)
         if group is not None:
             group.stop()
             group.log.close(clean=True)
-            core.event(
+            self._env.event(
                 group_id, "CopyRetired", f"{group.member} is kept, closed, for {left_ms // 1000} s more"
             )
 
     def _look_at_unexplained(self, found: Assignment) -> int:
         """How long the copy is still kept: the grace time, from when it was first seen. It is opened once, to see what its
         own log says."""
-        core, group_id = self._core, found.group
-        now_ms, group = core.clock.monotonic_ms(), core.groups.get(group_id)
+        group_id = found.group
+        now_ms, group = self._env.clock.monotonic_ms(), self._copies.groups.get(group_id)
         is_new = group_id not in self._unexplained_ms
         since_ms = self._unexplained_ms.setdefault(group_id, now_ms)
         if isinstance(group, StreamReplica):
@@ -227,19 +272,18 @@ class CopyManager:
             if opened.lost:
                 opened.log.close(clean=False)
             else:
-                self._begin(found, core.store.registered()[group_id], opened, Membership())
-        core.joining.end(group_id)
-        return since_ms + core.settings.retired_grace_ms - now_ms
+                self._begin(found, self._env.store.registered()[group_id], opened, Membership())
+        self._joining.end(group_id)
+        return since_ms + self._env.settings.retired_grace_ms - now_ms
 
     def _drop(self, found: Assignment, why: str) -> None:
-        registered = self._core.store.registered().get(found.group)
-        self._core.event(found.group, "CopyDropped", f"{registered} is dropped: {why}")
+        registered = self._env.store.registered().get(found.group)
+        self._env.event(found.group, "CopyDropped", f"{registered} is dropped: {why}")
         self._remove(found.group)
 
     def _open_target(self, found: Assignment, member: str) -> None:
         """A move names a copy on this broker: it begins empty, and learns."""
-        core = self._core
-        registered = core.store.registered().get(found.group)
+        registered = self._env.store.registered().get(found.group)
         opened = self._open_log(found, create=registered is None)
         if registered is None and (opened.lost or opened.log.last_index):
             # What an earlier copy left behind, whose files the disk would not let go.
@@ -247,49 +291,54 @@ class CopyManager:
             opened = self._open_log(found, create=True)
         if opened.lost:
             # It may have voted: it never does again. The meta group names another copy.
-            core.event(found.group, "RecordLost", f"{member} lost its data while it was to join {found.name}")
+            self._env.event(
+                found.group, "RecordLost", f"{member} lost its data while it was to join {found.name}"
+            )
             opened.log.close(clean=False)
             self._lost_targets[found.group] = member
             return
         if registered is None:
-            core.store.register(found.group, member)
+            self._env.store.register(found.group, member)
         self._begin(found, member, opened, Membership())
 
     def _open_log(self, found: Assignment, *, create: bool) -> OpenedGroup:
         fsync, unknown = fsync_of(found.config.metadata), unknown_fsync(found.config.metadata)
         if unknown:
-            self._core.event(
+            self._env.event(
                 found.group,
                 "UnknownPolicy",
                 f"stream {found.name}: metadata {FSYNC_KEY} is {unknown!r}, which this broker does not know; it works "
                 f"with {fsync!r}",
             )
         memory = found.config.storage == "memory"
-        return self._core.store.open(found.group, memory=memory, fsync=fsync, create=create)
+        return self._env.store.open(found.group, memory=memory, fsync=fsync, create=create)
 
     def _open_member(self, assignment: Assignment) -> None:
-        core = self._core
         group_id = assignment.group
-        registered = core.store.registered().get(group_id)
-        mine = next((member for member in assignment.members if node_of(member) == core.node), "")
+        registered = self._env.store.registered().get(group_id)
+        mine = next((member for member in assignment.members if node_of(member) == self._env.node), "")
         opened = self._open_log(assignment, create=registered is None)
-        if opened.lost and registered is not None and not core.map.is_fresh:
+        if opened.lost and registered is not None and not self._map.is_fresh:
             # By an older map it is a member's; a move since may name it as a target, and an identity that was forgotten
             # here would be taken again, empty (SF-4). So whose it was is kept until the map was read.
             opened.log.close(clean=False)
             return
         # Only the first members begin a stream: behind a move everybody else comes to a group that exists.
         first = (
-            registered is None and mine.startswith(volume_member(core)) and not assignment.has_begun_before
+            registered is None
+            and mine.startswith(self._env.volume_member)
+            and not assignment.has_begun_before
         )
         if first:
             member = mine
         elif registered is not None and not opened.lost:
             member = registered
         else:
-            member = new_member(core)
-            core.event(
-                group_id, "RecordLost", f"{core.node} lost its copy of {assignment.name}: rejoins as {member}"
+            member = self._env.new_member()
+            self._env.event(
+                group_id,
+                "RecordLost",
+                f"{self._env.node} lost its copy of {assignment.name}: rejoins as {member}",
             )
         membership = membership_of(assignment.members) if first else Membership()
         if member != registered:
@@ -297,54 +346,53 @@ class CopyManager:
                 opened.log.save_checkpoint(
                     0, blob(membership.encode()) + StreamReplica.blank_state(assignment)
                 )
-            core.store.register(group_id, member)
+            self._env.store.register(group_id, member)
         self._begin(assignment, member, opened, membership)
-        group = core.groups[group_id]
+        group = self._copies.groups[group_id]
         if isinstance(group, StreamReplica) and group.copy.has_no_voter:
-            refusal = errors.no_voter_left(assignment.name, core.node)
-            where = core.store.directory_of(group_id)
-            core.event(group_id, "NoVoterLeft", f"{refusal.description}: {where} of the data directory")
+            refusal = errors.no_voter_left(assignment.name, self._env.node)
+            where = self._env.store.directory_of(group_id)
+            self._env.event(group_id, "NoVoterLeft", f"{refusal.description}: {where} of the data directory")
         if first and member == first_to_stand(assignment):
-            core.groups[group_id].raft.stand_within(FIRST_ELECTION_MS, core.clock.monotonic_ms())
+            self._copies.groups[group_id].raft.stand_within(FIRST_ELECTION_MS, self._env.clock.monotonic_ms())
 
     def _begin(
         self, assignment: Assignment, member: str, opened: OpenedGroup, membership: Membership
     ) -> None:
-        core = self._core
         group_id = assignment.group
-        raft = raft_over(core, group_id, opened, member, membership)
-        group = StreamReplica(assignment, member, opened.log, raft, core)
-        core.add_group(group)
+        raft = self._opener.raft_over(group_id, opened, member, membership)
+        group = StreamReplica(assignment, member, opened.log, raft, self._host)
+        self._copies.add(group)
         try:
             group.recover(opened.commit_index)
         except DiskError as error:
             group.fail(error)
         except Exception as error:
             fault = group.fault(error)
-            core.unusable.failed(group_id, fault)
+            self._failed_copies.failed(group_id, fault)
             raise fault from error
         if not raft.membership.is_voter(member):
-            core.joining.begin(group_id)
+            self._joining.begin(group_id)
 
     def _deleted(self, group_id: str) -> None:
         """The stream was deleted: by a person, through the meta group; its copy goes at once. Or it was recovered by force,
         and goes on in another group."""
-        if self._core.lineages.takes(group_id):
+        if self.lineages.takes(group_id):
             return
-        if self._core.kept.takes(group_id):
+        if self.orphans.takes(group_id):
             self._forget(group_id)
             return
         self._remove(group_id, is_deleted=True)
-        self._core.leaderships.forget(group_id)
+        self._leaderships.forget(group_id)
 
     def look_at(self, group_id: str) -> None:
         """What does the map say of the copy now?"""
-        assert self._core.meta is not None
-        found = self._core.meta.state.by_group(group_id)
+        assert self._map.replica is not None
+        found = self._map.replica.state.by_group(group_id)
         if found is not None:
             self._follow(found)
         else:
-            attempt(self._core, group_id, partial(self._deleted, group_id))
+            self._opener.attempt(group_id, partial(self._deleted, group_id))
 
     def remove_copy(self, group_id: str) -> None:
         """Nobody needs it any more."""
@@ -352,29 +400,28 @@ class CopyManager:
 
     def _forget(self, group_id: str) -> None:
         self._look_again.pop(group_id, None)
-        self._core.joining.end(group_id)
-        self._core.unusable.forget(group_id)
+        self._joining.end(group_id)
+        self._failed_copies.forget(group_id)
         self._lost_targets.pop(group_id, None)
         self._unexplained_ms.pop(group_id, None)
         self._tries.pop(group_id, None)
 
     def _remove(self, group_id: str, *, is_deleted: bool = False) -> None:
-        core = self._core
         self._forget(group_id)
-        group = core.drop_group(group_id)
+        group = self._copies.drop(group_id)
         try:
             if group is not None:
                 group.stop(is_deleted=is_deleted)
                 group.log.destroy()
-            elif group_id in core.store.registered():
-                core.store.destroy(group_id)
+            elif group_id in self._env.store.registered():
+                self._env.store.destroy(group_id)
         except DiskError as error:
-            core.event(group_id, "DiskFailed", f"files of a copy that was to go stay behind: {error}")
+            self._env.event(group_id, "DiskFailed", f"files of a copy that was to go stay behind: {error}")
             if is_deleted:
                 # Nobody takes the name again: it stays known, so that they go later, at the next start at the latest.
-                self._look_again[group_id] = core.clock.monotonic_ms() + OPEN_RETRY_MS_MAX
+                self._look_again[group_id] = self._env.clock.monotonic_ms() + OPEN_RETRY_MS_MAX
                 return
-        core.store.forget(group_id)
+        self._env.store.forget(group_id)
 
     # ---- copies that failed ---------------------------------------------------------------------------------------
 
@@ -382,11 +429,11 @@ class CopyManager:
         """A disk error took the copy out of its group: it is opened anew."""
         if isinstance(group, StreamReplica):
             self._try_again_later(group.id)
-            self._core.unusable.failed(group.id, group.failed)
+            self._failed_copies.failed(group.id, group.failed)
 
     def _try_again_later(self, group_id: str) -> None:
         """After a while, and after a longer one each time that it goes wrong again soon."""
-        now_ms = self._core.clock.monotonic_ms()
+        now_ms = self._env.clock.monotonic_ms()
         at_ms, waited_ms = self._tries.get(group_id, (0, 0))
         is_again = waited_ms and now_ms - at_ms < OPEN_RETRY_MS_MAX
         wait_ms = min(2 * waited_ms, OPEN_RETRY_MS_MAX) if is_again else OPEN_RETRY_MS
@@ -395,13 +442,12 @@ class CopyManager:
 
     def _let_go_of_failed(self, group_id: str, now_ms: int) -> None:
         """Close what failed, for it to be opened again; where only a new process may do that, leave it as it is."""
-        core = self._core
-        group = core.groups.get(group_id)
+        group = self._copies.groups.get(group_id)
         if group is None or group.failed is None:
             return
         if group.log.may_open_anew:
-            core.event(group_id, "CopyReopened", f"{group.member} is opened anew after: {group.failed}")
-            core.drop_group(group_id)
+            self._env.event(group_id, "CopyReopened", f"{group.member} is opened anew after: {group.failed}")
+            self._copies.drop(group_id)
             group.log.close(clean=False)
         elif group.log.may_ever_open_anew:
             self._look_again[group_id] = now_ms + OPEN_RETRY_MS  # An fsync is under way.
@@ -413,20 +459,20 @@ class CopyManager:
         self._look_again_at_copies(now_ms)
         for group_id, member in self._lost_targets.items() if now_ms >= self._lost_ms else ():
             self._lost_ms = now_ms + LOST_RETRY_MS
-            self._core.joining.tell_lost(group_id, member)
+            self._joining.tell_lost(group_id, member)
 
     def _look_again_at_copies(self, now_ms: int) -> None:
-        meta = self._core.meta
+        meta = self._map.replica
         for group_id, at_ms in list(self._look_again.items()):
-            if now_ms >= at_ms and meta is not None and self._core.map.is_fresh:
+            if now_ms >= at_ms and meta is not None and self._map.is_fresh:
                 del self._look_again[group_id]
                 self._let_go_of_failed(group_id, now_ms)
-                if meta.state.by_group(group_id) is not None or group_id in self._core.store.registered():
+                if meta.state.by_group(group_id) is not None or group_id in self._env.store.registered():
                     self.look_at(group_id)
 
     def deadline_ms(self) -> int | None:
         """When `tick` has something to do."""
-        due = list(self._look_again.values()) if self._core.map.is_fresh else []
+        due = list(self._look_again.values()) if self._map.is_fresh else []
         if self._lost_targets:
             due.append(self._lost_ms)
         return min(due, default=None)

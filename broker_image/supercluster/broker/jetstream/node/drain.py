@@ -9,17 +9,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING
 
+from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.encoding.codec import Reader, u32
 from supercluster.broker.jetstream.links.frames import Body, Frame
+from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.replica.contact import is_current
+from supercluster.broker.jetstream.replica.copies import Copies
 from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.ports import PeerInfo
 from supercluster.broker.raft.confchange import node_of
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.core.broker import BrokerCore
 
 # Whoever wants more time asks again.
 HOLD_MS_MAX = 60_000
@@ -34,8 +33,10 @@ RETRY_MS = 2000
 class LeadershipDrain:
     """What this broker does about its leaderships, and what others said of theirs."""
 
-    def __init__(self, core: BrokerCore) -> None:
-        self._core = core
+    def __init__(self, env: Environment, peers: Peers, copies: Copies) -> None:
+        self._env = env
+        self._peers = peers
+        self._copies = copies
         self._until_ms = 0
         self._avoid: frozenset[str] = frozenset()
         self._step_ms = 0
@@ -49,10 +50,10 @@ class LeadershipDrain:
     def begin(self, hold_ms: int, avoid: Collection[str] = ()) -> None:
         """Hand every leadership over, and those as well that come meanwhile. To brokers in `avoid` only where no other
         voter can lead: they will be restarted themselves."""
-        now_ms = self._core.clock.monotonic_ms()
+        now_ms = self._env.clock.monotonic_ms()
         hold_ms = min(hold_ms, HOLD_MS_MAX)
         self._until_ms, self._avoid = now_ms + hold_ms, frozenset(avoid)
-        for peer in self._core.peers.values():
+        for peer in self._peers.linked.values():
             self._notify(peer, hold_ms)
         self._step(now_ms)
 
@@ -60,16 +61,16 @@ class LeadershipDrain:
         """The broker stays after all."""
         if self._until_ms:
             self._until_ms = 0
-            for peer in self._core.peers.values():
+            for peer in self._peers.linked.values():
                 self._notify(peer, 0)
 
     @property
     def is_active(self) -> bool:
-        return self._core.clock.monotonic_ms() < self._until_ms
+        return self._env.clock.monotonic_ms() < self._until_ms
 
     def left(self) -> Iterator[Replica]:
         """Groups that this broker leads and another one in contact could."""
-        for group in self._core.groups.values():
+        for group in self._copies.groups.values():
             if group.serves and any(self._heirs(group)):
                 yield group
 
@@ -99,12 +100,12 @@ class LeadershipDrain:
                     given[node_of(voter)] += 1
                     room -= 1
                     self._retry_ms[group.id] = now_ms + RETRY_MS
-                    self._core.touch(group.id)
+                    self._copies.touch(group.id)
                     break
 
     def _heirs(self, group: Replica) -> Iterator[str]:
         for voter in group.raft.membership.voters:
-            if voter != group.member and node_of(voter) in self._core.peers:
+            if voter != group.member and node_of(voter) in self._peers.linked:
                 yield voter
 
     def _in_order(self, group: Replica, given: Counter[str], now_ms: int) -> list[str]:
@@ -125,15 +126,16 @@ class LeadershipDrain:
         until_ms = self._others.get(node)
         if until_ms is None:
             return False
-        if self._core.clock.monotonic_ms() < until_ms:
+        if self._env.clock.monotonic_ms() < until_ms:
             return True
         del self._others[node]
         return False
 
-    def on_drain(self, node: str, hold_ms: int) -> None:
-        """Another broker steps aside for so long; 0: not any more."""
+    def on_drain(self, node: str, body: memoryview, now_ms: int) -> None:
+        """Frame.ASIDE: another broker steps aside for so long; 0: not any more."""
+        hold_ms = decode_aside(body)
         if hold_ms:
-            self._others[node] = self._core.clock.monotonic_ms() + min(hold_ms, HOLD_MS_MAX)
+            self._others[node] = now_ms + min(hold_ms, HOLD_MS_MAX)
         else:
             self._others.pop(node, None)
 
@@ -141,12 +143,12 @@ class LeadershipDrain:
         """A broker is linked, perhaps as a new process, which does not step aside any more."""
         if is_new:
             self._others.pop(peer.node, None)
-        left_ms = self._until_ms - self._core.clock.monotonic_ms()
+        left_ms = self._until_ms - self._env.clock.monotonic_ms()
         if left_ms > 0:
             self._notify(peer, left_ms)
 
     def _notify(self, peer: PeerInfo, hold_ms: int) -> None:
-        self._core.post(peer.node, Frame.ASIDE, encode_aside(hold_ms))
+        self._peers.post(peer.node, Frame.ASIDE, encode_aside(hold_ms))
 
 
 def encode_aside(hold_ms: int) -> Body:

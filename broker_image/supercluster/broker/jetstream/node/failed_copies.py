@@ -9,15 +9,16 @@ usable when it has not failed for a while: one whose disk fails at every write i
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING
 
+from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.links import frames
 from supercluster.broker.jetstream.links.frames import Frame
+from supercluster.broker.jetstream.links.leaderships import Leaderships
+from supercluster.broker.jetstream.links.peers import Peers
+from supercluster.broker.jetstream.meta.view import MapView
 from supercluster.broker.jetstream.meta_leader.copy_reports import COPIES_MAX
+from supercluster.broker.jetstream.replica.copies import Copies
 from supercluster.broker.raft.errors import FaultError, ReplicaError
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.core.broker import BrokerCore
 
 REPORT_EVERY_MS = 2000
 # A copy that was opened anew is usable when it has not failed for so long.
@@ -28,8 +29,14 @@ WHY_CHARACTERS_MAX = 300
 class FailedCopies:
     """Those of one broker."""
 
-    def __init__(self, core: BrokerCore) -> None:
-        self._core = core
+    def __init__(
+        self, env: Environment, peers: Peers, copies: Copies, map_view: MapView, leaderships: Leaderships
+    ) -> None:
+        self._env = env
+        self._peers = peers
+        self._copies = copies
+        self._map = map_view
+        self._leaderships = leaderships
         self._why: dict[str, str] = {}
         self._advice: dict[str, str] = {}
         self.faults_total = 0
@@ -71,16 +78,16 @@ class FailedCopies:
             return
         self._due_ms = now_ms + REPORT_EVERY_MS
         self._look(now_ms)
-        leader = self._core.leader_of(self._core.meta_id)
+        leader = self._leaderships.leader_of(self._map.meta_id)
         if leader is None:
             return
         told = dict(islice(sorted(self._why.items()), COPIES_MAX))
-        if self._core.post(leader, Frame.UNUSABLE, frames.encode_unusable(told)):
+        if self._peers.post(leader, Frame.UNUSABLE, frames.encode_unusable(told)):
             self._is_owing = bool(told)
 
     def _look(self, now_ms: int) -> None:
         for group_id in list(self._why):
-            group = self._core.groups.get(group_id)
+            group = self._copies.groups.get(group_id)
             if group is None or group.failed is not None:
                 self._well_ms.pop(group_id, None)
             elif now_ms - self._well_ms.setdefault(group_id, now_ms) >= SETTLED_MS:

@@ -7,17 +7,17 @@ move named, which is to learn. A copy that the map has no explanation for asks n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.links import frames
 from supercluster.broker.jetstream.links.frames import Frame, Leadership
+from supercluster.broker.jetstream.links.leaderships import Leaderships
+from supercluster.broker.jetstream.links.peers import Peers
+from supercluster.broker.jetstream.meta.view import MapView
+from supercluster.broker.jetstream.replica.copies import Copies
 from supercluster.broker.jetstream.replica.lineage import is_meta
 from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.raft.confchange import Membership, node_of
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.core.broker import BrokerCore
 
 # A member that waits to be taken in repeats its request at this pace.
 JOIN_RETRY_MS = 1000
@@ -26,29 +26,35 @@ JOIN_RETRY_MS = 1000
 class Joining:
     """The replicas of one broker that wait to be taken in."""
 
-    def __init__(self, core: BrokerCore) -> None:
-        self._core = core
+    def __init__(
+        self, env: Environment, peers: Peers, copies: Copies, map_view: MapView, leaderships: Leaderships
+    ) -> None:
+        self._env = env
+        self._peers = peers
+        self._copies = copies
+        self._map = map_view
+        self._leaderships = leaderships
         self._asked_ms: dict[str, int] = {}
         """Group → when its leader was last asked."""
 
     def begin(self, group_id: str) -> None:
         """The replica has no vote. The leader may have said long ago that it serves: do not wait for it to say so again."""
-        self._asked_ms[group_id] = self._core.clock.monotonic_ms() - JOIN_RETRY_MS
+        self._asked_ms[group_id] = self._env.clock.monotonic_ms() - JOIN_RETRY_MS
 
     def end(self, group_id: str) -> None:
         """The replica is to ask no more."""
         self._asked_ms.pop(group_id, None)
 
-    def leader_serves(self, news: Leadership, membership: Membership) -> None:
-        """A leader told the membership in force: ask to be taken in where this broker is only an old identity."""
-        core = self._core
-        group = core.groups.get(news.group)
+    def leader_serves(self, news: Leadership, membership: Membership, *, is_unexplained: bool) -> None:
+        """A leader told the membership in force: ask to be taken in where this broker is only an old identity, unless the map has no
+        explanation for the copy."""
+        group = self._copies.groups.get(news.group)
         if group is None:
             return
-        if self._is_in(group, membership) or core.life.is_unexplained(news.group):
+        if self._is_in(group, membership) or is_unexplained:
             self.end(news.group)
-        elif news.node != core.node:
-            self._asked_ms[news.group] = core.clock.monotonic_ms()
+        elif news.node != self._env.node:
+            self._asked_ms[news.group] = self._env.clock.monotonic_ms()
             self._ask(group)
 
     def _is_in(self, group: Replica, membership: Membership) -> bool:
@@ -59,16 +65,16 @@ class Joining:
         if group.member not in membership.learners:
             return False
         if is_meta(group.id):
-            return all(node_of(voter) != self._core.node for voter in membership.voters)
+            return all(node_of(voter) != self._env.node for voter in membership.voters)
         move = group.assignment.move if isinstance(group, StreamReplica) else None
         return move is not None and group.member in move.targets
 
     def _ask(self, group: Replica) -> None:
-        leader = self._core.leader_of(group.id)
+        leader = self._leaderships.leader_of(group.id)
         if leader is None:
-            self._core.leaderships.ask(group.id)
-        elif leader != self._core.node:
-            self._core.post(leader, Frame.JOIN, frames.encode_texts(group.id, group.member))
+            self._leaderships.ask(group.id)
+        elif leader != self._env.node:
+            self._peers.post(leader, Frame.JOIN, frames.encode_texts(group.id, group.member))
 
     def _tell_of_lost_copy(self, group: Replica) -> None:
         """A copy in memory went with its process. Where that was true of all copies, nobody leads: the meta group
@@ -81,16 +87,16 @@ class Joining:
 
     def tell_lost(self, group_id: str, member: str) -> None:
         """Say to the meta group's leader that a copy's data is gone."""
-        leader = self._core.leader_of(self._core.meta_id)
+        leader = self._leaderships.leader_of(self._map.meta_id)
         if leader is not None:
-            self._core.post(leader, Frame.COPY_LOST, frames.encode_texts(group_id, member))
+            self._peers.post(leader, Frame.COPY_LOST, frames.encode_texts(group_id, member))
 
     # ---- time -----------------------------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> None:
         """Ask again, where nothing came of it."""
         for group_id, asked_ms in list(self._asked_ms.items()):
-            group = self._core.groups.get(group_id)
+            group = self._copies.groups.get(group_id)
             if group is None or self._is_in(group, group.raft.membership):
                 del self._asked_ms[group_id]
             elif now_ms - asked_ms >= JOIN_RETRY_MS:

@@ -1,48 +1,77 @@
-"""What a broker knows of the others besides its links: their room and tags, and which clusters are gone as a whole.
+"""What a broker knows of the others besides its links: their room and tags, and what streams' leaders say.
 
-The meta group's leader places copies by it. That a cluster is out of contact, and what the super-cluster cannot do
-meanwhile, is said by every broker, since there may be no leader left to say it.
+The meta group's leader places copies by it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
-from supercluster.broker.jetstream import errors
-from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.config.environment import Environment
+from supercluster.broker.jetstream.links.frames import Frame, decode_load, decode_tags, encode_tags
+from supercluster.broker.jetstream.links.leaderships import Leaderships
+from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.leaderless_moves import LeaderlessMoves
-from supercluster.broker.jetstream.meta_leader.voters import LostCluster, lost_clusters, lost_copies
-from supercluster.broker.jetstream.node.capacity_reports import LoadReports
+from supercluster.broker.jetstream.meta.view import MapView
+from supercluster.broker.jetstream.node.capacity_reports import CapacityReports
+from supercluster.broker.jetstream.node.pending_requests import PendingRequests
 from supercluster.broker.jetstream.placement.room import Room
 from supercluster.broker.jetstream.placement.stream_facts import FACTS_SUBJECT, FACTS_WAIT_MS, StreamFacts
-from supercluster.broker.jetstream.replica.lineage import is_meta
+from supercluster.broker.jetstream.replica.copies import Copies
 from supercluster.broker.ports import ClientInfo
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.core.broker import BrokerCore
 
 
 class Neighbours:
     """See the module."""
 
-    def __init__(self, core: BrokerCore) -> None:
-        self._core = core
+    def __init__(
+        self,
+        env: Environment,
+        peers: Peers,
+        copies: Copies,
+        map_view: MapView,
+        leaderships: Leaderships,
+        requests: PendingRequests,
+    ) -> None:
+        self._env = env
+        self._peers = peers
+        self._copies = copies
+        self._map = map_view
+        self._leaderships = leaderships
+        self._requests = requests
         self.leaderless = LeaderlessMoves()
-        self._lost: dict[str, LostCluster] = {}
-        self.load = LoadReports(core.node, self.own_room, core.post, lambda: core.leader_of(core.meta_id))
+        self.load = CapacityReports(
+            self._env.node,
+            self.own_room,
+            self._peers.post,
+            lambda: self._leaderships.leader_of(self._map.meta_id),
+        )
 
     def own_room(self) -> Room:
-        store = self._core.store
+        store = self._env.store
         return Room(store.room_bytes(memory=False), store.room_bytes(memory=True))
 
-    def tags_of(self, node: str) -> tuple[str, ...]:
-        """What a broker in contact says of its place."""
-        if node == self._core.node:
-            return self._core.settings.tags
-        peer = self._core.peers.get(node)
-        return peer.tags if peer is not None else ()
+    def room_of(self, node: str) -> Room | None:
+        """What may still be stored on a broker; None while it has not said."""
+        return self.load.room_of(node, self._env.clock.monotonic_ms())
+
+    def on_load(self, node: str, body: memoryview, now_ms: int) -> None:
+        """Frame.LOAD: another broker says what may be stored there."""
+        self.load.took(node, Room(*decode_load(body)), now_ms)
+
+    def change_tags(self, tags: tuple[str, ...]) -> None:
+        """This broker says something else of its place from now on. Copies that were placed by the old tags stay."""
+        self._env.settings = replace(self._env.settings, tags=tags)
+        for peer in self._peers.linked:
+            self._peers.post(peer, Frame.TAGS, encode_tags(tags))
+        self._copies.touch(self._map.meta_id)
+
+    def on_tags(self, node: str, body: memoryview, now_ms: int) -> None:
+        """Frame.TAGS: another broker does."""
+        if self._peers.on_tags(node, decode_tags(body)):
+            self._copies.touch(self._map.meta_id)
 
     def ask_stream(self, found: Assignment, then: Callable[[StreamFacts | None], None]) -> None:
         """Ask the stream's leader for what a move depends on."""
@@ -50,10 +79,9 @@ class Neighbours:
         def answered(answer: bytes | None) -> None:
             then(StreamFacts.from_answer(answer) if answer is not None else None)
 
-        core = self._core
         asker = ClientInfo(found.account, "", is_operator=True)
-        now_ms = core.clock.monotonic_ms()
-        core.requests.send(
+        now_ms = self._env.clock.monotonic_ms()
+        self._requests.send(
             found.group,
             asker,
             FACTS_SUBJECT,
@@ -65,51 +93,10 @@ class Neighbours:
             wait_ms=FACTS_WAIT_MS,
         )
 
-    # ---- clusters that are gone -----------------------------------------------------------------------------------
-
     def link_up(self) -> None:
+        """Somebody may not know this broker's room."""
         self.load.tell_soon()
-        self._look()
 
     def link_down(self, node: str) -> None:
+        """Nothing is known of its room any more."""
         self.load.forget(node)
-        self._look()
-
-    def _look(self) -> None:
-        before, self._lost = self._lost, {found.cluster: found for found in self._lost_now()}
-        for name, found in self._lost.items():
-            if name not in before:
-                self._core.event(self._core.meta_id, "ClusterLost", found.text)
-        for name in before:
-            if name not in self._lost:
-                self._core.event(self._core.meta_id, "ClusterBack", f"cluster {name} is in contact again")
-
-    def _lost_now(self) -> list[LostCluster]:
-        core = self._core
-        if core.meta is None:
-            return []
-        return lost_clusters(core.meta.raft.membership, self._clusters, core.brokers_in_contact().keys())
-
-    @property
-    def _clusters(self) -> dict[str, str]:
-        meta = self._core.meta
-        brokers = meta.state.brokers if meta is not None else {}
-        return {node: record.cluster for node, record in brokers.items()}
-
-    def not_available(self, group: str = "") -> ApiError:
-        """Nobody answers for a group, or the meta group; says so of the clusters without which nobody can."""
-        return errors.not_available(self._missing_for(group))
-
-    def _missing_for(self, group: str) -> str:
-        lost, meta = self._lost_now(), self._core.meta
-        if not group or is_meta(group):
-            return "; ".join(found.text for found in lost if not found.has_majority)
-        found = meta.state.by_group(group) if lost and meta is not None else None
-        if found is None:
-            return ""
-        return lost_copies(found.name, found.members, self._clusters, [each.cluster for each in lost])
-
-    @property
-    def troubles(self) -> list[str]:
-        """A sentence per cluster that is gone, for /healthz."""
-        return [found.text for found in self._lost_now()]

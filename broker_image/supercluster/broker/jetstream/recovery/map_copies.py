@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
+from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.encoding.codec import Reader
 from supercluster.broker.jetstream.meta.state import MetaState
-from supercluster.broker.jetstream.replica.opening import records_of
+from supercluster.broker.jetstream.meta.view import MapView
+from supercluster.broker.jetstream.recovery.log_records import records_of
+from supercluster.broker.jetstream.replica.copies import Copies
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.raft.errors import DiskError
 
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.core.broker import BrokerCore
 
-
-def end_of(core: BrokerCore, group_id: str) -> tuple[MetaState, int]:
+def end_of(env: Environment, copies: Copies, map_view: MapView, group_id: str) -> tuple[MetaState, int]:
     """The map at the end of a copy, and the term of its last entry.
 
     Raises:
         DiskError: it cannot be read.
     """
-    meta = core.meta
-    if meta is not None and meta.id == group_id and core.groups.get(group_id) is meta and meta.failed is None:
+    meta = map_view.replica
+    if meta is not None and meta.id == group_id and group_id in copies.groups and meta.failed is None:
         state = MetaState.restore(meta.replica.snapshot())
         _replay(state, meta.log, meta.applied_index)
         return state, meta.log.last_term
     if meta is not None and meta.id == group_id:
         meta.log.close(clean=False)
-    opened = core.store.open(group_id, memory=False, fsync="always", create=False)
+    opened = env.store.open(group_id, memory=False, fsync="always", create=False)
     try:
         if opened.lost:
             raise DiskError("the copy that was chosen is damaged", group_id)
@@ -42,31 +41,31 @@ def end_of(core: BrokerCore, group_id: str) -> tuple[MetaState, int]:
         opened.log.close(clean=opened.log.failed is None)
 
 
-def keep_tail(core: BrokerCore, log: StreamLog, group_id: str, successor: str) -> None:
+def keep_tail(env: Environment, log: StreamLog, group_id: str, successor: str) -> None:
     """Write all that the copy has into a file: where the new lineage parted from it, only that one knows."""
     last = log.last_index
-    if not last or core.store.has_tail(group_id, last, log.last_term):
+    if not last or env.store.has_tail(group_id, last, log.last_term):
         return
     base = log.base_state()
     head = {
         "group": group_id,
-        "member": core.store.registered().get(group_id, ""),
+        "member": env.store.registered().get(group_id, ""),
         "followed_by": successor,
         "first_index": log.base_index + 1,
         "last_index": last,
         "base": json.loads(bytes(_map_in(base))) if base is not None else None,
     }
-    path = core.store.keep_tail(
+    path = env.store.keep_tail(
         group_id,
         last,
         log.last_term,
         json.dumps(head).encode() + b"\n",
         records_of(log, log.base_index + 1, last),
     )
-    core.event(
+    env.event(
         group_id,
         "TailKept",
-        f"all that the copy of the map on {core.node} has, which lineage {successor} may lack, is in {path} of the data "
+        f"all that the copy of the map on {env.node} has, which lineage {successor} may lack, is in {path} of the data "
         "directory",
     )
 

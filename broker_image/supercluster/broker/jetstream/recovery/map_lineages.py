@@ -7,22 +7,26 @@ newer one in memory alone works in none.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.encoding.codec import WireError, blob
-from supercluster.broker.jetstream.links.frames import Frame, encode_texts
+from supercluster.broker.jetstream.links.frames import Frame, decode_lineage, encode_texts
+from supercluster.broker.jetstream.links.leaderships import Leaderships
+from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.meta.map_recovery import MapRecovery, first_index
 from supercluster.broker.jetstream.meta.state import MetaState
+from supercluster.broker.jetstream.meta.view import MapView
+from supercluster.broker.jetstream.node.bootstrap import MapBootstrap
+from supercluster.broker.jetstream.node.map_reader import MapReader
+from supercluster.broker.jetstream.node.pending_requests import PendingRequests
 from supercluster.broker.jetstream.recovery.map_copies import end_of, keep_tail
+from supercluster.broker.jetstream.replica.copies import Copies
 from supercluster.broker.jetstream.replica.lineage import META_GROUP, follows, is_meta
-from supercluster.broker.jetstream.replica.opening import new_member, volume_member
 from supercluster.broker.ports import Channel, OpenedGroup, PeerInfo, StreamLog
 from supercluster.broker.raft.confchange import Membership, membership_of
 from supercluster.broker.raft.errors import DiskError
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.core.broker import BrokerCore
 
 # What the disk did not take is tried again after this; so is telling who has not heard.
 RETRY_MS = 1000
@@ -30,14 +34,37 @@ RETRY_MS = 1000
 OLDER_CHECK_MS = 60_000
 
 
-class MetaLineages:
+def joined_lineage(registered: Iterable[str]) -> str:
+    """The meta group's name in the lineage that a volume has joined: the journal has them in that order."""
+    return [META_GROUP, *filter(is_meta, registered)][-1]
+
+
+class MapLineages:
     """See the module."""
 
-    def __init__(self, core: BrokerCore) -> None:
-        self._core = core
-        joined = [group for group in core.store.registered() if is_meta(group)]
-        self.name = joined[-1] if joined else META_GROUP
-        """The meta group's name in the lineage that this volume has joined: the journal has them in that order."""
+    def __init__(
+        self,
+        env: Environment,
+        peers: Peers,
+        copies: Copies,
+        map_view: MapView,
+        leaderships: Leaderships,
+        map_reader: MapReader,
+        bootstrap: MapBootstrap,
+        requests: PendingRequests,
+        link_up: Callable[[PeerInfo], None],
+        link_down: Callable[[str], None],
+    ) -> None:
+        self._env = env
+        self._peers = peers
+        self._copies = copies
+        self._map = map_view
+        self._leaderships = leaderships
+        self._map_reader = map_reader
+        self._bootstrap = bootstrap
+        self._requests = requests
+        self._link_up = link_up
+        self._link_down = link_down
         self._is_closed = False
         """Was the log of the old group closed, whose replica was stopped?"""
         self._following = ""
@@ -53,7 +80,7 @@ class MetaLineages:
         self._retry_ms = 0
         self._tell_ms = 0
         self._older_since_ms: int | None = None
-        self._older_ms = core.clock.monotonic_ms()
+        self._older_ms = self._env.clock.monotonic_ms()
 
     # ---- who is there ---------------------------------------------------------------------------------------------
 
@@ -66,7 +93,9 @@ class MetaLineages:
             return True
         self._rivals[peer.node] = peer
         reason = "RivalMap" if self._begun_apart(peer) else "RivalLineage"
-        self._core.event(self.name, reason, f"{peer.node} counts as out of contact: {self._words(peer)}")
+        self._env.event(
+            self._map.meta_id, reason, f"{peer.node} counts as out of contact: {self._words(peer)}"
+        )
         self._notify(peer.node)
         return False
 
@@ -80,25 +109,25 @@ class MetaLineages:
         return node in self._rivals
 
     def _is_rival(self, other: str) -> bool:
-        own = self._following or self.name
+        own = self._following or self._map.meta_id
         return other not in (own, self._consent) and not follows(other, own) and not follows(own, other)
 
     def _begun_apart(self, peer: PeerInfo) -> bool:
         """Does its map go back to another beginning? Nothing that the two say of streams and members is about the same (SF-26)."""
-        own = self._core.founding_id
+        own = self._map.founding_id
         return bool(own and peer.founding) and own != peer.founding
 
     def _words(self, peer: PeerInfo) -> str:
         node, other = peer.node, self._said[peer.node]
         if self._begun_apart(peer):
             return (
-                f"the map of streams was begun twice, and {node} has the one of beginning {peer.founding}, {self._core.node} that "
-                f"of {self._core.founding_id}; on the side that was begun when a volume was lost, save what was published since, "
+                f"the map of streams was begun twice, and {node} has the one of beginning {peer.founding}, {self._env.node} that "
+                f"of {self._map.founding_id}; on the side that was begun when a volume was lost, save what was published since, "
                 "then give its brokers empty volumes and have them join"
             )
         return (
             f"the map of streams was recovered by force twice, and {node} has lineage {other}, which does not follow from "
-            f"{self.name} of {self._core.node}, nor the other way round; at each broker of one side say that it is to "
+            f"{self._map.meta_id} of {self._env.node}, nor the other way round; at each broker of one side say that it is to "
             "follow the other one"
         )
 
@@ -128,12 +157,12 @@ class MetaLineages:
         """
         if not is_meta(other):
             raise WireError(f"{other[:64]!r} is no lineage of the map")
-        known = self._core.peers if node in self._core.peers else self._rivals
+        known = self._peers.linked if node in self._peers.linked else self._rivals
         if node in known:
             self._said[node] = other
             if founding:
                 known[node] = replace(known[node], founding=founding)
-        own = self._following or self.name
+        own = self._following or self._map.meta_id
         if follows(other, own) or (other == self._consent and other != own):
             self._follow(other)
             return
@@ -141,33 +170,35 @@ class MetaLineages:
         if not self._following and (follows(own, other) or believed not in (None, own)):
             self._notify(node)
 
+    def on_lineage(self, node: str, body: memoryview, now_ms: int) -> None:
+        """Frame.META_LINEAGE."""
+        self.heard(node, *decode_lineage(body))
+
     def _notify(self, node: str) -> None:
-        core = self._core
-        told = encode_texts(self.name, self._said.get(node, ""), core.founding_id)
-        core.network.send(node, Frame.META_LINEAGE, told, Channel.CONTROL)
+        told = encode_texts(self._map.meta_id, self._said.get(node, ""), self._map.founding_id)
+        self._peers.network.send(node, Frame.META_LINEAGE, told, Channel.CONTROL)
 
     def _tell_all(self) -> None:
-        for node in (*self._core.peers, *self._rivals):
+        for node in (*self._peers.linked, *self._rivals):
             self._notify(node)
 
     def map_changed(self) -> None:
         """Which beginning it goes back to may be known now."""
-        if self._core.founding_id != self._founding:
-            self._founding = self._core.founding_id
+        if self._map.founding_id != self._founding:
+            self._founding = self._map.founding_id
             self._look_at_peers()
             self._tell_all()
 
     def _look_at_peers(self) -> None:
         """Somebody's lineage is another one by now, or the map's beginning is: who is in contact?"""
-        core = self._core
         for node, peer in list(self._rivals.items()):
             if not self._is_rival(self._said[node]) and not self._begun_apart(peer):
-                core.on_link_up(replace(peer, lineage=self._said[node]))
-        for node, peer in list(core.peers.items()):
+                self._link_up(replace(peer, lineage=self._said[node]))
+        for node, peer in list(self._peers.linked.items()):
             told = self._said.get(node, META_GROUP)
             if self._is_rival(told) or self._begun_apart(peer):
-                core.on_link_down(node)
-                core.on_link_up(replace(peer, lineage=told))
+                self._link_down(node)
+                self._link_up(replace(peer, lineage=told))
 
     # ---- following ------------------------------------------------------------------------------------------------
 
@@ -187,49 +218,47 @@ class MetaLineages:
 
     def _stop(self) -> None:
         """Nobody votes, leads or confirms in the old group any more."""
-        core = self._core
-        group = core.drop_group(self.name)
+        group = self._copies.drop(self._map.meta_id)
         if group is None:
             return
         served = group.serves
         group.stop()
         if served:
-            core.leaderships.resign(self.name)
-        core.leaderships.forget(self.name)
+            self._leaderships.resign(self._map.meta_id)
+        self._leaderships.forget(self._map.meta_id)
 
     def _try_to_follow(self) -> None:
-        core = self._core
         try:
             self._join(self._following)
         except DiskError as error:
-            self._retry_ms = core.clock.monotonic_ms() + RETRY_MS
-            core.event(
-                self.name,
+            self._retry_ms = self._env.clock.monotonic_ms() + RETRY_MS
+            self._env.event(
+                self._map.meta_id,
                 "DiskFailed",
-                f"{core.node} works in no lineage of the map before the disk takes {self._following}: {error}",
+                f"{self._env.node} works in no lineage of the map before the disk takes {self._following}: {error}",
             )
 
     def _join(self, other: str) -> None:
-        core, before = self._core, self.name
+        before = self._map.meta_id
         opened = self._open_new(other)
         self._keep_end(before, other)
         # Whom a person had change sides may have been there before, and voted.
-        member = volume_member(core) if follows(other, before) else new_member(core)
-        if other in core.store.registered():
-            core.store.forget(other)
-        core.store.register(other, member)
-        self.name, self._following, self._consent = other, "", ""
-        core.event(
+        member = self._env.volume_member if follows(other, before) else self._env.new_member()
+        if other in self._env.store.registered():
+            self._env.store.forget(other)
+        self._env.store.register(other, member)
+        self._map.meta_id, self._following, self._consent = other, "", ""
+        self._env.event(
             other,
             "LineageFollowed",
-            f"{core.node} joins it as {member}, and begins with nothing; before: {before}",
+            f"{self._env.node} joins it as {member}, and begins with nothing; before: {before}",
         )
-        shown = core.meta.state if core.meta is not None else None
+        shown = self._map.replica.state if self._map.replica is not None else None
         self._install(before, member, opened, shown)
 
     def _open_new(self, group_id: str) -> OpenedGroup:
         """An empty log, whatever an attempt before has left."""
-        store = self._core.store
+        store = self._env.store
         opened = store.open(group_id, memory=False, fsync="always", create=True)
         if opened.lost or opened.log.last_index:
             opened.log.destroy()
@@ -237,33 +266,33 @@ class MetaLineages:
         return opened
 
     def _install(self, before: str, member: str, opened: OpenedGroup, shown: MetaState | None) -> None:
-        core = self._core
         self._older_since_ms = None
         self._is_closed = False
-        self._older_ms = core.clock.monotonic_ms()
-        core.map.begin_anew()
-        core.founding.install(member, opened, Membership(), shown)
-        core.requests.groups_gone([before], lambda request: self.name, lambda subject: b"")
+        self._older_ms = self._env.clock.monotonic_ms()
+        self._map_reader.begin_anew()
+        self._bootstrap.install(member, opened, Membership(), shown)
+        self._requests.groups_gone([before], lambda request: self._map.meta_id, lambda subject: b"")
         self._tell_all()
         self._look_at_peers()
-        core.leaderships.ask(self.name)
+        self._leaderships.ask(self._map.meta_id)
 
     # ---- the end of what was ------------------------------------------------------------------------------------------
 
     def _log_of(self, group_id: str) -> StreamLog | None:
         """The copy's log, which nobody works on; None: there is none, or it is lost."""
-        core = self._core
-        if group_id not in core.store.registered():
+        if group_id not in self._env.store.registered():
             return None
-        if core.meta is not None and core.meta.id == group_id:
-            if core.meta.log.failed is None and not self._is_closed:
-                return core.meta.log  # It was stopped just now.
-            core.meta.log.close(clean=False)
-        opened = core.store.open(group_id, memory=False, fsync="always", create=False)
+        if self._map.replica is not None and self._map.replica.id == group_id:
+            if self._map.replica.log.failed is None and not self._is_closed:
+                return self._map.replica.log  # It was stopped just now.
+            self._map.replica.log.close(clean=False)
+        opened = self._env.store.open(group_id, memory=False, fsync="always", create=False)
         if opened.lost:
             opened.log.close(clean=False)
-            core.event(
-                group_id, "RecordLost", f"{core.node} lost its copy of the map: nothing of it can be kept"
+            self._env.event(
+                group_id,
+                "RecordLost",
+                f"{self._env.node} lost its copy of the map: nothing of it can be kept",
             )
             return None
         return opened.log
@@ -274,15 +303,14 @@ class MetaLineages:
         if log is None:
             return
         try:
-            keep_tail(self._core, log, group_id, successor)
+            keep_tail(self._env, log, group_id, successor)
         finally:
             self._is_closed = True
             log.close(clean=log.failed is None)
 
     def _drop(self, group_id: str) -> None:
-        core = self._core
-        core.store.destroy(group_id)
-        core.store.forget(group_id)
+        self._env.store.destroy(group_id)
+        self._env.store.forget(group_id)
 
     # ---- beginning ------------------------------------------------------------------------------------------------
 
@@ -292,8 +320,8 @@ class MetaLineages:
         Raises:
             DiskError: nothing has happened.
         """
-        core, before = self._core, self.name
-        state, last_term = end_of(core, recovery.source)
+        before = self._map.meta_id
+        state, last_term = end_of(self._env, self._copies, self._map, recovery.source)
         index = first_index(recovery.lineage, recovery.last_index)
         state.recovered(recovery, index)
         membership = membership_of((recovery.member,), index=index)
@@ -302,21 +330,21 @@ class MetaLineages:
             opened.log.save_vote(last_term + 1, "")
             opened.log.install_base(index, last_term, blob(membership.encode()) + state.snapshot())
             opened.log.sync()
-            core.store.register(recovery.lineage, recovery.member)
+            self._env.store.register(recovery.lineage, recovery.member)
         except DiskError:
             opened.log.close(clean=False)
             raise
         # In force: whatever comes now, the next process works in the new lineage.
         self._stop()
-        if core.meta is not None:
-            core.meta.log.close(clean=core.meta.log.failed is None)
+        if self._map.replica is not None:
+            self._map.replica.log.close(clean=self._map.replica.log.failed is None)
         if recovery.source != before:
             self._keep_quietly(before, recovery.lineage)
-        self.name = recovery.lineage
-        core.event(
+        self._map.meta_id = recovery.lineage
+        self._env.event(
             recovery.lineage,
             "MapRecovered",
-            f"recovery {recovery.id} by a person, on {core.node} as {recovery.member}: {recovery.may_lose}",
+            f"recovery {recovery.id} by a person, on {self._env.node} as {recovery.member}: {recovery.may_lose}",
         )
         opened = replace(opened, commit_index=index)
         self._install(before, recovery.member, opened, None)
@@ -325,7 +353,7 @@ class MetaLineages:
         try:
             self._keep_end(group_id, successor)
         except DiskError as error:
-            self._core.event(group_id, "DiskFailed", f"its copy stays where it is, and has no file: {error}")
+            self._env.event(group_id, "DiskFailed", f"its copy stays where it is, and has no file: {error}")
 
     # ---- time -----------------------------------------------------------------------------------------------------
 
@@ -343,24 +371,23 @@ class MetaLineages:
 
     def _behind(self) -> list[str]:
         """Linked brokers that are of another lineage as far as they said."""
-        if self.name == META_GROUP or self._following:
+        if self._map.meta_id == META_GROUP or self._following:
             return []
-        return [node for node, said in self._said.items() if said != self.name]
+        return [node for node, said in self._said.items() if said != self._map.meta_id]
 
     @property
     def _has_older(self) -> bool:
-        return self.name != META_GROUP and bool(self._older())
+        return self._map.meta_id != META_GROUP and bool(self._older())
 
     def _older(self) -> list[str]:
-        registered = self._core.store.registered()
-        return [group for group in registered if is_meta(group) and group != self.name]
+        registered = self._env.store.registered()
+        return [group for group in registered if is_meta(group) and group != self._map.meta_id]
 
     def _let_older_go(self, now_ms: int) -> None:
         """Older copies are kept until others have the new map for good: should its first member be lost, somebody may choose
         one of them."""
-        core = self._core
-        meta = core.meta
-        if meta is None or not core.map.is_fresh or meta.replica.recovery is None:
+        meta = self._map.replica
+        if meta is None or not self._map.is_fresh or meta.replica.recovery is None:
             return
         voters = meta.raft.committed_membership.voters
         if len(voters) < min(3, meta.replica.recovery.voters):
@@ -368,15 +395,17 @@ class MetaLineages:
             return
         if self._older_since_ms is None:
             self._older_since_ms = now_ms
-        if now_ms - self._older_since_ms < core.settings.retired_grace_ms:
+        if now_ms - self._older_since_ms < self._env.settings.retired_grace_ms:
             return
         for group_id in self._older():
             try:
                 self._drop(group_id)
             except DiskError as error:
-                core.event(group_id, "DiskFailed", f"an older copy of the map stays behind: {error}")
+                self._env.event(group_id, "DiskFailed", f"an older copy of the map stays behind: {error}")
                 return
-            core.event(group_id, "CopyDropped", f"lineage {self.name} of the map has {len(voters)} voters")
+            self._env.event(
+                group_id, "CopyDropped", f"lineage {self._map.meta_id} of the map has {len(voters)} voters"
+            )
 
     def deadline_ms(self) -> int | None:
         """When `tick` has something to do."""

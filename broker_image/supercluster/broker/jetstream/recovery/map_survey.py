@@ -6,14 +6,17 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import TYPE_CHECKING
 
+from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.encoding.codec import Reader, WireError, u64
 from supercluster.broker.jetstream.links.frames import Frame
+from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.meta.map_recovery import MapSituation
 from supercluster.broker.jetstream.meta.stream_recovery import CopyFacts
+from supercluster.broker.jetstream.meta.view import MapView
 from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
 from supercluster.broker.jetstream.recovery.stream_survey import SURVEY_MS, facts_of_open
+from supercluster.broker.jetstream.replica.copies import Copies
 from supercluster.broker.jetstream.replica.lineage import is_meta
 from supercluster.broker.jetstream.replica.replica import APPLY_BYTES_MAX
 from supercluster.broker.ports import StreamLog
@@ -21,36 +24,7 @@ from supercluster.broker.raft.confchange import Membership
 from supercluster.broker.raft.entry import EntryKind
 from supercluster.broker.raft.errors import DiskError
 
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.core.broker import BrokerCore
-
 Told = Callable[[MapSituation], None]
-
-
-# ---- at the broker that is asked -------------------------------------------------------------------------------------
-
-
-def _of_closed(core: BrokerCore, group_id: str, member: str) -> CopyFacts:
-    opened = core.store.open(group_id, memory=False, fsync="always", create=False)
-    log: StreamLog = opened.log
-    try:
-        if opened.lost:
-            return CopyFacts(core.node, group_id, member, is_lost=True)
-        voters = _membership_in(log)
-        return CopyFacts(
-            core.node,
-            group_id,
-            member,
-            is_doubtful=opened.doubtful,
-            last_term=log.last_term,
-            last_index=log.last_index,
-            commit_index=opened.commit_index,
-            membership_index=voters.index,
-            voters=voters.voters,
-            voters_outgoing=voters.voters_outgoing,
-        )
-    finally:
-        log.close(clean=False)
 
 
 def _membership_in(log: StreamLog) -> Membership:
@@ -70,38 +44,6 @@ def _membership_in(log: StreamLog) -> Membership:
     return newest
 
 
-def map_copies_here(core: BrokerCore) -> list[CopyFacts]:
-    """All copies of the map that this broker's volume holds, of this lineage and of older ones."""
-    told: list[CopyFacts] = []
-    for group_id, member in sorted(core.store.registered().items()):
-        if not is_meta(group_id):
-            continue
-        group = core.groups.get(group_id)
-        try:
-            if isinstance(group, MetaReplica):
-                told.append(facts_of_open(core, group))
-            elif core.meta is None or core.meta.id != group_id:
-                told.append(_of_closed(core, group_id, member))
-        except DiskError as error:
-            core.event(group_id, "DiskFailed", f"the copy of the map on {core.node} cannot be read: {error}")
-            told.append(CopyFacts(core.node, group_id, member, is_lost=True))
-    return told
-
-
-def asked(core: BrokerCore, node: str, body: memoryview) -> None:
-    """Frame.MAP_ASK."""
-    number = Reader(body).u64()
-    answer = {
-        "lineage": core.meta_id,
-        "copies": [copy.to_json() for copy in map_copies_here(core)],
-        "aboutTo": core.map_survey.about_to if node != core.node else None,
-    }
-    core.post(node, Frame.MAP_TOLD, [u64(number), json.dumps(answer).encode()])
-
-
-# ---- at the one that asks --------------------------------------------------------------------------------------------
-
-
 @dataclass(slots=True)
 class _Asked:
     then: Told
@@ -113,15 +55,73 @@ class _Asked:
 
 
 class MapSurvey:
-    """One survey at a time."""
+    """Answers others, and has one survey of its own at a time."""
 
-    def __init__(self, core: BrokerCore) -> None:
-        self._core = core
+    def __init__(self, env: Environment, peers: Peers, copies: Copies, map_view: MapView) -> None:
+        self._env = env
+        self._peers = peers
+        self._copies = copies
+        self._map = map_view
         self._numbers = count(1)
         self._number = 0
         self._running: _Asked | None = None
         self.about_to: str | None = None
         """The recovery that this broker has been asked for and is judging; None: none, or a dry run."""
+
+    # ---- at the broker that is asked ------------------------------------------------------------------------------
+
+    def copies_here(self) -> list[CopyFacts]:
+        """All copies of the map that this broker's volume holds, of this lineage and of older ones."""
+        told: list[CopyFacts] = []
+        for group_id, member in sorted(self._env.store.registered().items()):
+            if not is_meta(group_id):
+                continue
+            group = self._copies.groups.get(group_id)
+            try:
+                if isinstance(group, MetaReplica):
+                    told.append(facts_of_open(self._peers, group))
+                elif self._map.replica is None or self._map.replica.id != group_id:
+                    told.append(self._of_closed(group_id, member))
+            except DiskError as error:
+                self._env.event(
+                    group_id, "DiskFailed", f"the copy of the map on {self._env.node} cannot be read: {error}"
+                )
+                told.append(CopyFacts(self._env.node, group_id, member, is_lost=True))
+        return told
+
+    def _of_closed(self, group_id: str, member: str) -> CopyFacts:
+        opened = self._env.store.open(group_id, memory=False, fsync="always", create=False)
+        log: StreamLog = opened.log
+        try:
+            if opened.lost:
+                return CopyFacts(self._env.node, group_id, member, is_lost=True)
+            voters = _membership_in(log)
+            return CopyFacts(
+                self._env.node,
+                group_id,
+                member,
+                is_doubtful=opened.doubtful,
+                last_term=log.last_term,
+                last_index=log.last_index,
+                commit_index=opened.commit_index,
+                membership_index=voters.index,
+                voters=voters.voters,
+                voters_outgoing=voters.voters_outgoing,
+            )
+        finally:
+            log.close(clean=False)
+
+    def on_ask(self, node: str, body: memoryview, now_ms: int) -> None:
+        """Frame.MAP_ASK."""
+        number = Reader(body).u64()
+        answer = {
+            "lineage": self._map.meta_id,
+            "copies": [copy.to_json() for copy in self.copies_here()],
+            "aboutTo": self.about_to if node != self._env.node else None,
+        }
+        self._peers.post(node, Frame.MAP_TOLD, [u64(number), json.dumps(answer).encode()])
+
+    # ---- at the one that asks -------------------------------------------------------------------------------------
 
     @property
     def is_busy(self) -> bool:
@@ -129,15 +129,14 @@ class MapSurvey:
 
     def ask(self, then: Told, about_to: str | None) -> None:
         """Ask everybody in contact; `then` is called once. The caller has looked whether somebody else does."""
-        core = self._core
-        nodes = set(core.brokers_in_contact())
+        nodes = set(self._peers.brokers_in_contact())
         self._number = next(self._numbers)
-        self._running = _Asked(then, core.clock.monotonic_ms() + SURVEY_MS, nodes)
+        self._running = _Asked(then, self._env.clock.monotonic_ms() + SURVEY_MS, nodes)
         self.about_to = about_to
         for node in sorted(nodes):
-            core.post(node, Frame.MAP_ASK, [u64(self._number)])
+            self._peers.post(node, Frame.MAP_ASK, [u64(self._number)])
 
-    def on_answer(self, node: str, body: memoryview) -> None:
+    def on_answer(self, node: str, body: memoryview, now_ms: int) -> None:
         """Frame.MAP_TOLD.
 
         Raises:
@@ -158,17 +157,17 @@ class MapSurvey:
         asked.copies.extend(copy for copy in copies if copy.node == node)
         if about_to is not None:
             asked.about_to[node] = str(about_to)
-        self._finish(self._core.clock.monotonic_ms())
+        self._finish(now_ms)
 
     def _finish(self, now_ms: int) -> None:
-        core, asked = self._core, self._running
-        contact = core.brokers_in_contact().keys()
+        asked = self._running
+        contact = self._peers.brokers_in_contact().keys()
         if asked is None or (now_ms < asked.until_ms and asked.waits_for & contact):
             return
         self._running = None
         found = MapSituation(
-            core.node,
-            core.meta_id,
+            self._env.node,
+            self._map.meta_id,
             frozenset(contact),
             asked.copies,
             # Who came into contact meanwhile was not asked, or its answer is lost: it may hold a copy all the same.

@@ -7,24 +7,37 @@ stream for. They are closed, and stay until a person decides. What goes missing 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from supercluster.broker.jetstream.config.environment import Environment
+from supercluster.broker.jetstream.links.leaderships import Leaderships
+from supercluster.broker.jetstream.meta.view import MapView
+from supercluster.broker.jetstream.recovery.stream_lineages import StreamLineages
+from supercluster.broker.jetstream.replica.copies import Copies
 from supercluster.broker.jetstream.replica.lineage import META_GROUP, is_meta
 from supercluster.broker.raft.errors import DiskError
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.core.broker import BrokerCore
 
 
 class OrphanedCopies:
     """See the module."""
 
-    def __init__(self, core: BrokerCore) -> None:
-        self._core = core
+    def __init__(
+        self,
+        env: Environment,
+        copies: Copies,
+        map_view: MapView,
+        leaderships: Leaderships,
+        stream_lineages: StreamLineages,
+    ) -> None:
+        self._env = env
+        self._copies = copies
+        self._map = map_view
+        self._leaderships = leaderships
+        self._stream_lineages = stream_lineages
         self._lineage = META_GROUP
         """The lineage whose map was read, and the note made."""
         self._groups: list[str] = []
-        note = core.store.note()
+        note = self._env.store.note()
         if note:
             try:
                 told = json.loads(note)
@@ -33,7 +46,7 @@ class OrphanedCopies:
                 note = None
         if note is None:
             # Until it is made again, nothing that the map does not know is removed.
-            core.event(
+            self._env.event(
                 META_GROUP,
                 "NoteDamaged",
                 "which copies are kept is not known any more: all that the map lacks are",
@@ -41,56 +54,57 @@ class OrphanedCopies:
 
     def takes(self, group_id: str) -> bool:
         """Is the copy, whose group the map does not have, one that has to be kept? Then it is closed."""
-        core = self._core
-        if core.meta_id == META_GROUP or (group_id not in self._groups and self._lineage == core.meta_id):
+        if self._map.meta_id == META_GROUP or (
+            group_id not in self._groups and self._lineage == self._map.meta_id
+        ):
             return False
         self._close(group_id)
         return True
 
     def map_was_read(self) -> None:
         """Note what the map does not know, the first time."""
-        core = self._core
-        assert core.meta is not None
-        if self._lineage == core.meta_id or core.meta.replica.recovery is None:
+        assert self._map.replica is not None
+        if self._lineage == self._map.meta_id or self._map.replica.replica.recovery is None:
             return
-        assigned = {found.group for found in core.meta.state.streams.values()}
-        registered = core.store.registered()
+        assigned = {found.group for found in self._map.replica.state.streams.values()}
+        registered = self._env.store.registered()
         unknown = [
             group
             for group in registered
-            if not is_meta(group) and group not in assigned and not core.lineages.has_successor(group)
+            if not is_meta(group) and group not in assigned and not self._stream_lineages.has_successor(group)
         ]
         groups = sorted({*unknown, *(group for group in self._groups if group in registered)})
         try:
-            core.store.put_note(json.dumps({"lineage": core.meta_id, "groups": groups}).encode())
+            self._env.store.put_note(json.dumps({"lineage": self._map.meta_id, "groups": groups}).encode())
         except DiskError as error:
-            core.event(
-                core.meta_id, "DiskFailed", f"copies that the map does not know could not be noted: {error}"
+            self._env.event(
+                self._map.meta_id,
+                "DiskFailed",
+                f"copies that the map does not know could not be noted: {error}",
             )
             return  # Until it is, nothing is removed at all.
-        self._lineage, self._groups = core.meta_id, groups
+        self._lineage, self._groups = self._map.meta_id, groups
         for group in unknown:
-            core.event(
+            self._env.event(
                 group,
                 "CopyKept",
-                f"lineage {core.meta_id} of the map knows no such stream: the copy on {core.node} is kept, closed, in "
-                f"{core.store.directory_of(group)} of the data directory",
+                f"lineage {self._map.meta_id} of the map knows no such stream: the copy on {self._env.node} is kept, closed, in "
+                f"{self._env.store.directory_of(group)} of the data directory",
             )
 
     def _close(self, group_id: str) -> None:
-        core = self._core
-        group = core.drop_group(group_id)
+        group = self._copies.drop(group_id)
         if group is None:
             return
         served = group.serves
         group.stop()
         group.log.close(clean=group.log.failed is None)
         if served:
-            core.leaderships.resign(group_id)
+            self._leaderships.resign(group_id)
 
     def to_json(self) -> list[dict[str, Any]]:
         """For people."""
-        store = self._core.store
+        store = self._env.store
         registered = store.registered()
         return [
             {"group": group, "directory": store.directory_of(group)}

@@ -9,34 +9,49 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.config.metadata_keys import fsync_of
+from supercluster.broker.jetstream.links.leaderships import Leaderships
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.stream_recovery import Recovery
+from supercluster.broker.jetstream.meta.view import MapView
+from supercluster.broker.jetstream.node.copy_manager import CopyManager
+from supercluster.broker.jetstream.recovery.log_records import records_of
+from supercluster.broker.jetstream.replica.copies import Copies
 from supercluster.broker.jetstream.replica.lineage import has_later, is_same_stream, lineage_of
-from supercluster.broker.jetstream.replica.opening import records_of
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.raft.confchange import Membership, membership_of
 from supercluster.broker.raft.entry import EntryKind, make_entry
 from supercluster.broker.raft.errors import DiskError
 
 if TYPE_CHECKING:
-    from supercluster.broker.jetstream.core.broker import BrokerCore
-    from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
+    from supercluster.broker.jetstream.meta.map_replica import MapReplica
 
 # A copy that could not be put aside, for want of room, is tried again at this pace; so is whether one may go.
 RETRY_MS = 5000
 
 
-class Lineages:
+class StreamLineages:
     """Copies of older lineages on one broker."""
 
-    def __init__(self, core: BrokerCore) -> None:
-        self._core = core
+    def __init__(
+        self,
+        env: Environment,
+        copies: Copies,
+        map_view: MapView,
+        leaderships: Leaderships,
+        copy_manager: CopyManager,
+    ) -> None:
+        self._env = env
+        self._copies = copies
+        self._map = map_view
+        self._leaderships = leaderships
+        self._copy_manager = copy_manager
         self._aside: dict[str, int] = {}
         """Groups whose copies are kept for a while, and when to look at each again."""
         self._kept: set[str] = set()
         """Those of them whose ends are in files, or that have none."""
-        self._durable_map: tuple[MetaReplica, int] | None = None
+        self._durable_map: tuple[MapReplica, int] | None = None
         """The map that is durable on this volume, by the index that it is as of."""
 
     def takes(self, group_id: str) -> bool:
@@ -45,19 +60,19 @@ class Lineages:
         if found is None or found.recovery is None:
             self._forget(group_id)
             return False
-        if group_id in self._core.store.registered():
+        if group_id in self._env.store.registered():
             try:
                 self._deal_with(group_id, found, found.recovery)
             except DiskError as error:
-                self._core.event(group_id, "DiskFailed", f"the copy waits for its new lineage: {error}")
-                self._aside[group_id] = self._core.clock.monotonic_ms() + RETRY_MS
+                self._env.event(group_id, "DiskFailed", f"the copy waits for its new lineage: {error}")
+                self._aside[group_id] = self._env.clock.monotonic_ms() + RETRY_MS
         return True
 
     def is_ready(self, found: Assignment) -> bool:
         """May the stream's group be opened here? Not when this volume has joined a later lineage, whose files may be the same:
         the map on the disk may be older than that. And the chosen broker begins a lineage with the copy that was chosen,
         never empty, and not before the older group is forgotten."""
-        store, recovery = self._core.store, found.recovery
+        store, recovery = self._env.store, found.recovery
         registered = store.registered()
         if has_later(found.group, registered):
             return False
@@ -68,14 +83,14 @@ class Lineages:
         return found.group in registered and recovery.source not in registered
 
     def _is_mine(self, recovery: Recovery) -> bool:
-        return recovery.member.startswith(f"{self._core.node}@{self._core.store.incarnation}.")
+        return recovery.member.startswith(f"{self._env.node}@{self._env.store.incarnation}.")
 
     def has_successor(self, group_id: str) -> bool:
         """Does the map have a later lineage of the group's stream?"""
         return self._successor(group_id) is not None
 
     def _successor(self, group_id: str) -> Assignment | None:
-        meta = self._core.meta
+        meta = self._map.replica
         if meta is None:
             return None
         streams = meta.state.streams.values()
@@ -89,7 +104,7 @@ class Lineages:
         )
 
     def _deal_with(self, group_id: str, found: Assignment, recovery: Recovery) -> None:
-        if group_id not in self._kept or group_id in self._core.groups:
+        if group_id not in self._kept or group_id in self._copies.groups:
             self._keep_map()
         if group_id == recovery.source and self._is_mine(recovery):
             self._adopt(group_id, found, recovery)
@@ -103,7 +118,7 @@ class Lineages:
         Raises:
             DiskError: it is not durable; to be tried again.
         """
-        meta = self._core.meta
+        meta = self._map.replica
         assert meta is not None, "the successor is known by the map"
         if self._durable_map == (meta, meta.applied_index):
             return
@@ -115,13 +130,14 @@ class Lineages:
 
     def _log_of(self, group_id: str, found: Assignment) -> StreamLog | None:
         """The old copy's log, with nobody working on it any more; None: it is lost."""
-        core = self._core
-        core.leaderships.forget(group_id)
-        group = core.drop_group(group_id)
+        self._leaderships.forget(group_id)
+        group = self._copies.drop(group_id)
         if group is not None:
             group.stop()
             return group.log
-        opened = core.store.open(group_id, memory=False, fsync=fsync_of(found.config.metadata), create=False)
+        opened = self._env.store.open(
+            group_id, memory=False, fsync=fsync_of(found.config.metadata), create=False
+        )
         if opened.lost:
             opened.log.close(clean=False)
             return None
@@ -131,39 +147,37 @@ class Lineages:
 
     def _adopt(self, group_id: str, found: Assignment, recovery: Recovery) -> None:
         """Whatever the log has is the new lineage's, whose only member so far is this one."""
-        core = self._core
-        group = core.drop_group(group_id) if found.group in core.store.registered() else None
+        group = self._copies.drop(group_id) if found.group in self._env.store.registered() else None
         if group is not None:  # By a map that was older than what this volume had done already.
             group.stop()
             group.log.close(clean=group.log.failed is None)
-        if found.group not in core.store.registered():
+        if found.group not in self._env.store.registered():
             log = self._log_of(group_id, found)
             if log is None:
-                core.event(
+                self._env.event(
                     group_id,
                     "RecordLost",
-                    f"{core.node} lost its copy of {found.name}, which the stream was to go on from: force another one",
+                    f"{self._env.node} lost its copy of {found.name}, which the stream was to go on from: force another one",
                 )
                 return
             _begin_lineage(log, recovery.member)
-            core.store.register(found.group, recovery.member, home=group_id)
+            self._env.store.register(found.group, recovery.member, home=group_id)
             log.close(clean=True)
-            core.event(
+            self._env.event(
                 found.group,
                 "LineageStarted",
                 f"stream {found.name} goes on from this copy, as {recovery.member}, by recovery {recovery.id}",
             )
         self._forget(group_id)
-        core.store.forget(group_id)  # Its files are the new group's.
+        self._env.store.forget(group_id)  # Its files are the new group's.
 
     # ---- the others -----------------------------------------------------------------------------------------------
 
     def _put_aside(self, group_id: str, found: Assignment, recovery: Recovery) -> None:
         """Closed at once; its end is kept in a file, and all of it until the stream is whole again: should the chosen
         broker be lost too, the stream can still go on from here."""
-        core = self._core
-        now_ms = core.clock.monotonic_ms()
-        if group_id not in self._kept or group_id in core.groups:
+        now_ms = self._env.clock.monotonic_ms()
+        if group_id not in self._kept or group_id in self._copies.groups:
             log = self._log_of(group_id, found)
             if log is not None:
                 try:
@@ -173,40 +187,38 @@ class Lineages:
             self._kept.add(group_id)
         if self._may_go(found, recovery):
             self._forget(group_id)
-            core.event(group_id, "CopyDropped", f"{found.name} is whole again in its new lineage")
-            core.life.remove_copy(group_id)
+            self._env.event(group_id, "CopyDropped", f"{found.name} is whole again in its new lineage")
+            self._copy_manager.remove_copy(group_id)
             return
         self._aside[group_id] = now_ms + RETRY_MS
 
     def _may_go(self, found: Assignment, recovery: Recovery) -> bool:
-        core = self._core
-        age_ns = core.clock.now_ns() - recovery.at_ns
+        age_ns = self._env.clock.now_ns() - recovery.at_ns
         is_whole = found.move is None and len(found.members) >= found.config.num_replicas
-        return core.map.is_fresh and is_whole and age_ns >= core.settings.retired_grace_ms * 1_000_000
+        return self._map.is_fresh and is_whole and age_ns >= self._env.settings.retired_grace_ms * 1_000_000
 
     def _keep_tail(self, log: StreamLog, group_id: str, found: Assignment, recovery: Recovery) -> None:
-        core = self._core
         first, last = max(recovery.common_index, log.base_index) + 1, log.last_index
         if first > last:
             return
-        if core.store.has_tail(group_id, last, log.last_term):
+        if self._env.store.has_tail(group_id, last, log.last_term):
             return  # Kept before: two logs of a group that end with the same entry have the same before it.
         head = {
             "stream": found.name,
             "account": found.account,
             "group": group_id,
-            "member": core.store.registered().get(group_id, ""),
+            "member": self._env.store.registered().get(group_id, ""),
             "recovery": recovery.id,
             "first_index": first,
             "last_index": last,
         }
-        path = core.store.keep_tail(
+        path = self._env.store.keep_tail(
             group_id, last, log.last_term, json.dumps(head).encode() + b"\n", records_of(log, first, last)
         )
-        core.event(
+        self._env.event(
             group_id,
             "TailKept",
-            f"entries {first} to {last} of the copy of {found.name} on {core.node}, which the new lineage may lack, are in "
+            f"entries {first} to {last} of the copy of {found.name} on {self._env.node}, which the new lineage may lack, are in "
             f"{path} of the data directory",
         )
 
@@ -216,15 +228,15 @@ class Lineages:
         for group_id, at_ms in list(self._aside.items()):
             if now_ms >= at_ms:
                 self._aside[group_id] = now_ms + RETRY_MS
-                if self._core.meta is not None and self._core.meta.is_behind:
+                if self._map.replica is not None and self._map.replica.is_behind:
                     continue  # What it shows is an older lineage's map: nothing is done by that any more.
                 found = self._successor(group_id)
                 if found is not None:
-                    self._core.life.follow_map([found.group, group_id])
-                elif self._core.map.is_fresh:
+                    self._copy_manager.follow_map([found.group, group_id])
+                elif self._map.is_fresh:
                     # The stream was deleted meanwhile; or the map is another one, which has it as it was before.
                     self._forget(group_id)
-                    self._core.life.look_at(group_id)
+                    self._copy_manager.look_at(group_id)
 
     def _forget(self, group_id: str) -> None:
         self._aside.pop(group_id, None)

@@ -8,13 +8,16 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import TYPE_CHECKING
 
+from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.config.metadata_keys import fsync_of
 from supercluster.broker.jetstream.encoding.codec import Reader, WireError, text, u64
 from supercluster.broker.jetstream.links.frames import Frame
+from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.stream_recovery import CopiesTold, CopyFacts
+from supercluster.broker.jetstream.meta.view import MapView
+from supercluster.broker.jetstream.replica.copies import Copies
 from supercluster.broker.jetstream.replica.lineage import is_same_stream
 from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.state.snapshot import restore
@@ -24,18 +27,12 @@ from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.config import Role
 from supercluster.broker.raft.errors import DiskError
 
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.core.broker import BrokerCore
-
 # Who has not answered by then is taken for one that does not.
 SURVEY_MS = 2000
 # Surveys at a time; further ones are refused with what nobody answered.
 SURVEYS_MAX = 16
 # How many entries are read at once in search of the last message.
 STRETCH = 512
-
-
-# ---- at the broker that is asked -------------------------------------------------------------------------------------
 
 
 def last_seq_at(log: StreamLog, index: int, known: tuple[int, int] | None = None) -> int:
@@ -59,14 +56,14 @@ def last_seq_at(log: StreamLog, index: int, known: tuple[int, int] | None = None
     return restore(reader.rest(), log).last_seq
 
 
-def facts_of_open(core: BrokerCore, group: Replica) -> CopyFacts:
+def facts_of_open(peers: Peers, group: Replica) -> CopyFacts:
     """Of a group whose copy is in use here; what is in its log is left to the caller."""
     raft, log = group.raft, group.log
     hears = group.member if raft.role is Role.LEADER else raft.leader
-    if hears and node_of(hears) not in core.brokers_in_contact():
+    if hears and node_of(hears) not in peers.brokers_in_contact():
         hears = None  # A learner waits for it for ever: it has no time-out, since it never stands.
     return CopyFacts(
-        core.node,
+        peers.node,
         group.id,
         group.member,
         is_doubtful=raft.doubtful,
@@ -81,78 +78,6 @@ def facts_of_open(core: BrokerCore, group: Replica) -> CopyFacts:
     )
 
 
-def _of_open(core: BrokerCore, group: StreamReplica) -> CopyFacts:
-    log = group.log
-    # A healthy copy has counted already: behind its last message may be millions of entries that are consumers' alone.
-    is_healthy = group.failed is None and log.failed is None
-    known = (group.applied_index, group.state.last_seq) if is_healthy else None
-    return replace(
-        facts_of_open(core, group),
-        last_seq=last_seq_at(log, log.last_index, known),
-        commit_seq=last_seq_at(log, group.raft.commit_index, known),
-    )
-
-
-def _of_closed(core: BrokerCore, found: Assignment, group_id: str, member: str) -> CopyFacts:
-    opened = core.store.open(group_id, memory=False, fsync=fsync_of(found.config.metadata), create=False)
-    log = opened.log
-    try:
-        if opened.lost:
-            return CopyFacts(core.node, group_id, member, is_lost=True)
-        return CopyFacts(
-            core.node,
-            group_id,
-            member,
-            is_doubtful=opened.doubtful,
-            last_term=log.last_term,
-            last_index=log.last_index,
-            commit_index=opened.commit_index,
-            last_seq=last_seq_at(log, log.last_index),
-            commit_seq=last_seq_at(log, opened.commit_index),
-        )
-    finally:
-        log.close(clean=False)
-
-
-def copies_here(core: BrokerCore, found: Assignment) -> list[CopyFacts]:
-    """All copies of the stream that this broker's volume holds."""
-    told: list[CopyFacts] = []
-    for group_id, member in sorted(core.store.registered().items()):
-        if not is_same_stream(group_id, found.group):
-            continue
-        group = core.groups.get(group_id)
-        try:
-            if isinstance(group, StreamReplica):
-                told.append(_of_open(core, group))
-            elif found.config.storage == "file":
-                told.append(_of_closed(core, found, group_id, member))
-        except DiskError as error:
-            core.event(
-                group_id, "DiskFailed", f"the copy of {found.name} on {core.node} cannot be read: {error}"
-            )
-            told.append(CopyFacts(core.node, group_id, member, is_lost=True))
-    return told
-
-
-def asked(core: BrokerCore, node: str, body: memoryview) -> None:
-    """Frame.COPY_ASK: the meta group's leader wants to know of a group's stream."""
-    reader = Reader(body)
-    number, group_id = reader.u64(), reader.text()
-    if core.meta is not None and core.meta.is_behind:
-        return  # It would answer by the map of an older lineage (SF-9): "none" is not what it knows.
-    found = core.meta.state.by_group(group_id) if core.meta is not None else None
-    if found is None and core.meta is not None:
-        # The asker's map is a step ahead, or behind: the stream is what counts.
-        of_stream = (one for one in core.meta.state.streams.values() if is_same_stream(one.group, group_id))
-        found = next(of_stream, None)
-    told = copies_here(core, found) if found is not None else []
-    answer = json.dumps([copy.to_json() for copy in told]).encode()
-    core.post(node, Frame.COPY_TOLD, [u64(number), answer])
-
-
-# ---- at the one that asks --------------------------------------------------------------------------------------------
-
-
 @dataclass(slots=True)
 class _Asked:
     """A survey under way."""
@@ -164,27 +89,104 @@ class _Asked:
     copies: list[CopyFacts] = field(default_factory=list)
 
 
-class Survey:
-    """Surveys that this broker, as the meta group's leader, has under way."""
+class StreamSurvey:
+    """Answers others, and has surveys of its own under way while it leads the meta group."""
 
-    def __init__(self, core: BrokerCore) -> None:
-        self._core = core
+    def __init__(self, env: Environment, peers: Peers, copies: Copies, map_view: MapView) -> None:
+        self._env = env
+        self._peers = peers
+        self._copies = copies
+        self._map = map_view
         self._numbers = count(1)
         self._running: dict[int, _Asked] = {}
 
+    # ---- at the broker that is asked ------------------------------------------------------------------------------
+
+    def copies_here(self, found: Assignment) -> list[CopyFacts]:
+        """All copies of the stream that this broker's volume holds."""
+        told: list[CopyFacts] = []
+        for group_id, member in sorted(self._env.store.registered().items()):
+            if not is_same_stream(group_id, found.group):
+                continue
+            group = self._copies.groups.get(group_id)
+            try:
+                if isinstance(group, StreamReplica):
+                    told.append(self._of_open(group))
+                elif found.config.storage == "file":
+                    told.append(self._of_closed(found, group_id, member))
+            except DiskError as error:
+                self._env.event(
+                    group_id,
+                    "DiskFailed",
+                    f"the copy of {found.name} on {self._env.node} cannot be read: {error}",
+                )
+                told.append(CopyFacts(self._env.node, group_id, member, is_lost=True))
+        return told
+
+    def _of_open(self, group: StreamReplica) -> CopyFacts:
+        log = group.log
+        # A healthy copy has counted already: behind its last message may be millions of entries that are consumers' alone.
+        is_healthy = group.failed is None and log.failed is None
+        known = (group.applied_index, group.state.last_seq) if is_healthy else None
+        return replace(
+            facts_of_open(self._peers, group),
+            last_seq=last_seq_at(log, log.last_index, known),
+            commit_seq=last_seq_at(log, group.raft.commit_index, known),
+        )
+
+    def _of_closed(self, found: Assignment, group_id: str, member: str) -> CopyFacts:
+        opened = self._env.store.open(
+            group_id, memory=False, fsync=fsync_of(found.config.metadata), create=False
+        )
+        log = opened.log
+        try:
+            if opened.lost:
+                return CopyFacts(self._env.node, group_id, member, is_lost=True)
+            return CopyFacts(
+                self._env.node,
+                group_id,
+                member,
+                is_doubtful=opened.doubtful,
+                last_term=log.last_term,
+                last_index=log.last_index,
+                commit_index=opened.commit_index,
+                last_seq=last_seq_at(log, log.last_index),
+                commit_seq=last_seq_at(log, opened.commit_index),
+            )
+        finally:
+            log.close(clean=False)
+
+    def on_ask(self, node: str, body: memoryview, now_ms: int) -> None:
+        """Frame.COPY_ASK: the meta group's leader wants to know of a group's stream."""
+        reader = Reader(body)
+        number, group_id = reader.u64(), reader.text()
+        if self._map.replica is not None and self._map.replica.is_behind:
+            return  # It would answer by the map of an older lineage (SF-9): "none" is not what it knows.
+        found = self._map.replica.state.by_group(group_id) if self._map.replica is not None else None
+        if found is None and self._map.replica is not None:
+            # The asker's map is a step ahead, or behind: the stream is what counts.
+            of_stream = (
+                one for one in self._map.replica.state.streams.values() if is_same_stream(one.group, group_id)
+            )
+            found = next(of_stream, None)
+        told = self.copies_here(found) if found is not None else []
+        answer = json.dumps([copy.to_json() for copy in told]).encode()
+        self._peers.post(node, Frame.COPY_TOLD, [u64(number), answer])
+
+    # ---- at the one that asks -------------------------------------------------------------------------------------
+
     def ask(self, found: Assignment, then: CopiesTold) -> None:
         """Ask everybody in contact; `then` is called once."""
-        core = self._core
-        nodes = set(core.brokers_in_contact())
+        nodes = set(self._peers.brokers_in_contact())
         if len(self._running) >= SURVEYS_MAX:
             then([], frozenset(nodes))
             return
         number = next(self._numbers)
-        self._running[number] = _Asked(then, core.clock.monotonic_ms() + SURVEY_MS, nodes)
+        self._running[number] = _Asked(then, self._env.clock.monotonic_ms() + SURVEY_MS, nodes)
         for node in sorted(nodes):
-            core.post(node, Frame.COPY_ASK, [u64(number) + text(found.group)])
+            self._peers.post(node, Frame.COPY_ASK, [u64(number) + text(found.group)])
 
-    def on_answer(self, node: str, body: memoryview) -> None:
+    def on_answer(self, node: str, body: memoryview, now_ms: int) -> None:
         """Frame.COPY_TOLD.
 
         Raises:
@@ -201,10 +203,10 @@ class Survey:
         asked.waits_for.discard(node)
         asked.answered.add(node)
         asked.copies.extend(copy for copy in copies if copy.node == node)
-        self._finish(self._core.clock.monotonic_ms())
+        self._finish(now_ms)
 
     def _finish(self, now_ms: int) -> None:
-        contact = self._core.brokers_in_contact().keys()
+        contact = self._peers.brokers_in_contact().keys()
         for number, asked in list(self._running.items()):
             if now_ms >= asked.until_ms or not asked.waits_for & contact:
                 del self._running[number]

@@ -124,7 +124,7 @@ class Router:
     def book_changed(self) -> None:
         """Accounts import and export something else."""
         if self._core is not None:
-            self._core.book = self.book
+            self._core.accounts = self.book
         self.invalidate_captures()
 
     def serve_domain(self, domain: str) -> None:

@@ -7,15 +7,12 @@ newest term is believed, until that broker says otherwise or is lost.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream.links import frames
 from supercluster.broker.jetstream.links.frames import Frame, Leadership
+from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.ports import Channel
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.core.broker import BrokerCore
 
 # A frame names at most so many leaderships: some hundred KiB.
 LEADERSHIPS_PER_FRAME = 1000
@@ -24,19 +21,24 @@ LEADERSHIPS_PER_FRAME = 1000
 class Leaderships:
     """See the module."""
 
-    def __init__(self, core: BrokerCore) -> None:
-        self._core = core
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
         self._known: dict[str, tuple[int, str]] = {}
         """Group → term and broker."""
         self._news: list[Leadership] = []
 
     # ---- what was told --------------------------------------------------------------------------------------------
 
+    def leader_of(self, group_id: str) -> str | None:
+        """The broker that said it serves as the group's leader, as far as this one knows."""
+        known = self._known.get(group_id)
+        return known[1] if known is not None else None
+
     def find(self, group_id: str) -> tuple[int, str] | None:
         """The term, and the broker that said it serves as the group's leader in it."""
         return self._known.get(group_id)
 
-    def heard(self, news: Leadership) -> bool:
+    def on_leadership(self, news: Leadership) -> bool:
         """A broker says that it serves as a group's leader. False when a newer one is known."""
         known = self._known.get(news.group)
         if known is not None and known[0] > news.term:
@@ -57,15 +59,14 @@ class Leaderships:
 
     def resign(self, group_id: str) -> None:
         """The replica here takes part no more, and may have led: nobody else would notice, where the group is silent."""
-        core = self._core
-        self.forget(group_id, core.node)
-        for node in core.peers:
-            core.post(node, Frame.NOT_LEADER, frames.encode_texts(group_id, ""))
+        self.forget(group_id, self._peers.node)
+        for node in self._peers.linked:
+            self._peers.post(node, Frame.NOT_LEADER, frames.encode_texts(group_id, ""))
 
     def ask(self, group_id: str) -> None:
         """The group's leader is not known: have it say so again, whoever it is."""
-        for node in self._core.peers:
-            self._core.post(node, Frame.WHO_LEADS, frames.encode_texts(group_id))
+        for node in self._peers.linked:
+            self._peers.post(node, Frame.WHO_LEADS, frames.encode_texts(group_id))
 
     # ---- what is told ---------------------------------------------------------------------------------------------
 
@@ -79,14 +80,14 @@ class Leaderships:
         """Tell all brokers what began since the last time."""
         if self._news:
             news, self._news = self._news, []
-            self._notify(news, self._core.peers)
+            self._notify(news, self._peers.linked)
 
     def notify(self, groups: Iterable[Replica], node: str) -> None:
         """Say to a broker that this one serves as these groups' leader."""
         self._notify([self._of(group) for group in groups], [node])
 
     def _of(self, group: Replica) -> Leadership:
-        return Leadership(group.id, group.raft.term, self._core.node, group.raft.membership.encode())
+        return Leadership(group.id, group.raft.term, self._peers.node, group.raft.membership.encode())
 
     def _notify(self, news: list[Leadership], nodes: Iterable[str]) -> None:
         """As few frames as possible: after a broker was lost, or linked, there may be thousands of leaderships."""
@@ -96,4 +97,4 @@ class Leaderships:
         ]
         for node in nodes:
             for body in bodies:
-                self._core.network.send(node, Frame.LEADER, body, Channel.CONTROL)
+                self._peers.network.send(node, Frame.LEADER, body, Channel.CONTROL)

@@ -55,7 +55,7 @@ class Pending:
     """An earlier leader may have carried it out."""
 
 
-class Requests:
+class PendingRequests:
     """The requests of this broker's clients that are under way."""
 
     def __init__(

@@ -1,0 +1,162 @@
+"""What a broker's replicas ask of the broker that holds them: each question goes to the part that knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from supercluster.broker.jetstream.config.environment import Environment
+from supercluster.broker.jetstream.config.limits import ServerLimits
+from supercluster.broker.jetstream.encoding.ack_subjects import Ack
+from supercluster.broker.jetstream.encoding.sections import SessionKey, VerdictRun
+from supercluster.broker.jetstream.frontend.restore_chunks import RestoreChunks
+from supercluster.broker.jetstream.links import frames
+from supercluster.broker.jetstream.links.frames import Frame, Leadership
+from supercluster.broker.jetstream.links.leaderships import Leaderships
+from supercluster.broker.jetstream.links.peers import Peers
+from supercluster.broker.jetstream.links.raft_outbox import RaftOutbox
+from supercluster.broker.jetstream.meta.view import MapView
+from supercluster.broker.jetstream.node.copy_manager import CopyManager
+from supercluster.broker.jetstream.node.drain import LeadershipDrain
+from supercluster.broker.jetstream.node.map_reader import MapReader
+from supercluster.broker.jetstream.node.neighbours import Neighbours
+from supercluster.broker.jetstream.node.publications import Publications
+from supercluster.broker.jetstream.node.source_links import SourceLinks
+from supercluster.broker.jetstream.publish.atomic_batches import batch_room
+from supercluster.broker.jetstream.recovery.map_lineages import MapLineages
+from supercluster.broker.jetstream.recovery.stream_survey import StreamSurvey
+from supercluster.broker.jetstream.replica.copies import Copies
+from supercluster.broker.jetstream.subjects.interest_watch import InterestWatch
+from supercluster.broker.jetstream.turn.questions import Questions
+from supercluster.broker.jetstream.turn.share import TurnShare
+from supercluster.broker.ports import Ticket
+
+
+class ReplicaHost:
+    """`GroupHost`, `StreamHost` and `MetaHost` of one broker. What replicas ask often is the part's own method."""
+
+    copy_manager: CopyManager
+    map_reader: MapReader
+    map_lineages: MapLineages
+    """The three are set by the wiring before the first replica is opened: they need the host first."""
+
+    def __init__(
+        self,
+        env: Environment,
+        peers: Peers,
+        copies: Copies,
+        map_view: MapView,
+        leaderships: Leaderships,
+        outbox: RaftOutbox,
+        publications: Publications,
+        source_links: SourceLinks,
+        neighbours: Neighbours,
+        drain: LeadershipDrain,
+        stream_survey: StreamSurvey,
+        restore_chunks: RestoreChunks,
+        questions: Questions,
+        on_leadership: Callable[[Leadership], None],
+        save_vote: Callable[[str, Ticket], None],
+        save_checkpoint: Callable[[str, Ticket], None],
+    ) -> None:
+        self._env = env
+        self._peers = peers
+        self._copies = copies
+        self._map = map_view
+        self._leaderships = leaderships
+        self._on_leadership = on_leadership
+        self.clock, self.node, self.network = env.clock, env.node, peers.network
+        self.domain = env.settings.domain
+        self.interests = InterestWatch()
+        self.turn_share = TurnShare()
+        self.questions = questions
+        self.batch_room = batch_room(lambda: env.settings.limits)
+        self.new_token = env.new_token
+        self.save_vote, self.save_checkpoint, self.send_raft = save_vote, save_checkpoint, outbox.add
+        self.touch, self.touch_next, self.in_slices = copies.touch, copies.touch_next, copies.in_slices
+        self.post, self.brokers_in_contact = peers.post, peers.brokers_in_contact
+        self.tags_of, self.version_of = peers.tags_of, peers.version_of
+        self.leader_of, self.who_leads = leaderships.leader_of, leaderships.ask
+        self.stream_of, self.account_limits = map_view.stream_of, map_view.account_limits
+        self.is_unusable = map_view.is_unusable
+        self.origin_of, self.watch_origins = source_links.find, source_links.watch
+        self.ask_origin, self.tell_target = source_links.ask, source_links.notify
+        self.republish, self.is_heard = publications.publish, publications.is_heard
+        self.takes_no_leaderships = drain.takes_none
+        self.room_of, self.ask_stream = neighbours.room_of, neighbours.ask_stream
+        self.ask_copies = stream_survey.ask
+        self.end_restore = restore_chunks.end
+
+    # ---- every group ----------------------------------------------------------------------------------------------
+
+    def serving(self, group: str) -> None:
+        """The group's leader is this broker's replica, and it serves: tell the others."""
+        self._on_leadership(self._leaderships.begin(self._copies.groups[group]))
+
+    def group_failed(self, group: str) -> None:
+        """The disk took the replica out of its group."""
+        self._leaderships.resign(group)
+        found = self._copies.groups.get(group)
+        if found is not None:
+            self.copy_manager.copy_failed(found)
+
+    def event(self, group: str, reason: str, text: str) -> None:
+        """Something that people should see."""
+        self._env.event(group, reason, text)
+
+    @property
+    def server_limits(self) -> ServerLimits:
+        """What this broker allows every stream and consumer."""
+        return self._env.settings.limits
+
+    # ---- streams --------------------------------------------------------------------------------------------------
+
+    @property
+    def map_is_fresh(self) -> bool:
+        """Was the map of streams read since it may last have changed without this broker?"""
+        return self._map.is_fresh
+
+    @property
+    def meta_id(self) -> str:
+        """The meta group's name, which has its lineage."""
+        return self._map.meta_id
+
+    def verdicts(self, group: str, key: SessionKey, runs: list[VerdictRun], *, appended: bool) -> None:
+        """Tell an origin what became of its messages."""
+        self.post(key.node, Frame.VERDICTS, frames.encode_verdicts(group, key, runs, appended=appended))
+
+    def acks_back(self, node: str, group: str, acks: list[Ack]) -> None:
+        """This broker could not write acknowledgements into the log, for it does not lead: they are for the next leader."""
+        if self._peers.is_linked(node):
+            self.post(node, Frame.ACKS_BACK, frames.encode_acks(group, acks))
+
+    # ---- the meta group -------------------------------------------------------------------------------------------
+
+    def store_bytes_max(self, storage: str) -> int:
+        """What this broker was told that its streams may take; 0: nothing was said."""
+        settings = self._env.settings
+        return settings.memory_bytes_max if storage == "memory" else settings.file_bytes_max
+
+    def map_changed(self, groups: list[str]) -> None:
+        """The meta group's state moved on."""
+        self.map_lineages.map_changed()
+        self.map_reader.changed(groups)
+
+    def map_index_of(self, node: str) -> int:
+        """How far a broker has applied the map."""
+        return self.map_reader.index_of(node)
+
+    def map_was_read(self) -> None:
+        """The read that the map's reader asked for is confirmed and applied."""
+        self.map_reader.was_read()
+
+    def map_read_failed(self) -> None:
+        """Nobody confirmed the read."""
+        self.map_reader.read_failed()
+
+    def meta_leader_heard(self, *, heard: bool) -> None:
+        """The meta group's replica here hears a leader, or none any more."""
+        self.map_reader.leader_heard(heard=heard)
+
+    def meta_leadership_lost(self) -> None:
+        """This broker led the meta group."""
+        self.map_reader.leadership_lost()

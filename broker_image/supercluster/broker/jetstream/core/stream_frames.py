@@ -1,0 +1,134 @@
+"""Frames for the groups that a broker holds: Raft's messages, and what a stream's leader is sent."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from supercluster.broker.jetstream.core.dispatch import Handler
+from supercluster.broker.jetstream.core.host import ReplicaHost
+from supercluster.broker.jetstream.encoding.ack_subjects import Ack
+from supercluster.broker.jetstream.encoding.codec import WireError
+from supercluster.broker.jetstream.links import comparison_frames as move_frames
+from supercluster.broker.jetstream.links import frames
+from supercluster.broker.jetstream.links.frames import Frame
+from supercluster.broker.jetstream.links.leaderships import Leaderships
+from supercluster.broker.jetstream.links.peers import Peers
+from supercluster.broker.jetstream.links.source_frames import OriginAsk
+from supercluster.broker.jetstream.replica.copies import Copies
+from supercluster.broker.jetstream.stream.replica import StreamReplica
+from supercluster.broker.raft.confchange import node_of
+from supercluster.broker.raft.messages import Message, decode
+
+
+class StreamFrames:
+    """See the module."""
+
+    def __init__(self, peers: Peers, copies: Copies, leaderships: Leaderships, host: ReplicaHost) -> None:
+        self._peers = peers
+        self._copies = copies
+        self._leaderships = leaderships
+        self._host = host
+        self.handlers: dict[int, Handler] = {
+            Frame.RAFT: self._on_raft,
+            Frame.FORWARD: self._on_forward,
+            Frame.OPEN: self._on_open,
+            Frame.ACKS: self._on_acks,
+            Frame.WHO_LEADS: self._on_who_leads,
+            Frame.JOIN: self._on_join,
+            Frame.MOVE_HASHES: self._on_hashes_asked,
+            Frame.MOVE_HASHED: self._on_hashes,
+            Frame.ORIGIN_ASK: self._on_origin_asked,
+        }
+
+    def _on_raft(self, node: str, body: memoryview, now_ms: int) -> None:
+        for group_id, raw in frames.decode_raft(body):
+            self._raft_message(group_id, decode(raw), now_ms)
+
+    def _raft_message(self, group_id: str, message: Message, now_ms: int) -> None:
+        group = self._copies.groups.get(group_id)
+        if group is None or message.to != group.member or group.failed is not None:
+            return  # For a member that this volume is not (any more): SF-4.
+        group.guarded(partial(group.raft.step, message, now_ms))
+        self._copies.touch(group_id)
+
+    def _on_forward(self, node: str, body: memoryview, now_ms: int) -> None:
+        group_id, forward, early = frames.decode_forward(body)
+        group = self._serving_stream(group_id, node)
+        if group is not None:
+            group.guarded(partial(group.intake.offer, forward, early=early))
+
+    def _on_open(self, node: str, body: memoryview, now_ms: int) -> None:
+        group_id, key = frames.decode_open(body)
+        group = self._serving_stream(group_id, node)
+        if group is not None:
+            group.guarded(partial(group.intake.open_session, key))
+
+    def _on_acks(self, node: str, body: memoryview, now_ms: int) -> None:
+        group_id, acks = frames.decode_acks(body)
+        group = self._serving_stream(group_id, node)
+        if group is not None:
+            group.guarded(partial(_acknowledge, group, node, acks))
+        else:
+            self._host.acks_back(node, group_id, acks)
+
+    def _serving_stream(self, group_id: str, node: str) -> StreamReplica | None:
+        """The stream that this broker leads; where it does not, the sender is told who may."""
+        group = self._copies.groups.get(group_id)
+        if isinstance(group, StreamReplica) and group.serves:
+            self._copies.touch(group_id)
+            return group
+        hint = self._leaderships.leader_of(group_id)
+        self._peers.post(node, Frame.NOT_LEADER, frames.encode_texts(group_id, hint or ""))
+        return None
+
+    def _on_who_leads(self, node: str, body: memoryview, now_ms: int) -> None:
+        (group_id,) = frames.decode_texts(body, 1)
+        group = self._copies.groups.get(group_id)
+        if group is not None and group.serves:
+            self._leaderships.notify((group,), node)
+
+    def leads_no_more(self, group_id: str, node: str, now_ms: int) -> None:
+        """Who followed that broker in silence looks for another leader: its link is up, and nothing else would tell (SF-7). A
+        word that comes late does no harm; who hears a leader in time refuses the pre-vote."""
+        group = self._copies.groups.get(group_id)
+        if group is None or group.failed is not None or not group.raft.quiesced:
+            return
+        if group.raft.leader is not None and node_of(group.raft.leader) == node:
+            group.raft.wake(now_ms, node)
+            self._copies.touch(group_id)
+
+    def _on_join(self, node: str, body: memoryview, now_ms: int) -> None:
+        group_id, member = frames.decode_texts(body, 2)
+        if node_of(member) != node:
+            raise WireError(f"{member[:64]!r} is no member of {node}")
+        group = self._copies.groups.get(group_id)
+        if group is not None:
+            group.guarded(partial(group.join_requested, member))
+            self._copies.touch(group_id)
+
+    def _on_hashes_asked(self, node: str, body: memoryview, now_ms: int) -> None:
+        ask = move_frames.decode_ask(body)
+        group = self._copies.groups.get(ask.group)
+        if isinstance(group, StreamReplica) and group.member == ask.member and group.failed is None:
+            group.guarded(partial(group.auditor.ask, ask, partial(self._tell_hashes, node), now_ms))
+            self._copies.touch(ask.group)
+
+    def _tell_hashes(self, node: str, told: move_frames.HashesTold) -> None:
+        self._peers.post(node, Frame.MOVE_HASHED, move_frames.encode_told(told))
+
+    def _on_hashes(self, node: str, body: memoryview, now_ms: int) -> None:
+        told = move_frames.decode_told(body)
+        group = self._copies.groups.get(told.group)
+        if isinstance(group, StreamReplica) and group.move.mover is not None:
+            group.guarded(partial(group.move.mover.on_hashes, told))
+            self._copies.touch(told.group)
+
+    def _on_origin_asked(self, node: str, body: memoryview, now_ms: int) -> None:
+        asked = OriginAsk.decode(body)
+        group = self._serving_stream(asked.group, node)
+        if group is not None:
+            group.guarded(partial(group.origin_reads.asked, node, asked, now_ms))
+
+
+def _acknowledge(group: StreamReplica, node: str, acks: list[Ack]) -> None:
+    group.appender.acknowledge(node, group.snapshots.take_acks(acks))

@@ -1,0 +1,103 @@
+"""What this broker answers other brokers as the leader of a group: each request once, also one that comes again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from supercluster.broker.jetstream import errors
+from supercluster.broker.jetstream.admin.call import MetaCall
+from supercluster.broker.jetstream.api import answers as api_answers
+from supercluster.broker.jetstream.api import parser as api
+from supercluster.broker.jetstream.config.environment import Environment
+from supercluster.broker.jetstream.frontend import meta_requests
+from supercluster.broker.jetstream.frontend.answer_cache import AnswerCache, Known
+from supercluster.broker.jetstream.frontend.mirror_reads import MirrorReads
+from supercluster.broker.jetstream.links.frames import (
+    Frame,
+    Request,
+    ResponseStatus,
+    decode_request,
+    encode_request,
+    encode_response,
+)
+from supercluster.broker.jetstream.links.peers import Peers
+from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
+from supercluster.broker.jetstream.replica.copies import Copies
+from supercluster.broker.jetstream.stream.replica import StreamReplica
+from supercluster.broker.raft.errors import DiskError, FaultError
+
+
+class Answerer:
+    """See the module."""
+
+    def __init__(
+        self, env: Environment, peers: Peers, copies: Copies, mirror_reads: MirrorReads, cache: AnswerCache
+    ) -> None:
+        self._env = env
+        self._peers = peers
+        self._copies = copies
+        self._mirror_reads = mirror_reads
+        self._cache = cache
+
+    def on_request(self, node: str, body: memoryview, now_ms: int) -> None:
+        """Frame.REQUEST."""
+        request = decode_request(body)
+        self._answer(node, request)
+        self._copies.touch(request.group)
+
+    def _answer(self, node: str, request: Request) -> None:
+        """A broker asks this one, as the leader of the request's group."""
+        asked = (node, request.origin, request.number)
+        post, cache, own_name = self._peers.post, self._cache, self._env.node
+
+        def send(status: ResponseStatus, payload: bytes = b"") -> None:
+            post(node, Frame.RESPONSE, encode_response(request.origin, request.number, status, payload))
+
+        def respond(payload: bytes | None) -> None:
+            status = ResponseStatus.ANSWER if payload is not None else ResponseStatus.TAKEN
+            settle(status, payload or b"")
+
+        def settle(status: ResponseStatus, payload: bytes) -> None:
+            cache.answered(asked, status, payload)
+            send(status, payload)
+
+        def undecided() -> None:
+            cache.dropped(asked)
+            send(ResponseStatus.UNDECIDED)
+
+        def give_back(left: bytes) -> None:
+            post(node, Frame.PULL_BACK, encode_request(replace(request, payload=left)))
+
+        group = self._copies.groups.get(request.group)
+        if isinstance(group, StreamReplica) and group.copy.has_no_voter:
+            refusal = errors.no_voter_left(group.assignment.name, own_name)
+            send(ResponseStatus.ANSWER, api_answers.error_answer(api.answer_kind(request.subject), refusal))
+            return
+        if group is None or not group.serves:
+            send(ResponseStatus.NOT_LEADER)
+            return
+        known = cache.begin(asked)
+        if isinstance(known, tuple):
+            send(ResponseStatus(known[0]), known[1])
+        elif known is Known.UNDER_WAY:
+            return
+        elif isinstance(group, StreamReplica) and self._mirror_reads.takes(group, request):
+            group.guarded(partial(self._mirror_reads.answer, group, request, settle))
+        elif isinstance(group, StreamReplica):
+            try:
+                group.request(request, respond, undecided, give_back)
+            except DiskError as error:
+                group.fail(error)
+                undecided()
+        elif isinstance(group, MetaReplica):
+            try:
+                call = MetaCall(node, request, settle, undecided)
+                meta_requests.answer(group, call, self._env.settings.move_bytes_per_s)
+            except DiskError:
+                raise
+            except Exception as error:
+                # Nothing was decided, and the next leader would come to the same end.
+                kind = api.answer_kind(request.subject)
+                settle(ResponseStatus.ANSWER, api_answers.fault_answer(kind, own_name, error))
+                self._env.event(group.id, "GroupFailed", f"{own_name}: {FaultError(error).report}")

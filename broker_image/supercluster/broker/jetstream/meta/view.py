@@ -1,0 +1,82 @@
+"""The map of streams as one broker sees it: the meta group's state as far as it was applied here, and how fresh it is.
+
+The broker's parts read it. Bootstrap sets the replica, the map's reader says how fresh the map is, and the map's lineages say
+which meta group counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from supercluster.broker.jetstream.meta.accounts import NO_LIMITS, AccountLimits
+from supercluster.broker.jetstream.meta.assignment import Assignment
+from supercluster.broker.jetstream.meta.map_replica import MapReplica
+from supercluster.broker.jetstream.replica.lineage import META_GROUP
+
+
+class MapView:
+    """See the module."""
+
+    def __init__(self, meta_id: str) -> None:
+        self.meta_id = meta_id
+        """The meta group's name, which has the lineage of the map that this volume has joined (SF-9)."""
+        self.replica: MapReplica | None = None
+        self.index = 0
+        """The meta group's entry up to which the map was applied here."""
+        self.is_fresh = False
+        """Was the map read since the last time that it may have changed without this broker?"""
+
+    @property
+    def lineage(self) -> str:
+        """What HELLO says of it: nothing before the first recovery of the map."""
+        return self.meta_id if self.is_recovered else ""
+
+    @property
+    def is_recovered(self) -> bool:
+        """Was the map recovered by force (SF-9)? Then its lineage began with one member, and everybody else came as a learner."""
+        return self.meta_id != META_GROUP
+
+    @property
+    def founding_id(self) -> str:
+        """Which beginning the map goes back to that this broker goes by; empty while it has read none (SF-26)."""
+        return self.replica.state.founding if self.replica is not None else ""
+
+    @property
+    def level(self) -> int:
+        """What a broker has to speak to read this broker's map."""
+        return self.replica.state.level if self.replica is not None else 0
+
+    @property
+    def streams(self) -> Iterable[Assignment]:
+        """All streams, those that are being restored too."""
+        return self.replica.state.streams.values() if self.replica is not None else ()
+
+    def streams_of(self, account: str) -> list[Assignment]:
+        """An account's."""
+        return list(self.replica.state.of_account(account)) if self.replica is not None else []
+
+    def by_group(self, group_id: str) -> Assignment | None:
+        """The stream that has the group."""
+        return self.replica.state.by_group(group_id) if self.replica is not None else None
+
+    def find(self, account: str, name: str) -> Assignment | None:
+        """What the map has of a stream, whole or not."""
+        return self.replica.state.streams.get((account, name)) if self.replica is not None else None
+
+    def stream_of(self, account: str, name: str) -> Assignment | None:
+        """What the map has of a stream that is whole."""
+        found = self.find(account, name)
+        return found if found is not None and found.restoring is None else None
+
+    def cluster_of(self, node: str) -> str | None:
+        """The cluster that the meta group has a broker's name for."""
+        record = self.replica.state.brokers.get(node) if self.replica is not None else None
+        return record.cluster if record is not None else None
+
+    def account_limits(self, account: str) -> AccountLimits:
+        """What the map has of an account."""
+        return self.replica.state.accounts.limits_of(account) if self.replica is not None else NO_LIMITS
+
+    def is_unusable(self, group_id: str, node: str) -> bool:
+        """Does the map say that the broker's copy has been of no use for a while?"""
+        return self.replica is not None and group_id in self.replica.state.unusable.get(node, ())

@@ -1,0 +1,78 @@
+"""The copies of groups that a broker holds: which there are, which have something to do, and their long jobs."""
+
+from __future__ import annotations
+
+from supercluster.broker.jetstream.replica.replica import Replica
+from supercluster.broker.jetstream.replica.timers import GroupTimers
+from supercluster.broker.jetstream.turn.slices import Job, JobOwner, Slices
+from supercluster.broker.ports import Clock
+from supercluster.broker.raft.confchange import node_of
+
+
+class Copies:
+    """See the module. One per broker."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.groups: dict[str, Replica] = {}
+        """By the group's name."""
+        self.slices = Slices()
+        """Long jobs of groups; they go on at the end of each turn."""
+        self.schedule = GroupTimers(clock)
+        """When time alone gives a group something to do."""
+        self.touched: dict[str, None] = {}
+        """Groups that have something to do in this turn, in the order in which they were touched."""
+        self._touched_next: dict[str, None] = {}
+
+    def add(self, group: Replica) -> None:
+        """This broker holds a replica of the group from now on."""
+        self.groups[group.id] = group
+        self.schedule.begin(group.id)
+        self.touch(group.id)
+
+    def drop(self, group_id: str) -> Replica | None:
+        """It does not any more."""
+        group = self.groups.pop(group_id, None)
+        self.schedule.end(group_id)
+        if group is not None:
+            self.slices.end(group)
+            self.slices.begin_for_nobody(group.discarding())
+        return group
+
+    def touch(self, group_id: str) -> None:
+        """The group has something to do in this turn."""
+        self.touched[group_id] = None
+
+    def touch_next(self, group_id: str) -> None:
+        """The group has more to do than is good for one turn: it goes on when sockets were served."""
+        self._touched_next[group_id] = None
+
+    def turn_is_over(self) -> None:
+        """What was left for the next turn is touched in it."""
+        self.touched |= self._touched_next
+        self._touched_next = {}
+
+    def in_slices(self, owner: JobOwner, job: Job) -> None:
+        """The group has a job that is more than is good for one turn."""
+        self.slices.begin(owner, job)
+
+    def reschedule(self, group: Replica) -> None:
+        """Whatever a group waits for may be due at another time now."""
+        if self.groups.get(group.id) is group:
+            self.schedule.follow(group)
+
+    def tick(self, now_ms: int) -> None:
+        """Groups whose deadlines are due have something to do."""
+        for group_id in self.schedule.tick(now_ms, self.groups):
+            self.touch(group_id)
+
+    def wake(self, node: str, now_ms: int, spread_ms: int | None = None) -> None:
+        """Wake the groups that this broker shares with another one; their elections may be spread over some time."""
+        for group in self.groups.values():
+            if any(node_of(member) == node for member in group.raft.membership.members):
+                group.raft.wake(now_ms, node, spread_ms)
+                self.touch(group.id)
+
+    def led_by(self, node: str) -> int:
+        """How many groups follow that broker, as far as this one's replicas know."""
+        leaders = (group.raft.leader for group in self.groups.values())
+        return sum(leader is not None and node_of(leader) == node for leader in leaders)

@@ -36,6 +36,7 @@ check: $(STAMP) ## Format, lint, types, import contracts, generated files, mutan
 	$(PY) -m ruff check --quiet .
 	$(PY) -m mypy
 	$(VENV)/bin/lint-imports --cache-dir .cache/import-linter
+	$(PY) -m pytest --quiet --numprocesses 0 tests/test_contracts.py tests/test_architecture.py -k 'not can_fail'
 	$(PY) -m supercluster.api.generate --check
 	$(PY) -m tests.compat.documents --check
 	$(PY) -m tests.simulator.mutants --check

@@ -133,6 +133,7 @@ class Reason(StrEnum):
     CREDENTIALS_NOT_FOUND = "CredentialsNotFound"
     PROGRAM_NOT_FOUND = "ProgramNotFound"
     RESERVED_PROPERTY = "ReservedProperty"
+    CHECKPOINT_CLAIMED = "CheckpointClaimed"
     DRIVER_STARTING = "DriverStarting"
     DRIVER_FAILING = "DriverFailing"
     DRIVER_GAVE_UP = "DriverGaveUp"
@@ -480,6 +481,9 @@ REASONS: dict[Reason, Entry] = {
         "Accepted", "The ConfigMap with the Python file, or the key, is not there; the message names it."
     ),
     Reason.RESERVED_PROPERTY: Entry("Accepted", "spec.sparkConf has a property that the operator sets."),
+    Reason.CHECKPOINT_CLAIMED: Entry(
+        "Accepted", "An older StreamPipeline has the same checkpoint; the message names both."
+    ),
     Reason.DRIVER_STARTING: Entry(
         "Ready, Whole", "The driver's container does not run yet; the message has the node's words."
     ),

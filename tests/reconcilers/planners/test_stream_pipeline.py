@@ -204,3 +204,32 @@ def test_the_checkpoint_is_a_claim_a_location_or_nothing_that_lasts() -> None:
     assert place(pipeline(checkpoint={"type": "Ephemeral"})) == ("/checkpoint", ["emptyDir"])
     own = pipeline(checkpoint={"claim": {"name": "mine"}})
     assert "create PersistentVolumeClaim" not in " ".join(map(str, plan(own, PipelineObserved()).steps))
+
+
+def aged(name: str, second: int, checkpoint: dict[str, Any], namespace: str = "pipes") -> StreamPipeline:
+    body = pipeline(checkpoint=checkpoint).to_object()
+    stamp = f"2026-01-01T00:00:{second:02d}Z"
+    metadata = {"name": name, "namespace": namespace, "uid": name, "creationTimestamp": stamp}
+    return StreamPipeline.model_validate({**body, "metadata": metadata})
+
+
+def test_of_two_pipelines_on_one_checkpoint_the_older_one_runs() -> None:
+    mine = {"claim": {"name": "mine"}}
+    old, young = aged("b", 1, mine), aged("a", 2, mine)
+    assert plan(old, PipelineObserved(others=(young,))).steps
+    refused = plan(young, PipelineObserved(others=(old,)))
+    assert not refused.steps
+    assert said(refused, "Accepted")[1] == "CheckpointClaimed"
+    assert "pipes/b" in said(refused, "Accepted")[2]
+    elsewhere = aged("b", 1, mine, "other")
+    assert plan(young, PipelineObserved(others=(elsewhere,))).steps, (
+        "a claim of another namespace is another one"
+    )
+
+
+@pytest.mark.parametrize("uri", ["s3a://bucket/x/", "s3://Bucket//x", "s3a://bucket/./x"])
+def test_a_location_is_the_same_however_it_is_written(uri: str) -> None:
+    old = aged("b", 1, {"type": "Uri", "uri": "s3a://bucket/x"}, "other")
+    young = aged("a", 2, {"type": "Uri", "uri": uri})
+    assert not plan(young, PipelineObserved(others=(old,))).steps
+    assert plan(aged("a", 2, {"type": "Ephemeral"}), PipelineObserved(others=(old,))).steps

@@ -184,6 +184,13 @@ class ObjectCache:
         for key in sorted(self._by_owner.get(("", namespace, "pipeline", pipeline), set()), key=str):
             yield self._objects[key]
 
+    def all_of(self, model: type[ResourceT]) -> Iterator[ResourceT]:
+        """Resources of a kind, of all namespaces."""
+        for key in sorted((key for key in self._objects if key.kind == model.__name__), key=str):
+            found = self.model(model, key.namespace, key.name)
+            if found is not None:
+                yield found
+
     def has_brokers(self, namespace: str) -> bool:
         """Has the namespace a SuperCluster or a Cluster?"""
         return any(

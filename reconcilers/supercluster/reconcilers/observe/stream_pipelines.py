@@ -39,6 +39,9 @@ async def look_at_stream_pipeline(
         has_brokers=cache.has_brokers(namespace),
         has_program=has_program,
         has_secret=has_secret,
+        others=tuple(
+            each for each in cache.all_of(StreamPipeline) if each.metadata.uid != desired.metadata.uid
+        ),
         claim=cache.get("PersistentVolumeClaim", namespace, manifests.claim_name(desired)),
         config=cache.get("ConfigMap", namespace, manifests.config_map_name(desired)),
         jobs=jobs,

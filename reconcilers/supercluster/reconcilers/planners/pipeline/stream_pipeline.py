@@ -57,6 +57,8 @@ class PipelineObserved:
     """The namespace has a SuperCluster or a Cluster."""
     has_program: bool = True
     has_secret: bool = True
+    others: tuple[StreamPipeline, ...] = ()
+    """All other StreamPipelines that the operator serves, of any namespace."""
     claim: Manifest | None = None
     config: Manifest | None = None
     jobs: tuple[Manifest, ...] = ()
@@ -123,6 +125,13 @@ def _refusal(desired: StreamPipeline, observed: PipelineObserved) -> Finding | N
             f"Secret {desired.secret_name} is not in namespace {namespace}; copy Secret {whole} there, or name another one as "
             "spec.credentialsSecret"
         )
+    rival = _rival(desired, observed)
+    if rival is not None:
+        whose = f"{rival.metadata.namespace}/{rival.metadata.name}"
+        return Reason.CHECKPOINT_CLAIMED, (
+            f"{checkpoint_of(desired)} is the checkpoint of StreamPipeline {whose} too, which is older; two drivers on one checkpoint would "
+            "repeat and lose messages, so name another one in spec.checkpoint"
+        )
     program = spec.python.config_map
     if not observed.has_program and program is not None:
         return Reason.PROGRAM_NOT_FOUND, (
@@ -130,6 +139,30 @@ def _refusal(desired: StreamPipeline, observed: PipelineObserved) -> Finding | N
             "spec.python.configMap right"
         )
     return None
+
+
+def checkpoint_of(pipeline: StreamPipeline) -> str:
+    """Where its checkpoint is, the same for the same place; empty: nowhere that lasts."""
+    checkpoint = pipeline.spec.checkpoint
+    if checkpoint.type == "Claim":
+        return f"PersistentVolumeClaim {pipeline.metadata.namespace}/{manifests.claim_name(pipeline)}"
+    if checkpoint.uri is None:
+        return ""
+    scheme, _, rest = checkpoint.uri.partition("://")
+    host, _, path = rest.partition("/")
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    scheme = "s3a" if scheme in ("s3", "s3n") else scheme
+    return f"{scheme}://{'/'.join((host.lower(), *parts))}"
+
+
+def _rival(desired: StreamPipeline, observed: PipelineObserved) -> StreamPipeline | None:
+    """The oldest other pipeline on the same checkpoint, if it is older."""
+    place = checkpoint_of(desired)
+    if not place:
+        return None
+    on_it = [each for each in (desired, *observed.others) if checkpoint_of(each) == place]
+    first = min(on_it, key=lambda each: (*each.metadata.age_key, each.metadata.namespace))
+    return None if first is desired else first
 
 
 def _steps(

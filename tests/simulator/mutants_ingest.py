@@ -265,9 +265,9 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
             "return self.host.clock.now_ns()",
         ),
         (
-            "raft/leading.py",
-            "        self._last_time_ns = max(self._last_time_ns, time_ns)\n        entry = make_entry(",
-            "        self._last_time_ns = time_ns or self._last_time_ns\n        entry = make_entry(",
+            "raft/leader.py",
+            "        state.last_time_ns = max(state.last_time_ns, time_ns)\n",
+            "        state.last_time_ns = time_ns or state.last_time_ns\n",
         ),
     ),
     mutant(

@@ -10,7 +10,7 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
         "SF-26",
         "A follower takes what its leader has behind another entry in the place of a committed one.",
         (
-            "raft/following.py",
+            "raft/follower.py",
             "            if held is not None and held != term:\n",
             "            if False:\n",
         ),
@@ -20,9 +20,9 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
         "SF-26",
         "A leader believes that a member has what the leader itself does not have.",
         (
-            "raft/leading.py",
-            "        if index > self.log.last_index:\n            raise HistoryError(",
-            "        if False:\n            raise HistoryError(",
+            "raft/leader.py",
+            "        if index > self.log.last_index:\n",
+            "        if False:\n",
         ),
     ),
     mutant(
@@ -50,9 +50,9 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
         "RP-8",
         "A leader commits an entry of an older term because a majority has it.",
         (
-            "raft/leading.py",
-            "if index >= self._term_start and self._commit_to(index):",
-            "if self._commit_to(index):",
+            "raft/leader.py",
+            "if index >= state.term_start and state.commit_to(index):",
+            "if state.commit_to(index):",
         ),
     ),
     mutant(
@@ -89,9 +89,9 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
         "RP-8",
         "A follower takes entries that it has at the same index for the same entries, whatever their term.",
         (
-            "raft/following.py",
-            "if entry.index > last_index or self.log.term(entry.index) != entry.term:",
-            "if entry.index > last_index:",
+            "raft/follower.py",
+            "if e.index > last_index or self.log.term(e.index) != e.term)",
+            "if e.index > last_index)",
         ),
     ),
     mutant(
@@ -99,14 +99,14 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
         "RP-8",
         "A follower believes the leader's commit index for entries that it has from an older leader.",
         (
-            "raft/sending.py",
-            "            commit = min(progress.match, self.commit_index)\n",
-            "            commit = self.commit_index\n",
+            "raft/sender.py",
+            "            commit = min(progress.match, state.commit_index)\n",
+            "            commit = state.commit_index\n",
         ),
         (
-            "raft/following.py",
-            "        self._commit_to(min(message.commit, self._matched))\n        self._settle_doubt()",
-            "        self._commit_to(min(message.commit, self.log.last_index))\n        self._settle_doubt()",
+            "raft/follower.py",
+            "        state.commit_to(min(message.commit, self.matched))\n        self._settle_doubt()",
+            "        state.commit_to(min(message.commit, self.log.last_index))\n        self._settle_doubt()",
         ),
     ),
     mutant(
@@ -133,40 +133,40 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
         "doubtful-member-votes",
         "SF-4",
         "A member that may have lost a tail that it had confirmed votes as if it were sure.",
-        ("raft/election.py", " or (self.doubtful and not message.need_all):", ":"),
+        ("raft/election.py", "is_unsure = state.doubtful and not message.need_all", "is_unsure = False"),
     ),
     mutant(
         "unwritten-is-confirmed",
         "SF-1",
         "A follower whose disk refused an append confirms it.",
         (
-            "raft/following.py",
-            "            self._matched = max(self._matched, prev_index)\n            self._disk_failed(error)\n            return\n",
+            "raft/follower.py",
+            "            self.matched = max(self.matched, prev_index)\n            self.disk_failed(error)\n            return\n",
             "            end = entries[-1].index\n",
         ),
-        ("raft/following.py", "return min(self._matched, self.log.persisted_index)", "return self._matched"),
+        ("raft/follower.py", "return min(self.matched, self.log.persisted_index)", "return self.matched"),
     ),
     mutant(
         "unsynced-is-confirmed",
         "SF-1",
         "A follower confirms what its fsync policy does not call durable yet.",
-        ("raft/following.py", "return min(self._matched, self.log.persisted_index)", "return self._matched"),
+        ("raft/follower.py", "return min(self.matched, self.log.persisted_index)", "return self.matched"),
     ),
     mutant(
         "silent-with-other-logs",
         "SF-7",
         "A group falls silent without asking whether all have the same log.",
         (
-            "raft/leading.py",
-            (
-                "                and progress.match == last\n"
-                "                and progress.peer_commit == last\n"
-                "                and progress.next == last + 1\n"
-            ),
-            "",
+            "raft/tracker.py",
+            "is_level = progress.match == progress.peer_commit == last and progress.next == last + 1",
+            "is_level = True",
         ),
-        ("raft/leading.py", "self._now_ms - self._active_ms >= self.config.quiesce_after_ms", "last > 0"),
-        ("raft/following.py", "if message.quiesce and self._equals(message):", "if message.quiesce:"),
+        (
+            "raft/leader.py",
+            "self.state.now_ms - self.active_ms >= self.config.quiesce_after_ms",
+            "self.log.last_index > 0",
+        ),
+        ("raft/follower.py", "if message.quiesce and self._is_level(message):", "if message.quiesce:"),
     ),
     mutant(
         "learner-is-counted",
@@ -193,9 +193,9 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
         "SF-4",
         "A new identity takes its place among the voters before it has learned anything.",
         (
-            "raft/node.py",
-            "if (stranger := self._stranger(planned)) is not None:",
-            "if (stranger := None) is not None:",
+            "raft/leader.py",
+            "elif (stranger := self.tracker.stranger(planned)) is not None:",
+            "elif (stranger := None) is not None:",
         ),
         (
             "jetstream/replica/newcomers.py",
@@ -239,7 +239,7 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
         "SF-29",
         "A heartbeat that overtakes an append on the other link makes the leader send it again.",
         (
-            "raft/leading.py",
+            "raft/leader.py",
             "message.round > progress.append_round and is_of_bulk(message.round) == progress.by_bulk",
             "message.round > progress.append_round",
         ),

@@ -23,7 +23,7 @@ from supercluster.broker.protocol.frames import VERSION
 from supercluster.broker.raft.confchange import membership_of
 from supercluster.broker.raft.config import RaftConfig
 from supercluster.broker.raft.messages import Message
-from supercluster.broker.raft.node import Raft
+from supercluster.broker.raft.node import RaftNode
 from supercluster.broker.storage.log.memory_log import MemoryLog
 
 APP, OPERATOR = ClientInfo("$G", "app", False), ClientInfo("$G", "operator", True)
@@ -217,7 +217,7 @@ def meta(**clusters: str) -> Meta:
     host.contact |= {name.replace("_", "-"): (cluster, f"vol-{name}") for name, cluster in clusters.items()}
     log = MemoryLog()
     member = "east-0@vol-0"
-    raft = Raft(
+    raft = RaftNode(
         RaftConfig(member=member, heartbeat_ms=100, election_timeout_ms=500, quiesce_after_ms=2000),
         log,
         term=0,

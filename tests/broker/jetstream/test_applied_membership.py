@@ -10,7 +10,7 @@ from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.raft.confchange import Membership, membership_of
 from supercluster.broker.raft.config import RaftConfig
 from supercluster.broker.raft.entry import EntryKind, make_entry
-from supercluster.broker.raft.node import Raft
+from supercluster.broker.raft.node import RaftNode
 from supercluster.broker.storage.log.memory_log import MemoryLog
 
 
@@ -35,7 +35,7 @@ def test_a_copy_without_a_checkpoint_keeps_no_membership_that_may_be_truncated()
             ),
         ]
     )
-    raft = Raft(
+    raft = RaftNode(
         RaftConfig(member), log, term=1, vote="", membership=before, commit_index=1, rng=host, now_ms=0
     )
     group = StreamReplica(ASSIGNMENT, member, log, raft, host)

@@ -19,7 +19,7 @@ from supercluster.broker.ports import Channel, PeerInfo
 from supercluster.broker.raft.confchange import membership_of
 from supercluster.broker.raft.config import RaftConfig, Role
 from supercluster.broker.raft.messages import Append, Message, ReadRequest, ReadResponse
-from supercluster.broker.raft.node import Raft
+from supercluster.broker.raft.node import RaftNode
 from supercluster.broker.storage.log.memory_log import MemoryLog
 
 MEMBERS = membership_of(("n@vol", "a@vol", "b@vol"))
@@ -245,7 +245,7 @@ class Host(Machine):
 @pytest.mark.covers("SF-14")
 def test_only_the_last_read_counts_and_none_after_contact_was_lost() -> None:
     host, log = Host(), MemoryLog()
-    raft = Raft(
+    raft = RaftNode(
         RaftConfig("n@vol"), log, term=0, vote="", membership=MEMBERS, commit_index=0, rng=host, now_ms=1000
     )
     group = MetaReplica("n@vol", log, raft, host)  # type: ignore[arg-type]  # What a follower's replica asks of it.

@@ -36,7 +36,7 @@ class Late:
         )
         self.jobs: list[Job] = []
         self.late.in_slices = self.hold  # type: ignore[method-assign]
-        self.late.group.raft._installing = self.snapshot
+        self.late.group.raft._follower.installing = self.snapshot
         self.late.group.transfer.arrived(self.snapshot)
 
     def hold(self, owner: JobOwner, job: Job) -> None:

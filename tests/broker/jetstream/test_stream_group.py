@@ -37,7 +37,7 @@ from supercluster.broker.raft.config import RaftConfig, Role
 from supercluster.broker.raft.entry import Entry
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.raft.messages import Message, TimeoutNow
-from supercluster.broker.raft.node import Raft
+from supercluster.broker.raft.node import RaftNode
 from supercluster.broker.storage.log.memory_log import MemoryLog
 
 NODES = ("a", "b", "c")
@@ -89,7 +89,7 @@ class Broker:
         assignment = replicas.assignment
         member, membership, log = f"{node}@1", membership_of(assignment.members), BreakableLog()
         log.save_checkpoint(0, blob(membership.encode()) + StreamReplica.blank_state(assignment))
-        raft = Raft(
+        raft = RaftNode(
             RaftConfig(member),
             log,
             term=0,

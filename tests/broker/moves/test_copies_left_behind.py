@@ -138,7 +138,7 @@ def test_a_replaced_target_that_may_have_lost_the_end_of_its_log_keeps_its_copy_
     world.run_ms(200)
     world.move(WEST, bytes_per_s=20_000)
     world.until("comparing")
-    world.groups()["west-1"].raft.doubtful = True
+    world.groups()["west-1"].raft._state.doubtful = True
     world.replace("west-1", "west-3")
     world.run_ms(50)
     assert "west-1" in world.groups()

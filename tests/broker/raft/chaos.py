@@ -15,7 +15,7 @@ from tests.broker.raft.harness import World
 from supercluster.broker.raft.confchange import Membership, MembershipChange, membership_of
 from supercluster.broker.raft.config import RaftConfig
 from supercluster.broker.raft.entry import EntryKind, decode_entry
-from supercluster.broker.raft.node import Raft
+from supercluster.broker.raft.node import RaftNode
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Chaos(World):
         for number, name in enumerate(names):
             self.add(name, self.initial if number < voters else Membership())
 
-    def check_leader(self, member: str, node: Raft) -> None:
+    def check_leader(self, member: str, node: RaftNode) -> None:
         super().check_leader(member, node)
         if node.is_leader and node.term not in self.completed:
             self.completed.add(node.term)

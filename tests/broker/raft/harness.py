@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from typing import Any
 
 from tests.broker.raft.memory_log import MemoryLog
 
@@ -26,7 +27,7 @@ from supercluster.broker.raft.messages import (
     decode,
     encode,
 )
-from supercluster.broker.raft.node import Raft
+from supercluster.broker.raft.node import RaftNode
 
 
 @dataclass
@@ -47,9 +48,9 @@ class World:
 
     seed: int = 1
     now_ms: int = 0
-    config: dict[str, int] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
     disks: dict[str, Disk] = field(default_factory=dict)
-    nodes: dict[str, Raft] = field(default_factory=dict)
+    nodes: dict[str, RaftNode] = field(default_factory=dict)
     queue: list[Message] = field(default_factory=list)
     cut: set[tuple[str, str]] = field(default_factory=set)
     """Directed pairs (from, to) whose messages are lost."""
@@ -72,7 +73,7 @@ class World:
         *,
         doubtful: bool = False,
         base: tuple[int, int] | None = None,
-    ) -> Raft:
+    ) -> RaftNode:
         """A member with an empty log."""
         log = MemoryLog(sync_at_once=self.sync_at_once)
         if base is not None:
@@ -80,11 +81,11 @@ class World:
         self.disks[member] = Disk(log, membership)
         return self.start(member, doubtful=doubtful)
 
-    def start(self, member: str, *, doubtful: bool = False) -> Raft:
+    def start(self, member: str, *, doubtful: bool = False) -> RaftNode:
         """Start a member from its disk."""
         disk = self.disks[member]
-        node = Raft(
-            RaftConfig(member, **self.config),  # type: ignore[arg-type]  # Numbers.
+        node = RaftNode(
+            self.settings(member),
             disk.log,
             term=disk.term,
             vote=disk.vote,
@@ -97,6 +98,9 @@ class World:
         self.nodes[member] = node
         self.collect(member)
         return node
+
+    def settings(self, member: str) -> RaftConfig:
+        return RaftConfig(member, **self.config)
 
     def crash(self, member: str, *, lose_after: int | None = None) -> None:
         """Stop a member; what was not durable is lost, and on request what was, too."""
@@ -143,7 +147,7 @@ class World:
         """The snapshot's bytes: any function of the index will do."""
         return f"state@{index}".encode()
 
-    def _note_ready(self, member: str, node: Raft, ready: Ready) -> None:
+    def _note_ready(self, member: str, node: RaftNode, ready: Ready) -> None:
         if ready.role_changed:
             leader = f", leader {node.leader}" if node.leader and node.leader != member else ""
             self.note(f"{member} is {node.role.name.lower()} in term {node.term}{leader}")
@@ -162,7 +166,7 @@ class World:
             self.failed_reads.setdefault(member, []).append(context)
             self.note(f"{member} cannot read {context}")
 
-    def _forget_lost(self, node: Raft) -> None:
+    def _forget_lost(self, node: RaftNode) -> None:
         """An election by doubtful members is the one case in which committed entries may be gone; it says so."""
         lost = [index for index in sorted(self.committed) if index > node.log.last_index - 1]
         for index in lost:
@@ -173,12 +177,12 @@ class World:
     def note(self, line: str) -> None:
         self.events.append(line)
 
-    def check_leader(self, member: str, node: Raft) -> None:
+    def check_leader(self, member: str, node: RaftNode) -> None:
         if node.role is Role.LEADER:
             known = self.leaders.setdefault(node.term, member)
             assert known == member, f"term {node.term} has two leaders: {known} and {member}"
 
-    def _apply(self, member: str, node: Raft, first: int, last: int) -> None:
+    def _apply(self, member: str, node: RaftNode, first: int, last: int) -> None:
         log = self.disks[member].log
         entries = log.entries(first, last, 1 << 40)
         assert [entry.index for entry in entries] == list(range(first, last + 1)), (
@@ -234,12 +238,12 @@ class World:
 
     # Looking.
 
-    def leader(self) -> Raft | None:
+    def leader(self) -> RaftNode | None:
         """The leader of the newest term, if there is one."""
         leaders = [node for node in self.nodes.values() if node.is_leader]
         return max(leaders, key=lambda node: node.term, default=None)
 
-    def elect(self, member: str) -> Raft:
+    def elect(self, member: str) -> RaftNode:
         """Make `member` stand now."""
         node = self.nodes[member]
         self.now_ms = max(self.now_ms, min(node.next_deadline_ms(), self.now_ms + 2000))

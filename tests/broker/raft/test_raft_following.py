@@ -9,7 +9,7 @@ from supercluster.broker.raft.confchange import MembershipChange, RefusalReason,
 from supercluster.broker.raft.entry import Entry, EntryKind, make_entry
 from supercluster.broker.raft.errors import HistoryError
 from supercluster.broker.raft.messages import Append, AppendResponse, Heartbeat, HeartbeatResponse, Message
-from supercluster.broker.raft.node import Raft
+from supercluster.broker.raft.node import RaftNode
 
 
 def entries(
@@ -21,7 +21,7 @@ def entries(
     )
 
 
-def follower_of_a_first_leader(count: int = 10) -> tuple[World, Raft]:
+def follower_of_a_first_leader(count: int = 10) -> tuple[World, RaftNode]:
     """b, with `count` uncommitted entries of term 1 from a."""
     world = World()
     world.group("a b c")
@@ -31,7 +31,7 @@ def follower_of_a_first_leader(count: int = 10) -> tuple[World, Raft]:
     return world, follower
 
 
-def answer(follower: Raft, message: Message) -> AppendResponse:
+def answer(follower: RaftNode, message: Message) -> AppendResponse:
     follower.step(message, 0)
     (response,) = [sent for sent in follower.ready().messages if isinstance(sent, AppendResponse)]
     return response

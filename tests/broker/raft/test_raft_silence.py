@@ -5,12 +5,11 @@ return of any other member's link wakes the leader."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from tests.broker.raft.harness import World
 
-from supercluster.broker.raft.node import Raft
+from supercluster.broker.raft.config import RaftConfig
+from supercluster.broker.raft.node import RaftNode
 
 pytestmark = pytest.mark.covers("SF-7", "RP-3")
 
@@ -18,11 +17,15 @@ pytestmark = pytest.mark.covers("SF-7", "RP-3")
 class Linked(World):
     """Members know who is linked, as brokers do."""
 
-    def begin(self, voters: str, learners: str = "") -> Raft:
+    believes = False
+    """Every member takes all others for linked."""
+
+    def begin(self, voters: str, learners: str = "") -> RaftNode:
         self.group(voters, learners)
-        for member, node in self.nodes.items():
-            node.config = replace(node.config, is_linked=lambda other, me=member: (me, other) not in self.cut)  # type: ignore[misc]
         return self.elect("a")
+
+    def settings(self, member: str) -> RaftConfig:
+        return RaftConfig(member, is_linked=lambda other: self.believes or (member, other) not in self.cut)
 
     def part(self, one: str, other: str) -> None:
         self.cut |= {(one, other), (other, one)}
@@ -77,7 +80,7 @@ def test_a_learner_that_comes_back_is_brought_up_to_date() -> None:
 def test_a_linked_member_that_says_nothing_keeps_the_group_awake() -> None:
     world = Linked()
     leader = world.begin("a b c", "l")
-    leader.config = replace(leader.config, is_linked=lambda node: True)
+    world.believes = True
     world.isolate("l")
     world.propose("a", "x")
     world.run(10_000)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from tests.broker.raft.harness import World
@@ -12,10 +11,8 @@ pytestmark = pytest.mark.covers("SF-29")
 
 
 def led_by_a(patience_ms: Callable[[str], int]) -> World:
-    world = World()
+    world = World(config={"patience_ms": patience_ms})
     world.group("a b c")
-    for node in world.nodes.values():
-        node.config = replace(node.config, patience_ms=patience_ms)
     world.elect("a")
     world.run(300)
     return world

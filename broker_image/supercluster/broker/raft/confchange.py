@@ -12,13 +12,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from supercluster.broker.ports import RaftLog
+from supercluster.broker.raft.entry import EntryKind
 from supercluster.broker.raft.errors import MessageError
 
 _HEAD = struct.Struct("<BQB")
 _COUNT = struct.Struct("<H")
 _FORMAT = 1
+_SCAN_BYTES = 1 << 20
 MEMBERS_MAX = 1024
-"""Far more than any group has: bounds what a damaged record can make a reader build."""
+"""Far more than any group has. It bounds what a damaged record can make a reader build."""
 
 
 def node_of(member: str) -> str:
@@ -28,7 +31,7 @@ def node_of(member: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """Who takes part in a group. The tuples are sorted, so that equal memberships are equal bytes."""
+    """The members of a group. The tuples are sorted, so that equal memberships are equal bytes."""
 
     index: int = 0
     """Index of the CONFIG entry that set it; 0 for the one a group is started with."""
@@ -107,7 +110,7 @@ def membership_of(voters: Iterable[str], learners: Iterable[str] = (), *, index:
 
 @dataclass(frozen=True, slots=True)
 class MembershipChange:
-    """What the membership is to become. In a joint membership only two targets are possible: the new voters (leave)
+    """The membership that is asked for. In a joint membership only two targets are possible: the new voters (leave)
     and the old ones (cancel)."""
 
     planned_on: int
@@ -198,15 +201,27 @@ def leave_joint(current: Membership) -> Membership:
 
 
 class MembershipTrack:
-    """The memberships in a member's log that matter: the committed one and those behind it, oldest first."""
+    """The memberships in a member's log that matter: the newest committed one and those behind it, oldest first."""
+
+    __slots__ = ("_held", "current")
 
     def __init__(self, committed: Membership) -> None:
-        self._held = [committed]
+        self.reset(committed)
 
-    @property
-    def current(self) -> Membership:
+    def reset(self, committed: Membership) -> None:
+        self._held = [committed]
+        """Never empty; the indexes strictly increase."""
+        self.current = committed
         """The one in force: the last in the log, committed or not."""
-        return self._held[-1]
+
+    def read(self, log: RaftLog, commit_index: int) -> None:
+        """Memberships behind the commit index are in force already: find them in the log."""
+        index = commit_index + 1
+        while index <= log.last_index and (entries := log.entries(index, log.last_index, _SCAN_BYTES)):
+            for entry in entries:
+                if entry.kind == EntryKind.CONFIG:
+                    self.add(Membership.decode(entry.payload), entry.index)
+            index = entries[-1].index + 1
 
     def involves(self, member: str, *, as_voter: bool) -> bool:
         """Is the member in any that may be the committed one? A leader that appended its own removal is still needed
@@ -214,20 +229,18 @@ class MembershipTrack:
         return any(held.is_voter(member) if as_voter else member in held for held in self._held)
 
     def add(self, membership: Membership, index: int) -> None:
-        """A CONFIG entry was appended at `index`. One at or below what is held is known already (a snapshot may bring
-        a membership that is newer than its base)."""
-        if index > self._held[-1].index:
-            self._held.append(replace(membership, index=index))
+        """A CONFIG entry is at `index`. A snapshot may have brought a membership newer than its base, and so this one."""
+        if index > self.current.index:
+            self.current = replace(membership, index=index)
+            self._held.append(self.current)
 
     def truncate_after(self, index: int) -> None:
         while len(self._held) > 1 and self._held[-1].index > index:
             self._held.pop()
+        self.current = self._held[-1]
 
     def committed(self, commit_index: int) -> Membership:
         """The newest committed one; forgets those before it."""
         while len(self._held) > 1 and self._held[1].index <= commit_index:
             self._held.pop(0)
         return self._held[0]
-
-    def reset(self, membership: Membership) -> None:
-        self._held = [membership]

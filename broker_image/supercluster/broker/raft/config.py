@@ -1,4 +1,4 @@
-"""What goes into a Raft node besides messages (`RaftConfig`), and what comes out of it (`Ready`)."""
+"""Input of a Raft node besides messages (`RaftConfig`), and its output (`Ready`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Protocol
 
-from supercluster.broker.raft.confchange import Membership
+from isal.isal_zlib import crc32
+
+from supercluster.broker.raft.confchange import Membership, node_of
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.raft.messages import Message
 
@@ -22,7 +24,7 @@ class Rng(Protocol):
 
 
 class SendPace(Protocol):
-    """How fast learners may be fed (a move's bandwidth). Voters are never held back: they make the commits."""
+    """How fast learners may be fed (the bandwidth of a move). Voters are never held back, because commits need them."""
 
     def may_send(self, now_ms: int) -> bool: ...
 
@@ -34,7 +36,7 @@ class SendPace(Protocol):
 
 
 class Role(IntEnum):
-    """What a member is in its current term."""
+    """The part that a member plays in its current term."""
 
     FOLLOWER = 0
     PRECANDIDATE = 1
@@ -57,7 +59,7 @@ class RaftConfig:
     inflight_max: int = 64
     """Unanswered append messages per follower."""
     inflight_bytes_max: int = 8 << 20
-    """Unanswered bytes per follower: what a follower that stopped reading may pin."""
+    """Unanswered bytes per follower. A follower that stopped reading pins no more."""
     snapshot_chunk_bytes: int = 1 << 20
     snapshot_inflight_max: int = 4
     """Unanswered snapshot chunks per follower."""
@@ -81,6 +83,16 @@ class RaftConfig:
                 "heartbeats must be positive and at least twice as frequent as the time-out"
             )
 
+    def is_linked_to(self, member: str) -> bool:
+        return self.is_linked(node_of(member))
+
+    def patience_of(self, member: str) -> int:
+        return self.patience_ms(node_of(member))
+
+    def lot_of(self, member: str) -> tuple[int, str]:
+        """The member with the greater lot stands first. All members agree on it, and it differs from group to group."""
+        return crc32(member.encode(), self.lot), member
+
 
 @dataclass(frozen=True, slots=True)
 class ReadState:
@@ -92,7 +104,7 @@ class ReadState:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A received state that replaces the log: install it, then call `Raft.snapshot_installed`."""
+    """A received state that replaces the log: install it, then call `RaftNode.snapshot_installed`."""
 
     base_index: int
     base_term: int
@@ -102,10 +114,7 @@ class Snapshot:
 
 @dataclass(slots=True)
 class Ready:
-    """What a turn has to do, in this order: make `hard_state` durable, install `snapshot`, then everything else.
-
-    One per group and turn, so it is not frozen: that would double its cost.
-    """
+    """The work of a turn, in this order: make `hard_state` durable, install `snapshot`, then everything else."""
 
     hard_state: tuple[int, str] | None = None
     """(term, vote): durable before any message leaves and before anything else here is acted upon (SF-4)."""
@@ -117,7 +126,7 @@ class Ready:
     """Contexts of reads that nobody can confirm now; ask again."""
     snapshot: Snapshot | None = None
     snapshot_wanted: list[str] = field(default_factory=list)
-    """Members that need the state at the log's base: answer with `Raft.provide_snapshot`."""
+    """Members that need the state at the log's base: answer with `RaftNode.provide_snapshot`."""
     role_changed: bool = False
     """Role, leader or term differ from what they were at the last `ready`."""
     membership_changed: bool = False
@@ -128,5 +137,3 @@ class Ready:
     """The log refused a write. A leader has stepped down; a follower answers nothing it could not keep."""
     snapshot_refused_bytes: int = 0
     """Not 0: a snapshot of that size is beyond `RaftConfig.snapshot_bytes_max`; this member cannot catch up. Once per snapshot."""
-    newer_lineage: int = 0
-    """Not 0: a message of that newer lineage arrived; this copy was left behind by a forced recovery (SF-9)."""

@@ -7,176 +7,246 @@ consent: then the longest of all logs wins, and nothing is lost that any of them
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from supercluster.broker.ports import RaftLog
 from supercluster.broker.raft import quorum
-from supercluster.broker.raft.config import Role
-from supercluster.broker.raft.following import Following
+from supercluster.broker.raft.confchange import Membership, MembershipTrack, node_of
+from supercluster.broker.raft.config import NEVER_MS, RaftConfig, Rng, Role
 from supercluster.broker.raft.messages import TimeoutNow, VoteRequest, VoteResponse
+from supercluster.broker.raft.state import State
 
 EAGER_TRIES = 3
 """How often a member that knows its leader to be lost stands sooner than its place in line says: again, when its pre-vote was
 refused, and instead of one whose log is shorter."""
 
 
-class Election(Following):
+@dataclass(slots=True, eq=False)
+class ElectionTimer:
+    """The deadline after which a leader that is not heard counts as lost."""
+
+    config: RaftConfig
+    state: State
+    memberships: MembershipTrack
+    rng: Rng
+    heard_leader_ms: int
+    """When the leader was last heard: heard_leader_ms <= now_ms."""
+    due_ms: int = NEVER_MS
+    """When this member stands; NEVER_MS while it has no vote."""
+
+    @property
+    def may_campaign(self) -> bool:
+        """Only voters stand for election, so an empty node never starts a group by itself (SF-4)."""
+        return self.memberships.involves(self.state.id, as_voter=True)
+
+    def reset(self) -> None:
+        self.due_ms = self._time_out_ms() if self.may_campaign else NEVER_MS
+
+    def heard_leader(self) -> None:
+        """A message of the leader came."""
+        self.heard_leader_ms = self.state.now_ms
+        if self.due_ms != NEVER_MS:
+            self.due_ms = self._time_out_ms()
+
+    def _time_out_ms(self) -> int:
+        """Between one and two time-outs from now, so that few members stand at once, and what the leader needs more."""
+        base_ms, leader = self.config.election_timeout_ms, self.state.leader
+        wait_ms = base_ms + self.rng.randrange(base_ms)
+        return self.state.now_ms + wait_ms + (self.config.patience_of(leader) if leader is not None else 0)
+
+    def bring_forward(self, wait_ms: int) -> None:
+        """Stand no later than after `wait_ms`."""
+        self.due_ms = min(self.due_ms, self.state.now_ms + wait_ms)
+
+    def put_off(self, wait_ms: int) -> None:
+        """Stand no sooner than after `wait_ms`."""
+        self.due_ms = max(self.due_ms, self.state.now_ms + wait_ms)
+
+
+@dataclass(slots=True, eq=False)
+class Poll:
+    """The answers to one candidature. No voter both granted and refused."""
+
+    need_all: bool
+    granted: set[str] = field(default_factory=set)
+    refused: set[str] = field(default_factory=set)
+    doubtful: set[str] = field(default_factory=set)
+    """Those that answered and are not sure of their logs, this member too."""
+
+    def is_won(self, membership: Membership) -> bool:
+        decide = quorum.has_all if self.need_all else quorum.has_quorum
+        return decide(membership, self.granted)
+
+    def only_doubt_refuses(self, membership: Membership) -> bool:
+        """Every voter answered, and those that refused are doubtful: they may consent if all do."""
+        return self.refused <= self.doubtful and quorum.has_all(membership, self.granted | self.refused)
+
+
+@dataclass(slots=True, eq=False)
+class Election:
     """Standing for election, and voting."""
 
-    _eager_tries = 0
+    config: RaftConfig
+    state: State
+    log: RaftLog
+    memberships: MembershipTrack
+    timer: ElectionTimer
+    become_follower: Callable[[int, str | None], None]
+    """Enter a term as a follower of a leader, or of none."""
+    lead: Callable[[], None]
+    """This member won: lead the term."""
+    poll: Poll | None = None
+    """Of the last candidature."""
+    eager_tries: int = 0
+    """0 <= eager_tries <= EAGER_TRIES"""
 
-    _need_all = False
-    _granted: frozenset[str] | set[str] = frozenset()
-    _refused: frozenset[str] | set[str] = frozenset()
-    _doubtful_voters: frozenset[str] | set[str] = frozenset()
+    def stand(self) -> None:
+        """The leader is gone for too long."""
+        self._campaign(pre=True, need_all=self.state.doubtful)
 
     def _campaign(self, *, pre: bool, need_all: bool = False, transfer: bool = False) -> None:
-        if not self._may_campaign():
-            self._reset_election_timer()
+        state, log = self.state, self.log
+        if not self.timer.may_campaign:
+            self.timer.reset()
             return
         if not pre:
-            self._set_term(self.term + 1, self.id)
-        self.role = Role.PRECANDIDATE if pre else Role.CANDIDATE
-        self.leader = None
-        self.quiesced = False
-        self._role_changed = True
-        self._need_all = need_all
-        self._granted, self._refused = {self.id}, set()
-        self._doubtful_voters = {self.id} if self.doubtful else set()
-        self._reset_election_timer()
-        if self._won():
-            self._next_stage()
+            state.set_term(state.term + 1, state.id)
+        state.role, state.leader = Role.PRECANDIDATE if pre else Role.CANDIDATE, None
+        state.quiesced = False
+        state.ready.role_changed = True
+        self.poll = poll = Poll(need_all, {state.id}, set(), {state.id} if state.doubtful else set())
+        self.timer.reset()
+        membership = self.memberships.current
+        if poll.is_won(membership):
+            self._next_stage(poll)
             return
-        for voter in self.membership.all_voters:
-            if voter != self.id:
-                self._send(
-                    VoteRequest(
-                        self.id,
-                        voter,
-                        self.term + 1 if pre else self.term,
-                        self.lineage,
-                        self.log.last_index,
-                        self.log.last_term,
-                        pre,
-                        need_all,
-                        transfer,
-                    )
-                )
+        term = state.term + 1 if pre else state.term
+        for voter in membership.all_voters:
+            if voter != state.id:
+                head = (state.id, voter, term, state.lineage)
+                state.send(VoteRequest(*head, log.last_index, log.last_term, pre, need_all, transfer))
 
-    def _won(self) -> bool:
-        decide = quorum.has_all if self._need_all else quorum.has_quorum
-        return decide(self.membership, self._granted)
-
-    def _next_stage(self) -> None:
-        if self.role is Role.PRECANDIDATE:
-            self._campaign(pre=False, need_all=self._need_all)
+    def _next_stage(self, poll: Poll) -> None:
+        state = self.state
+        if state.role is Role.PRECANDIDATE:
+            self._campaign(pre=False, need_all=poll.need_all)
             return
-        sure = self._granted - self._doubtful_voters
-        self._become_leader()
-        if self.role is Role.LEADER:
+        sure = poll.granted - poll.doubtful
+        self.lead()
+        if state.leader == state.id:
             # Every voter agreed that no log is longer: whatever this member lost, nobody has it.
-            self.doubtful = False
-            self._doubtful_election |= self._need_all and not quorum.has_quorum(self.membership, sure)
-
-    def _stand(self) -> None:
-        """The leader is gone for too long."""
-        self._campaign(pre=True, need_all=self.doubtful)
-
-    # Voting.
+            state.doubtful = False
+            membership = self.memberships.current
+            state.ready.doubtful_election |= poll.need_all and not quorum.has_quorum(membership, sure)
 
     def _has_live_leader(self) -> bool:
         """As long as the leader is heard, requests that would depose it are not heard (check-quorum)."""
-        if self.role is Role.LEADER:
-            return True
-        lease_ms = self.config.election_timeout_ms + self._patience_ms(self.leader)
-        return self.leader is not None and self._now_ms - self._heard_leader_ms < lease_ms
+        state = self.state
+        if state.leader is None:
+            return False
+        lease_ms = self.config.election_timeout_ms + self.config.patience_of(state.leader)
+        return state.role is Role.LEADER or state.now_ms - self.timer.heard_leader_ms < lease_ms
 
-    def _on_vote_request(self, message: VoteRequest) -> None:
+    def on_vote_request(self, message: VoteRequest) -> None:
+        state = self.state
         if self._has_live_leader() and not message.transfer:
-            if message.pre or message.term <= self.term:
-                self._answer_vote(message, granted=False)
+            if message.pre or message.term <= state.term:
+                self._answer(message, granted=False)
             return
-        if not message.pre and message.term > self.term:
-            self._become_follower(message.term, None)
+        if not message.pre and message.term > state.term:
+            self.become_follower(message.term, None)
         granted = self._may_grant(message)
-        if not granted and message.pre and self._eager_tries and self._is_ahead_of(message):
-            # The leader is lost, and who asks cannot win: the longer log need not wait for its place in line.
-            self._eager_tries -= 1
-            self._election_due_ms = min(self._election_due_ms, self._now_ms + 1)
+        if not granted and message.pre and self.eager_tries and self._is_ahead_of(message):
+            # The leader is lost, and the sender cannot win: the longer log need not wait for its place in line.
+            self.eager_tries -= 1
+            self.timer.bring_forward(1)
         if granted and message.pre:
             self._give_way(message)
         elif granted:
-            self._set_term(message.term, message.frm)
-            self._reset_election_timer()
-        self._answer_vote(message, granted=granted)
+            state.set_term(message.term, message.frm)
+            self.timer.reset()
+        self._answer(message, granted=granted)
 
     def _give_way(self, message: VoteRequest) -> None:
-        """Who would vote for another does not stand against it at once, and of two that ask each other the one with the
-        smaller lot steps back: else both would enter the next term with their own votes, and nobody would win it. Nothing
-        is refused for it, and the wait is bounded: a candidate that cannot win keeps nobody from standing after it."""
-        if message.need_all or self.doubtful:
+        """A member that would vote for another does not stand against it at once, and of two that ask each other the one
+        with the smaller lot steps back: else both would enter the next term with their own votes, and nobody would win it.
+        Nothing is refused for it, and the wait is bounded: a candidate that cannot win keeps nobody from standing after it."""
+        if message.need_all or self.state.doubtful:
             return  # There every voter has to consent, and the longest log decides.
-        if self.role is Role.PRECANDIDATE:
-            if self._lot_of(self.id) < self._lot_of(message.frm):
-                self._become_follower(self.term, None)
-        elif self.role is Role.FOLLOWER:
-            earliest_ms = self._now_ms + self.config.election_timeout_ms // 2
-            self._election_due_ms = max(self._election_due_ms, earliest_ms)
+        if self.state.role is Role.PRECANDIDATE:
+            if self.config.lot_of(self.state.id) < self.config.lot_of(message.frm):
+                self.become_follower(self.state.term, None)
+        elif self.state.role is Role.FOLLOWER:
+            self.timer.put_off(self.config.election_timeout_ms // 2)
 
     def _may_grant(self, message: VoteRequest) -> bool:
         """A member that is in the group, is sure of its log, did not vote otherwise, and has no newer log."""
-        if not self._track.involves(self.id, as_voter=False) or (self.doubtful and not message.need_all):
+        state = self.state
+        is_unsure = state.doubtful and not message.need_all
+        if is_unsure or not self.memberships.involves(state.id, as_voter=False) or self._is_ahead_of(message):
             return False
-        if self._is_ahead_of(message):
-            return False
-        if message.term == self.term:
-            return self.vote == message.frm or (not self.vote and self.leader is None)
-        return message.term > self.term and message.pre
+        if message.term == state.term:
+            return state.vote == message.frm or (not state.vote and state.leader is None)
+        return message.term > state.term and message.pre
 
     def _is_ahead_of(self, message: VoteRequest) -> bool:
         log = self.log
         return (message.last_term, message.last_index) < (log.last_term, log.last_index)
 
-    def _answer_vote(self, message: VoteRequest, *, granted: bool) -> None:
-        term = message.term if granted else self.term
-        self._send(
-            VoteResponse(
-                self.id,
-                message.frm,
-                term,
-                self.lineage,
-                message.pre,
-                granted,
-                message.need_all,
-                self.doubtful,
-            )
-        )
+    def _answer(self, message: VoteRequest, *, granted: bool) -> None:
+        state = self.state
+        head = (state.id, message.frm, message.term if granted else state.term, state.lineage)
+        state.send(VoteResponse(*head, message.pre, granted, message.need_all, state.doubtful))
 
-    def _on_vote_response(self, message: VoteResponse) -> None:
-        pre = self.role is Role.PRECANDIDATE
-        if message.pre != pre or (not pre and self.role is not Role.CANDIDATE):
+    def on_vote_response(self, message: VoteResponse) -> None:
+        state, poll = self.state, self.poll
+        pre = state.role is Role.PRECANDIDATE
+        if poll is None or message.pre != pre or (not pre and state.role is not Role.CANDIDATE):
             return
-        if message.need_all != self._need_all or (message.granted and message.term != self.term + pre):
+        if message.need_all != poll.need_all or (message.granted and message.term != state.term + pre):
             return
-        assert isinstance(self._granted, set)
-        assert isinstance(self._refused, set)
-        assert isinstance(self._doubtful_voters, set)
-        (self._granted if message.granted else self._refused).add(message.frm)
+        (poll.granted if message.granted else poll.refused).add(message.frm)
         if message.doubtful:
-            self._doubtful_voters.add(message.frm)
-        if self._won():
-            self._next_stage()
-        elif pre and not self._need_all and self._only_doubt_refuses():
+            poll.doubtful.add(message.frm)
+        membership = self.memberships.current
+        if poll.is_won(membership):
+            self._next_stage(poll)
+        elif pre and not poll.need_all and poll.only_doubt_refuses(membership):
             self._campaign(pre=True, need_all=True)
-        elif pre and not message.granted and self._eager_tries:
+        elif pre and not message.granted and self.eager_tries:
             # The other may learn of the leader's loss only milliseconds later, and is not left to a whole time-out.
-            self._eager_tries -= 1
-            soon_ms = self._now_ms + self.config.election_timeout_ms // 20
-            self._election_due_ms = min(self._election_due_ms, soon_ms)
+            self.eager_tries -= 1
+            self.timer.bring_forward(self.config.election_timeout_ms // 20)
 
-    def _only_doubt_refuses(self) -> bool:
-        """Every voter answered, and those who refused are doubtful: they may consent if all do."""
-        answered = self._granted | self._refused
-        return self._refused <= self._doubtful_voters and quorum.has_all(self.membership, answered)
-
-    def _on_timeout_now(self, message: TimeoutNow) -> None:
+    def on_timeout_now(self, message: TimeoutNow) -> None:
         """The leader hands over to this member. A doubtful one must not take it."""
-        if self.role is Role.FOLLOWER and not self.doubtful and message.term == self.term:
+        state = self.state
+        if state.role is Role.FOLLOWER and not state.doubtful and message.term == state.term:
             self._campaign(pre=False, transfer=True)
+
+    def node_lost(self, node: str, spread_ms: int | None, *, was_silent: bool) -> None:
+        """If the leader is lost, stand sooner than by time-out. The pre-vote keeps it harmless if others still hear it."""
+        if self.state.leader is None or node_of(self.state.leader) != node:
+            return
+        self.become_follower(self.state.term, None)
+        if self.timer.due_ms == NEVER_MS:
+            return
+        wait_ms = self._place_in_line(node, spread_ms)
+        self.eager_tries = EAGER_TRIES
+        if was_silent:
+            # Groups that are in use go first.
+            wait_ms += self.config.election_timeout_ms // 4
+        self.timer.bring_forward(wait_ms)
+
+    def _place_in_line(self, lost_node: str, spread_ms: int | None) -> int:
+        """All that stay learn of a leader's loss at once. One after the other stands, so that no vote is divided: of
+        hundreds of groups, whose requests wait for each other, else most would have to elect again and again."""
+        timeout_ms, lot_of = self.config.election_timeout_ms, self.config.lot_of
+        voters = self.memberships.current.all_voters
+        own = lot_of(self.state.id)
+        before = sum(lot_of(voter) > own for voter in voters if node_of(voter) != lost_node)
+        most_ms = timeout_ms // 4
+        if spread_ms is not None:
+            most_ms = min(most_ms, spread_ms)
+        return 1 + before * (timeout_ms // 2) + self.timer.rng.randrange(most_ms or 1)

@@ -32,7 +32,7 @@ _SIZE_CRC = struct.Struct("<II")
 
 
 class EntryKind(IntEnum):
-    """What an entry's payload holds."""
+    """The content of an entry's payload."""
 
     NOOP = 0
     """Empty: appended by every new leader (a leader commits older terms' entries only through its own)."""

@@ -13,7 +13,7 @@ class ReplicaError(Exception):
 
 
 class FaultError(ReplicaError):
-    """The broker's own code raised in a group (SF-25). What the replica has in memory is not to be trusted any more.
+    """The broker's own code raised in a group (SF-25). The replica's memory is not trusted any more.
 
     `index` is the entry that was being applied, 0 outside of that; `digest` is of its payload.
     """
@@ -55,8 +55,8 @@ class NoDescriptorError(DiskError):
 
 
 class HistoryError(ReplicaError):
-    """What another member says contradicts what is committed here, or what this leader has (SF-26): one of the two logs is not
-    what was confirmed, and going on would merge two histories."""
+    """Another member's word contradicts the committed entries or the log of this leader (SF-26). One of the two logs lost
+    confirmed entries, and going on would merge two histories."""
 
 
 class MessageError(ValueError):

@@ -27,7 +27,7 @@ _U32 = struct.Struct("<I")
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What every message says: from which member to which, in which term, of which lineage (SF-9)."""
+    """The fields of every message: from which member to which, in which term, of which lineage (SF-9)."""
 
     frm: str
     to: str
@@ -155,40 +155,36 @@ class ReadResponse(Message):
     ok: bool = True
 
 
-@dataclass(frozen=True, slots=True)
 class _Form:
     """How a class of messages is written: its numbers and flags in order."""
 
-    kind: int
-    cls: type[Message]
-    numbers: tuple[str, ...]
-    flags: tuple[str, ...]
-    body: struct.Struct
-    get_numbers: Callable[[Any], tuple[int, ...]]
+    __slots__ = ("body", "cls", "flags", "get_numbers", "kind")
 
-
-def _form(kind: int, cls: type[Message], numbers: str, flags: str = "") -> _Form:
-    names = tuple(numbers.split())
-    getters = tuple(attrgetter(name) for name in names)
-    # attrgetter returns a bare value for one name, so one and none are wrapped.
-    get: Callable[[Any], tuple[int, ...]] = (
-        attrgetter(*names) if len(names) > 1 else lambda message: tuple(getter(message) for getter in getters)
-    )
-    return _Form(kind, cls, names, tuple(flags.split()), struct.Struct(f"<{len(names)}Q"), get)
+    def __init__(self, kind: int, cls: type[Message], numbers: str, flags: str = "") -> None:
+        self.kind, self.cls, self.flags = kind, cls, flags.split()
+        names = numbers.split()
+        self.body = struct.Struct(f"<{len(names)}Q")
+        getters = [attrgetter(name) for name in names]
+        # attrgetter returns a bare value for one name, so one and none are wrapped.
+        self.get_numbers: Callable[[Any], tuple[int, ...]] = (
+            attrgetter(*names)
+            if len(names) > 1
+            else lambda message: tuple(getter(message) for getter in getters)
+        )
 
 
 _FORMS = (
-    _form(1, VoteRequest, "last_index last_term", "pre need_all transfer"),
-    _form(2, VoteResponse, "", "pre granted need_all doubtful"),
-    _form(3, Append, "prev_index prev_term commit last_index"),
-    _form(4, AppendResponse, "index hint_index hint_term last_index commit", "ok doubtful"),
-    _form(5, Heartbeat, "round commit last_index", "answer quiesce"),
-    _form(6, HeartbeatResponse, "round matched durable last_index commit", "doubtful"),
-    _form(7, TimeoutNow, ""),
-    _form(8, InstallSnapshot, "base_index base_term offset total"),
-    _form(9, SnapshotResponse, "base_index received", "done"),
-    _form(10, ReadRequest, "context"),
-    _form(11, ReadResponse, "context index", "ok"),
+    _Form(1, VoteRequest, "last_index last_term", "pre need_all transfer"),
+    _Form(2, VoteResponse, "", "pre granted need_all doubtful"),
+    _Form(3, Append, "prev_index prev_term commit last_index"),
+    _Form(4, AppendResponse, "index hint_index hint_term last_index commit", "ok doubtful"),
+    _Form(5, Heartbeat, "round commit last_index", "answer quiesce"),
+    _Form(6, HeartbeatResponse, "round matched durable last_index commit", "doubtful"),
+    _Form(7, TimeoutNow, ""),
+    _Form(8, InstallSnapshot, "base_index base_term offset total"),
+    _Form(9, SnapshotResponse, "base_index received", "done"),
+    _Form(10, ReadRequest, "context"),
+    _Form(11, ReadResponse, "context index", "ok"),
 )
 _BY_CLASS = {form.cls: form for form in _FORMS}
 _BY_KIND = {form.kind: form for form in _FORMS}
@@ -255,9 +251,7 @@ def _decode_tail(buffer: bytes | memoryview, offset: int, prev_index: int) -> tu
         entries = tuple(decode_entries(memoryview(buffer)[offset:]))
     except CorruptRecordError as error:
         raise MessageError(f"append: {error}") from error
-    index = prev_index
-    for entry in entries:
-        index += 1
+    for index, entry in enumerate(entries, prev_index + 1):
         if entry.index != index:
             raise MessageError(f"append: entry {entry.index} stands where {index} belongs")
     return entries
@@ -272,6 +266,6 @@ def _decode_chunk(buffer: bytes | memoryview, offset: int) -> tuple[bytes, bytes
         raise MessageError(f"snapshot chunk ends within its membership of {size} bytes")
     membership = bytes(buffer[start : start + size])
     if membership:
-        # Whoever takes the message may rely on it.
+        # The receiver may rely on it.
         Membership.decode(membership)
     return membership, bytes(buffer[start + size :])

@@ -1,42 +1,56 @@
-"""A member of a Raft group.
-
-Contract for the caller, who runs one of these per group and turn of its loop:
-
-1. Hand in whatever happened: `step` (a message), `tick` (when `next_deadline_ms` has come), `propose`, `persisted`.
-2. Call `ready` once, and do what it says in the order that `config.Ready` describes: above all, make the hard state
-   durable before any message leaves.
-3. Call `tick` no later than at `next_deadline_ms`.
-
-Guarantees: at most one leader per term; a committed entry is in the log of every later leader; nothing is confirmed that
-the log does not call durable; no member that is not sure of its log helps to elect (RP-8, SF-4).
-"""
+"""A member of a Raft group. The package says how to drive it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 from supercluster.broker.ports import RaftLog
 from supercluster.broker.raft import messages as msg
 from supercluster.broker.raft import quorum
-from supercluster.broker.raft.confchange import (
-    ChangeRefusal,
-    Membership,
-    MembershipChange,
-    RefusalReason,
-    node_of,
-    plan_change,
-)
-from supercluster.broker.raft.config import NEVER_MS, RaftConfig, Ready, Rng, Role
-from supercluster.broker.raft.election import EAGER_TRIES, Election
+from supercluster.broker.raft.confchange import ChangeRefusal, Membership, MembershipChange, MembershipTrack
+from supercluster.broker.raft.config import NEVER_MS, RaftConfig, Ready, Rng, Role, SendPace
+from supercluster.broker.raft.election import Election, ElectionTimer
 from supercluster.broker.raft.entry import Entry, EntryKind
-from supercluster.broker.raft.messages import Message
+from supercluster.broker.raft.errors import DiskError
+from supercluster.broker.raft.follower import Follower
+from supercluster.broker.raft.leader import Leader
+from supercluster.broker.raft.progress import Progress
+from supercluster.broker.raft.read_queue import ReadQueue
+from supercluster.broker.raft.sender import Sender
+from supercluster.broker.raft.state import State
+from supercluster.broker.raft.throttle import Throttle
+from supercluster.broker.raft.tracker import Tracker
 
 _FROM_LEADER = (msg.Append, msg.Heartbeat, msg.InstallSnapshot)
 
 
-class Raft(Election):
-    """One member of one group; see the module for how to drive it."""
+def _view(path: str) -> Any:
+    """A field of a part, to be read only."""
+    return property(attrgetter(path))
+
+
+class RaftNode:
+    """Owns the state and the parts of a member, hands them what happens, and collects the work of a turn."""
+
+    term: int = _view("_state.term")
+    role: Role = _view("_state.role")
+    leader: str | None = _view("_state.leader")
+    """The member that leads, as far as this one knows."""
+    commit_index: int = _view("_state.commit_index")
+    ready_to_serve: bool = _view("_state.ready_to_serve")
+    """Leader, and an entry of its own term is committed: its state is no older than what any leader confirmed."""
+    doubtful: bool = _view("_state.doubtful")
+    """May this member have lost entries that it had confirmed (SF-4)?"""
+    quiesced: bool = _view("_state.quiesced")
+    """Is the group silent (SF-7)?"""
+    heard_leader_ms: int = _view("_timer.heard_leader_ms")
+    """When the leader was last heard, by the clock of `tick`."""
+    membership: Membership = _view("_memberships.current")
+    """The membership in force."""
+    progress: dict[str, Progress] = _view("_tracker.progress")
+    """The other members, as the leader sees them; empty elsewhere."""
 
     def __init__(
         self,
@@ -53,115 +67,186 @@ class Raft(Election):
         lineage: int = 0,
     ) -> None:
         """`membership` is the one in force at `commit_index`; those behind it are read from the log."""
-        super().__init__(
-            config,
-            log,
-            term=term,
-            vote=vote,
-            membership=membership,
-            commit_index=commit_index,
-            rng=rng,
-            now_ms=now_ms,
-            doubtful=doubtful,
-            lineage=lineage,
+        self.config = config
+        self.log = log
+        self.id = config.member
+        self.lineage = lineage
+        commit_index, last = max(commit_index, log.base_index), log.last_index
+        last_entries = log.entries(last, last, 1) if last > log.base_index else []
+        last_time_ns = last_entries[-1].time_ns if last_entries else 0
+        self._state = state = State(
+            self.id, lineage, term, vote, commit_index, commit_index, now_ms, last_time_ns, doubtful
         )
-        self._handlers: dict[type[Message], Callable[[Any], None]] = {
-            msg.Append: self._on_append,
-            msg.AppendResponse: self._if_leader(self._on_append_response),
-            msg.Heartbeat: self._on_heartbeat,
-            msg.HeartbeatResponse: self._if_leader(self._on_heartbeat_response),
-            msg.VoteRequest: self._on_vote_request,
-            msg.VoteResponse: self._on_vote_response,
-            msg.TimeoutNow: self._on_timeout_now,
-            msg.InstallSnapshot: self._on_snapshot,
-            msg.SnapshotResponse: self._if_leader(self._on_snapshot_response),
-            msg.ReadRequest: self._on_read_request,
-            msg.ReadResponse: self._on_read_response,
+        if term < log.last_term:
+            # Entries of a term may be in the log before that term's vote was saved. Their writer had won, so no vote of
+            # this member in that term can make another leader.
+            state.set_term(log.last_term, "")
+        self._memberships = memberships = MembershipTrack(membership)
+        memberships.read(log, commit_index)
+        self._memberships_seen = (memberships.current, memberships.committed(commit_index))
+
+        long_ago_ms = now_ms - config.election_timeout_ms
+        self._timer = timer = ElectionTimer(config, state, memberships, rng, long_ago_ms)
+        self._tracker = tracker = Tracker(config, state, log, memberships)
+        self._throttle = Throttle(config, state)
+        self._sender = sender = Sender(config, state, log, memberships, tracker, self._throttle)
+        self._leader = leader = Leader(
+            *(config, state, log, memberships, tracker, ReadQueue(config.reads_max, state), sender),
+            step_down=lambda: self._become_follower(state.term, None),
+            disk_failed=self._disk_failed,
+        )
+        self._follower = follower = Follower(
+            *(config, state, log, memberships, timer),
+            follow=lambda to: self._become_follower(state.term, to),
+            disk_failed=self._disk_failed,
+            matched=commit_index,
+        )
+        self._election = election = Election(
+            config, state, log, memberships, timer, self._become_follower, leader.start
+        )
+        self._handlers: dict[type[msg.Message], Callable[[Any], None]] = {
+            msg.Append: follower.on_append,
+            msg.AppendResponse: leader.on_append_response,
+            msg.Heartbeat: follower.on_heartbeat,
+            msg.HeartbeatResponse: leader.on_heartbeat_response,
+            msg.VoteRequest: election.on_vote_request,
+            msg.VoteResponse: election.on_vote_response,
+            msg.TimeoutNow: election.on_timeout_now,
+            msg.InstallSnapshot: follower.on_snapshot,
+            msg.SnapshotResponse: sender.on_snapshot_response,
+            msg.ReadRequest: leader.on_read_request,
+            msg.ReadResponse: follower.on_read_response,
         }
-        self._reset_election_timer()
-        if self.membership.all_voters == (self.id,):
+        timer.reset()
+        if memberships.current.all_voters == (self.id,):
             # Nobody else could be the leader, so there is nothing to wait for.
-            self._stand()
+            election.stand()
 
-    def _if_leader(self, handler: Callable[[Any], None]) -> Callable[[Any], None]:
-        def handle(message: Message) -> None:
-            if self.role is Role.LEADER:
-                handler(message)
+    @property
+    def is_leader(self) -> bool:
+        return self._state.role is Role.LEADER
 
-        return handle
+    @property
+    def is_handing_over(self) -> bool:
+        """Is leadership on its way to another member? Nothing is proposed until that is over."""
+        return self._state.transfer_to is not None
 
-    # What happens to a member.
+    @property
+    def committed_membership(self) -> Membership:
+        """The newest membership that is committed: only this one may be acted upon for good (SF-5)."""
+        return self._memberships.committed(self._state.commit_index)
 
-    def step(self, message: Message, now_ms: int) -> None:
+    @property
+    def learner_pace(self) -> SendPace | None:
+        """Bounds what learners are sent, all together."""
+        return self._throttle.pace
+
+    @learner_pace.setter
+    def learner_pace(self, pace: SendPace | None) -> None:
+        self._throttle.pace = pace
+
+    # Changes of role.
+
+    def _become_follower(self, term: int, leader: str | None) -> None:
+        """Enter `term` (if it is newer) as a follower of `leader`."""
+        state = self._state
+        if state.role is Role.LEADER:
+            self._leader.stop()
+        newer = term > state.term
+        if newer:
+            state.set_term(term, "")
+        changed = newer or state.role is not Role.FOLLOWER or state.leader != leader
+        state.role, state.leader, state.quiesced = Role.FOLLOWER, leader, False
+        if changed:
+            state.ready.role_changed = True
+            self._follower.leader_changed()
+        if leader is not None:
+            self._timer.heard_leader_ms = state.now_ms
+        self._timer.reset()
+
+    def _disk_failed(self, error: DiskError) -> None:
+        """The log took nothing. A leader that cannot write its log is none; a follower just does not answer."""
+        state, timer = self._state, self._timer
+        state.ready.disk_error = error
+        if state.role is Role.LEADER:
+            self._become_follower(state.term, None)
+        if timer.due_ms != NEVER_MS:
+            # Others, whose disks work, shall stand first.
+            timer.due_ms = state.now_ms + 4 * self.config.election_timeout_ms
+
+    def _unquiesce(self) -> None:
+        state = self._state
+        if state.role is Role.LEADER:
+            self._leader.wake()
+            self._leader.beat_wanted = True
+            return
+        state.quiesced = False
+        self._timer.heard_leader_ms = state.now_ms
+        self._timer.reset()
+
+    def step(self, message: msg.Message, now_ms: int) -> None:
         """Take one message."""
-        self._now_ms = max(self._now_ms, now_ms)
-        if message.to != self.id:
+        state = self._state
+        state.advance_clock(now_ms)
+        if message.to != self.id or message.lineage != self.lineage:
             return
-        if message.lineage != self.lineage:
-            if message.lineage > self.lineage:
-                self._newer_lineage = max(self._newer_lineage, message.lineage)
-            return
-        if self.quiesced and not (isinstance(message, msg.Heartbeat) and message.quiesce):
+        if state.quiesced and not (isinstance(message, msg.Heartbeat) and message.quiesce):
             self._unquiesce()
         kind = type(message)
-        if kind is not msg.VoteRequest and not self._enter_term(message, kind):
-            return
-        self._handlers[kind](message)
+        if message.term == state.term or kind is msg.VoteRequest or self._enter_term(message, kind):
+            self._handlers[kind](message)
 
-    def _enter_term(self, message: Message, kind: type[Message]) -> bool:
+    def _enter_term(self, message: msg.Message, kind: type[msg.Message]) -> bool:
         """Follow a newer term; False when the message is of an older one."""
+        state = self._state
         if isinstance(message, msg.VoteResponse) and message.pre:
             # A granted pre-vote names a term that nobody has entered; a refused one may come from behind.
-            if not message.granted and message.term > self.term:
+            if not message.granted and message.term > state.term:
                 self._become_follower(message.term, None)
             return True
-        if message.term > self.term:
+        if message.term > state.term:
             self._become_follower(message.term, message.frm if kind in _FROM_LEADER else None)
-            if kind in _FROM_LEADER:
-                self._doubt_target = None
-                self._incoming = None
-        elif message.term < self.term:
-            if kind in _FROM_LEADER:
-                self._tell_newer_term(message)
-            return False
-        return True
+            return True
+        if kind in _FROM_LEADER:
+            self._follower.tell_newer_term(message.frm)
+        return False
 
     def tick(self, now_ms: int) -> None:
         """Do what is due."""
-        self._now_ms = max(self._now_ms, now_ms)
-        if self._asked_reads:
-            self._expire_reads()
-        if self.role is Role.LEADER:
-            self._tick_leader()
-        elif not self.quiesced and self._now_ms >= self._election_due_ms:
-            self._stand()
+        self._state.advance_clock(now_ms)
+        if self._follower.asked_reads:
+            self._follower.expire_reads()
+        if self._state.role is Role.LEADER:
+            self._leader.tick()
+        elif self.is_due_to_stand(self._state.now_ms):
+            self._election.stand()
 
     def next_deadline_ms(self) -> int:
         """When `tick` is due. A value in the past means: call `ready` again, there is more to send."""
-        due_ms = min(self._asked_reads.values(), default=NEVER_MS)
-        if self.role is Role.LEADER:
-            if self._unsent:
-                return self._now_ms
-            if not self.quiesced and self.progress:
-                due_ms = min(due_ms, self._heartbeat_due_ms)
-            if self._transfer is not None:
-                due_ms = min(due_ms, self._transfer[1])
-            if self._learners_due_ms is not None:
-                due_ms = min(due_ms, self._learners_due_ms)
-        elif not self.quiesced:
-            due_ms = min(due_ms, self._election_due_ms)
+        state = self._state
+        due_ms = min(self._follower.asked_reads.values(), default=NEVER_MS)
+        if state.role is Role.LEADER:
+            if self._sender.unsent:
+                return state.now_ms
+            due_ms = min(due_ms, self._leader.transfer_until_ms)
+            if not state.quiesced and self._tracker.progress:
+                due_ms = min(due_ms, self._leader.heartbeat_due_ms)
+            if self._throttle.due_ms is not None:
+                due_ms = min(due_ms, self._throttle.due_ms)
+        elif not state.quiesced:
+            due_ms = min(due_ms, self._timer.due_ms)
         return due_ms
 
     def persisted(self, now_ms: int) -> None:
         """`log.persisted_index` moved: the next `ready` commits or confirms what became durable."""
-        self._now_ms = max(self._now_ms, now_ms)
+        self._state.advance_clock(now_ms)
 
     def vote_durable(self, now_ms: int) -> None:
         """The term and the vote of the last `ready` are durable. A candidate asks the others only now: its time-out is for
         their answers, each of which waits for an fsync as well, so none of it may go into the candidate's own."""
-        self._now_ms = max(self._now_ms, now_ms)
-        if self.role is Role.CANDIDATE:
-            self._reset_election_timer()
+        self._state.advance_clock(now_ms)
+        if self._state.role is Role.CANDIDATE:
+            self._timer.reset()
 
     def wake(self, now_ms: int, lost_node: str | None = None, spread_ms: int | None = None) -> None:
         """A node that shares this group was lost, or runs as a new process (SF-7); None wakes without a reason.
@@ -169,175 +254,89 @@ class Raft(Election):
         `spread_ms`: over what time the elections of all groups that it led are to be spread, at most (and unless told) a
         quarter of the time-out. Few groups need no wait at all.
         """
-        self._now_ms = max(self._now_ms, now_ms)
-        was_silent = self.quiesced
+        state = self._state
+        state.advance_clock(now_ms)
+        was_silent = state.quiesced
         if was_silent:
             self._unquiesce()
         if lost_node is None:
             return
-        if self.role is Role.LEADER:
-            for member, progress in self.progress.items():
-                if node_of(member) == lost_node:
-                    progress.probe(progress.match + 1)
-            self._wake()
-            self._beat_wanted = True
-        elif self.leader is not None and node_of(self.leader) == lost_node:
-            self._become_follower(self.term, None)
-            if self._election_due_ms != NEVER_MS:
-                # Sooner than by time-out; the pre-vote keeps it harmless if others still hear the leader.
-                soon_ms = self._place_in_line(lost_node, spread_ms)
-                self._eager_tries = EAGER_TRIES
-                if was_silent:
-                    # Groups that are in use go first.
-                    soon_ms += self.config.election_timeout_ms // 4
-                self._election_due_ms = min(self._election_due_ms, self._now_ms + soon_ms)
-
-    def _place_in_line(self, lost_node: str, spread_ms: int | None) -> int:
-        """All who stay learn of a leader's loss at once. One after the other stands, so that nobody's vote is divided: of
-        hundreds of groups, whose requests wait for each other, else most would have to elect again and again."""
-        timeout_ms = self.config.election_timeout_ms
-        others = [voter for voter in self.membership.all_voters if node_of(voter) != lost_node]
-        before = sum(self._lot_of(voter) > self._lot_of(self.id) for voter in others)
-        most_ms = timeout_ms // 4
-        if spread_ms is not None:
-            most_ms = min(most_ms, spread_ms)
-        return 1 + before * (timeout_ms // 2) + self.rng.randrange(most_ms or 1)
+        if state.role is Role.LEADER:
+            self._leader.node_lost(lost_node)
+        else:
+            self._election.node_lost(lost_node, spread_ms, was_silent=was_silent)
 
     def is_due_to_stand(self, now_ms: int) -> bool:
         """Would a tick at this time make it stand for election?"""
-        return self.role is not Role.LEADER and not self.quiesced and now_ms >= self._election_due_ms
+        state = self._state
+        return state.role is not Role.LEADER and not state.quiesced and now_ms >= self._timer.due_ms
 
     def could_win(self) -> bool:
         """Are enough voters linked?"""
-        linked = {voter for voter in self.membership.all_voters if self.config.is_linked(node_of(voter))}
+        linked = {voter for voter in self.membership.all_voters if self.config.is_linked_to(voter)}
         return quorum.has_quorum(self.membership, linked | {self.id})
 
     def stand_within(self, wait_ms: int, now_ms: int) -> None:
         """In a group that was just begun there is no leader to wait for: stand after this, not after a time-out. The
         pre-vote keeps it harmless where the others have none of the group yet."""
-        self._now_ms = max(self._now_ms, now_ms)
-        if self.role is Role.FOLLOWER and self.leader is None:
-            self._election_due_ms = min(self._election_due_ms, self._now_ms + wait_ms)
-
-    def _unquiesce(self) -> None:
-        if self.role is Role.LEADER:
-            self._wake()
-            self._beat_wanted = True
-            return
-        self.quiesced = False
-        self._heard_leader_ms = self._now_ms
-        self._reset_election_timer()
-
-    # What a leader is asked to do.
+        self._state.advance_clock(now_ms)
+        if self._state.role is Role.FOLLOWER and self._state.leader is None:
+            self._timer.bring_forward(wait_ms)
 
     def propose(
         self, payload: bytes, *, time_ns: int, first_seq: int = 0, count: int = 0, kind: int = EntryKind.BATCH
     ) -> Entry | None:
         """Append an entry. None when this member is not the leader, hands over, or cannot write."""
-        if self.role is not Role.LEADER or self._transfer is not None:
+        if self._state.role is not Role.LEADER or self._state.transfer_to is not None:
             return None
-        return self._append_own(kind, payload, time_ns, first_seq, count)
+        return self._leader.append(kind, payload, time_ns, first_seq, count)
 
     def propose_membership(self, change: MembershipChange, time_ns: int) -> ChangeRefusal | None:
         """Start a change of membership, or say why not."""
-        current = self.membership
-        refusal: tuple[RefusalReason, str] | None = None
-        if self.role is not Role.LEADER:
-            refusal = RefusalReason.NOT_LEADER, f"{self.id} is not the leader; {self.leader or 'nobody'} is"
-        elif self._transfer is not None:
-            refusal = RefusalReason.TRANSFERRING, f"leadership is being handed to {self._transfer[0]}"
-        elif self.commit_index < self._term_start:
-            refusal = (
-                RefusalReason.NOT_READY,
-                f"the leader of term {self.term} has not committed an entry of it yet",
-            )
-        if refusal is not None:
-            return ChangeRefusal(*refusal, current.index)
-        planned = plan_change(current, change)
-        if isinstance(planned, ChangeRefusal):
-            return planned
-        if current.index > self.commit_index:
-            why = f"membership {current.index} is in force but not yet committed"
-            return ChangeRefusal(RefusalReason.CHANGE_PENDING, why, current.index)
-        if (stranger := self._stranger(planned)) is not None:
-            why = f"{stranger} must be a learner that holds membership {current.index} before it can vote"
-            return ChangeRefusal(RefusalReason.NOT_CAUGHT_UP, why, current.index)
-        if not self._append_membership(planned, time_ns):
-            return ChangeRefusal(
-                RefusalReason.DISK, f"the log could not be written: {self._disk_error}", current.index
-            )
-        return None
-
-    def _stranger(self, planned: Membership) -> str | None:
-        """A new voter that does not know the group yet. An empty member neither votes nor stands (SF-4), so with it the
-        group might be unable to elect; as a learner it would, and it would delay every commit until it caught up."""
-        for member in planned.voters:
-            if member != self.id and not self.membership.is_voter(member):
-                progress = self.progress.get(member)
-                if progress is None or progress.match < self.membership.index or progress.doubtful:
-                    return member
-        return None
+        return self._leader.propose_membership(change, time_ns)
 
     def transfer_leadership(self, to: str, now_ms: int) -> bool:
-        """Hand leadership to a voter, within an election time-out; meanwhile nothing is proposed. In a joint membership
-        to a voter of either half: a change that is taken back is led by an old one."""
-        self._now_ms = max(self._now_ms, now_ms)
-        progress = self.progress.get(to)
-        if self.role is not Role.LEADER or self._transfer is not None or progress is None:
-            return False
-        if not self.membership.is_voter(to) or progress.doubtful:
-            return False
-        self._wake()
-        self._transfer = (to, self._now_ms + self.config.election_timeout_ms)
-        self._hand_over_if_equal(progress)
-        return True
-
-    @property
-    def is_handing_over(self) -> bool:
-        """Is leadership on its way to another member? Until that has become of it what may, nothing is proposed."""
-        return self._transfer is not None
+        """Hand leadership to a voter, within an election time-out; meanwhile nothing is proposed."""
+        self._state.advance_clock(now_ms)
+        return self._leader.hand_over(to)
 
     def read_index(self, context: int) -> None:
         """Ask for an index that reads may be served at; it comes out of `Ready.reads` or `Ready.failed_reads`."""
-        if self.role is Role.LEADER:
-            if not self._add_read(context, ""):
-                self._failed_reads.append(context)
+        if self._state.role is Role.LEADER:
+            self._leader.read(context, "")
             return
-        if self.quiesced:
+        if self._state.quiesced:
             self._unquiesce()
-        self._ask_leader(context)
+        self._follower.read(context)
 
-    # What comes out.
+    def provide_snapshot(self, to: str, state: bytes) -> None:
+        """The state at the log's base, for a member that `Ready.snapshot_wanted` named."""
+        self._sender.provide_snapshot(to, state)
+
+    def snapshot_installed(self, base_index: int, now_ms: int) -> None:
+        """The caller installed `Ready.snapshot`. A log that it did not already reset is reset here."""
+        self._state.advance_clock(now_ms)
+        self._follower.snapshot_installed(base_index)
+
+    def snapshot_failed(self, now_ms: int) -> None:
+        """The caller could not install `Ready.snapshot`; the leader sends it again."""
+        self._state.advance_clock(now_ms)
+        self._follower.installing = None
 
     def ready(self) -> Ready:
         """Everything that is to be done now; each thing is handed out once."""
-        if self.role is Role.LEADER:
-            self._leader_ready()
+        state = self._state
+        if state.role is Role.LEADER:
+            self._leader.work()
         else:
-            self._follower_ready()
-        committed = None
-        if self.commit_index > self._handed_out:
-            committed = (self._handed_out + 1, self.commit_index)
-            self._handed_out = self.commit_index
-        memberships = (self._track.current, self._track.committed(self.commit_index))
-        ready = Ready(
-            (self.term, self.vote) if self._hard_state_due else None,
-            self._outbox,
-            committed,
-            self._ready_reads,
-            self._failed_reads,
-            self._snapshot,
-            self._snapshots_wanted() if self.progress else [],
-            self._role_changed,
-            memberships != self._membership_seen,
-            self._doubtful_election,
-            self._disk_error,
-            self._snapshot_refused_bytes,
-            self._newer_lineage,
-        )
-        self._hard_state_due = self._role_changed = self._doubtful_election = False
-        self._outbox, self._ready_reads, self._failed_reads = [], [], []
-        self._membership_seen = memberships
-        self._snapshot = self._disk_error = None
-        self._newer_lineage = self._snapshot_refused_bytes = 0
+            self._follower.work()
+        ready, state.ready = state.ready, Ready()
+        if state.commit_index > state.handed_out:
+            ready.committed = (state.handed_out + 1, state.commit_index)
+            state.handed_out = state.commit_index
+        memberships = (self._memberships.current, self._memberships.committed(state.commit_index))
+        ready.membership_changed = memberships != self._memberships_seen
+        self._memberships_seen = memberships
+        if self._tracker.progress:
+            ready.snapshot_wanted = self._sender.snapshots_wanted()
         return ready

@@ -1,8 +1,9 @@
-"""What a leader knows of one other member: how far its log matches, what is on the way to it, when it was heard."""
+"""The leader's view of one other member: how far its log matches, which appends are in flight, when it was heard."""
 
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 from supercluster.broker.raft.confchange import Membership
@@ -19,36 +20,25 @@ class SendState(IntEnum):
     """The entries it needs are gone: it gets the state at the log's base."""
 
 
+@dataclass(slots=True, eq=False)
 class OutgoingSnapshot:
     """A snapshot on its way to one member, in chunks of equal size (an empty one is one empty chunk)."""
 
-    __slots__ = (
-        "acked",
-        "base_index",
-        "base_term",
-        "chunk_bytes",
-        "chunk_round",
-        "chunks",
-        "membership",
-        "next",
-        "state",
-    )
+    base_index: int
+    base_term: int
+    membership: Membership
+    state: bytes
+    chunk_bytes: int
+    next: int = 0
+    """Number of the next chunk to send: 0 <= next <= chunks."""
+    acked: int = 0
+    """Chunks that the member holds: 0 <= acked <= chunks. It falls when the member starts again from nothing."""
+    chunk_round: int = 0
+    """The heartbeat round in which the last chunk was sent."""
 
-    def __init__(
-        self, base_index: int, base_term: int, membership: Membership, state: bytes, chunk_bytes: int
-    ) -> None:
-        self.base_index = base_index
-        self.base_term = base_term
-        self.membership = membership
-        self.state = state
-        self.chunk_bytes = chunk_bytes
-        self.chunks = max(1, -(-len(state) // chunk_bytes))
-        self.next = 0
-        """Number of the next chunk to send."""
-        self.acked = 0
-        """Chunks the member holds."""
-        self.chunk_round = 0
-        """The heartbeat round in which the last chunk was sent."""
+    @property
+    def chunks(self) -> int:
+        return max(1, -(-len(self.state) // self.chunk_bytes))
 
     def held(self, received_bytes: int) -> None:
         """The member holds so many bytes without a gap; it may have started again from nothing."""
@@ -62,60 +52,45 @@ class OutgoingSnapshot:
         self.next = min(self.acked, self.chunks - 1)
 
 
+@dataclass(slots=True, eq=False)
 class Progress:
-    """One member, as the leader sees it."""
+    """One member, as the leader sees it: 0 <= match < next, until a late answer to an older snapshot sets next back."""
 
-    __slots__ = (
-        "append_round",
-        "bulk_ms",
-        "by_bulk",
-        "doubtful",
-        "heard_ms",
-        "inflight",
-        "inflight_bytes",
-        "learns",
-        "leaving_until_ms",
-        "match",
-        "member",
-        "next",
-        "peer_commit",
-        "probe_sent",
-        "round",
-        "sent_commit",
-        "snapshot",
-        "state",
-        "total_bytes",
-    )
-
-    def __init__(self, member: str, next_index: int, now_ms: int) -> None:
-        self.member = member
-        self.match = 0
-        """The log matches and is durable there up to here."""
-        self.next = next_index
-        self.state = SendState.PROBE
-        self.probe_sent = False
-        self.inflight: deque[tuple[int, int]] = deque()
-        """(last index, bytes) of unanswered appends, oldest first."""
-        self.inflight_bytes = 0
-        self.heard_ms = now_ms
-        self.peer_commit = 0
-        self.sent_commit = 0
-        self.round = 0
-        """The last heartbeat round it answered."""
-        self.append_round = 0
-        """The heartbeat round in which the last append was sent: an answer to a later one tells whether it arrived."""
-        self.by_bulk = False
-        """The unanswered appends are on the bulk link; what follows them must not overtake them."""
-        self.doubtful = False
-        self.learns = False
-        """It has no vote; for a removed member: it had none when it was removed."""
-        self.leaving_until_ms: int | None = None
-        """Set for a removed member: it is fed until then, so that it learns of its removal. It counts for nothing."""
-        self.snapshot: OutgoingSnapshot | None = None
-        self.total_bytes = 0
-        """Bytes of entries and snapshots sent to it by this leader, repeated ones too."""
-        self.bulk_ms = -(1 << 20)
-        """When it was last sent a large append as a learner."""
+    member: str
+    next: int
+    """Index of the next entry to send to it. An append that is a probe does not move it."""
+    heard_ms: int
+    """When it last answered."""
+    match: int = 0
+    """Its log equals the leader's up to here, and that part is durable. match <= last_index of the leader's log."""
+    state: SendState = SendState.PROBE
+    probe_sent: bool = False
+    """A probe is unanswered. Never true outside of PROBE."""
+    inflight: deque[tuple[int, int]] = field(default_factory=deque)
+    """(last index, bytes) of unanswered appends, oldest first, each last index below next. Empty outside of REPLICATE."""
+    inflight_bytes: int = 0
+    """The sum of the bytes in `inflight`."""
+    peer_commit: int = 0
+    """The commit index that it last named."""
+    sent_commit: int = 0
+    """The highest commit index that it was sent: sent_commit <= commit_index."""
+    round: int = 0
+    """The last heartbeat round that it answered: round <= that of the leader."""
+    append_round: int = 0
+    """The round in which the last append was sent: an answer to a later one tells whether it arrived."""
+    by_bulk: bool = False
+    """The unanswered appends are on the bulk link, and whatever follows them must not overtake them."""
+    doubtful: bool = False
+    learns: bool = False
+    """It has no vote; for a removed member: it had none when it was removed."""
+    leaving_until_ms: int | None = None
+    """Set for a removed member: it is fed until then, so that it learns of its removal. It counts for nothing."""
+    snapshot: OutgoingSnapshot | None = None
+    """None outside of SNAPSHOT, and there until the caller provides one."""
+    total_bytes: int = 0
+    """Bytes of entries and snapshots sent to it by this leader, repeated ones too."""
+    bulk_ms: int = -(1 << 20)
+    """When it was last sent a large append as a learner."""
 
     def sent(self, last_index: int, size_bytes: int, round_: int) -> None:
         """An append ending at `last_index` was sent."""

@@ -1,17 +1,22 @@
-"""What a leader read from its log for one learner, kept for the others: copies that begin together get the same stretches,
-and each is read and checked once.
+"""Stretches of the log that a leader read for one learner, kept for the others: copies that start together get the same
+stretches, and each is read and checked once.
 
-A leader's log is only appended to, so what is kept stays true for as long as it leads; with its office it is thrown away.
+The log of a leader is only appended to, so a stretch stays true for as long as it leads. It is dropped with the office.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
+from supercluster.broker.ports import RaftLog
 from supercluster.broker.raft.entry import Entry
+from supercluster.broker.raft.throttle import LARGE_BYTES
 
 # Learners that are further apart than this read for themselves.
 READ_BACK_BYTES_MAX = 16 * 1024 * 1024
+# Small entries cost by their number, at both ends: a learner gets so many at once.
+_ENTRIES_MAX = 256
 
 
 def size_of(entries: Iterable[Entry]) -> int:
@@ -22,21 +27,24 @@ def size_of(entries: Iterable[Entry]) -> int:
     return size_bytes
 
 
+@dataclass(slots=True, eq=False)
 class ReadBack:
     """Stretches of entries, by the index of the first one and the bytes that were allowed."""
 
-    __slots__ = ("_bytes", "_held")
+    log: RaftLog
+    _held: dict[tuple[int, int], tuple[Entry, ...]] = field(default_factory=dict)
+    _bytes: int = 0
+    """The size of what is held: 0 <= _bytes <= READ_BACK_BYTES_MAX."""
 
-    def __init__(self) -> None:
-        self._held: dict[tuple[int, int], tuple[Entry, ...]] = {}
-        self._bytes = 0
-
-    def get(self, first: int, bytes_max: int) -> tuple[Entry, ...] | None:
-        return self._held.get((first, bytes_max))
-
-    def keep(self, first: int, bytes_max: int, entries: tuple[Entry, ...]) -> None:
-        """Keep a stretch that was not there; the oldest go for it."""
-        self._held[first, bytes_max] = entries
-        self._bytes += size_of(entries)
-        while self._bytes > READ_BACK_BYTES_MAX:
-            self._bytes -= size_of(self._held.pop(next(iter(self._held))))
+    def read(self, first: int, last: int, bytes_max: int) -> tuple[Entry, ...]:
+        """Entries from `first` on, as many as one append to a learner may carry."""
+        found = self._held.get((first, bytes_max))
+        if found is None:
+            found = tuple(self.log.entries(first, min(last, first + _ENTRIES_MAX - 1), bytes_max))
+            size_bytes = size_of(found)
+            if size_bytes >= LARGE_BYTES:
+                self._held[first, bytes_max] = found
+                self._bytes += size_bytes
+            while self._bytes > READ_BACK_BYTES_MAX:  # The oldest go.
+                self._bytes -= size_of(self._held.pop(next(iter(self._held))))
+        return found

@@ -8,7 +8,7 @@ from supercluster.broker.jetstream.meta.state import MetaState
 from supercluster.broker.jetstream.replica.checkpoints import Checkpoints
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.raft.errors import ReplicaError
-from supercluster.broker.raft.node import Raft
+from supercluster.broker.raft.node import RaftNode
 
 
 class MapReplica(Protocol):
@@ -23,7 +23,7 @@ class MapReplica(Protocol):
     def member(self) -> str: ...
 
     @property
-    def raft(self) -> Raft: ...
+    def raft(self) -> RaftNode: ...
 
     @property
     def log(self) -> StreamLog: ...

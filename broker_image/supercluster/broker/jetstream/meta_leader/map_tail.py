@@ -14,13 +14,13 @@ from supercluster.broker.jetstream.meta_leader.host import MetaHost
 from supercluster.broker.jetstream.meta_leader.stream_request import NotAppendedError
 from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.entry import Entry
-from supercluster.broker.raft.node import Raft
+from supercluster.broker.raft.node import RaftNode
 
 
 class MapTail:
     """See the module."""
 
-    def __init__(self, group: str, raft: Raft, host: MetaHost, time_ns: Callable[[], int]) -> None:
+    def __init__(self, group: str, raft: RaftNode, host: MetaHost, time_ns: Callable[[], int]) -> None:
         """`time_ns`: the leader's time (SF-13)."""
         self.group = group
         self.raft = raft

@@ -42,7 +42,7 @@ from supercluster.broker.jetstream.turn.state_view import WholeState
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.raft.config import ReadState
 from supercluster.broker.raft.entry import Entry
-from supercluster.broker.raft.node import Raft
+from supercluster.broker.raft.node import RaftNode
 
 # Requests that may wait for a turn; more are refused at once.
 REQUESTS_MAX = 1024
@@ -59,7 +59,7 @@ class MetaReplica(Replica):
         self,
         member: str,
         log: StreamLog,
-        raft: Raft,
+        raft: RaftNode,
         host: MetaHost,
         *,
         name: str = META_GROUP,

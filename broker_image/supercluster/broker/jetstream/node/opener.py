@@ -19,7 +19,7 @@ from supercluster.broker.ports import OpenedGroup
 from supercluster.broker.raft.confchange import Membership
 from supercluster.broker.raft.config import RaftConfig
 from supercluster.broker.raft.errors import DiskError
-from supercluster.broker.raft.node import Raft
+from supercluster.broker.raft.node import RaftNode
 
 
 class Opener:
@@ -31,7 +31,7 @@ class Opener:
         self._copies = copies
         self._leaderships = leaderships
 
-    def raft_over(self, group_id: str, opened: OpenedGroup, member: str, fallback: Membership) -> Raft:
+    def raft_over(self, group_id: str, opened: OpenedGroup, member: str, fallback: Membership) -> RaftNode:
         """Raft over an opened log. The membership is the checkpoint's; a group without one has the fallback."""
         found = opened.log.load_checkpoint()
         state = found[1] if found is not None else opened.log.base_state()
@@ -40,7 +40,7 @@ class Opener:
         index = max(found[0] if found is not None else 0, opened.log.base_index)
         for entry in opened.log.memberships(index + 1, opened.commit_index)[-1:]:
             membership = replace(Membership.decode(entry.payload), index=entry.index)
-        return Raft(
+        return RaftNode(
             self._raft_config(group_id, member),
             opened.log,
             term=term,

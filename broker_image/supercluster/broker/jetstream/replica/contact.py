@@ -6,7 +6,7 @@ from typing import Protocol
 
 from supercluster.broker.jetstream.replica.host import GroupHost
 from supercluster.broker.raft.confchange import node_of
-from supercluster.broker.raft.node import Raft
+from supercluster.broker.raft.node import RaftNode
 
 
 class Member(Protocol):
@@ -16,7 +16,7 @@ class Member(Protocol):
     def member(self) -> str: ...
 
     @property
-    def raft(self) -> Raft: ...
+    def raft(self) -> RaftNode: ...
 
     @property
     def host(self) -> GroupHost: ...

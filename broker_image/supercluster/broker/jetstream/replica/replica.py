@@ -24,7 +24,7 @@ from supercluster.broker.raft.confchange import Membership
 from supercluster.broker.raft.config import NEVER_MS, ReadState, Ready, Role
 from supercluster.broker.raft.entry import Entry, EntryKind
 from supercluster.broker.raft.errors import DiskError, FaultError, MessageError, ReplicaError
-from supercluster.broker.raft.node import Raft
+from supercluster.broker.raft.node import RaftNode
 
 # Entries are applied in stretches of this size, so that catching up does not load a log into memory.
 APPLY_BYTES_MAX = 4 * 1024 * 1024
@@ -47,7 +47,7 @@ class Replica(ReplicatedState):
     recovers_at_once = False
     """Can the broker do nothing before it has the group's state?"""
 
-    def __init__(self, group: str, member: str, log: StreamLog, raft: Raft, host: GroupHost) -> None:
+    def __init__(self, group: str, member: str, log: StreamLog, raft: RaftNode, host: GroupHost) -> None:
         super().__init__(group, member, log, raft, host)
         self._to_apply = 0
         self._is_recovered = False

@@ -13,7 +13,7 @@ from supercluster.broker.jetstream.turn.state_view import StateView
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.raft.entry import Entry
 from supercluster.broker.raft.errors import ReplicaError
-from supercluster.broker.raft.node import Raft
+from supercluster.broker.raft.node import RaftNode
 
 
 class ReplicatedState(ABC):
@@ -22,7 +22,7 @@ class ReplicatedState(ABC):
     takes_learners = False
     """Do brokers without a vote follow the group? The meta group's map has to be known to every broker (SF-14)."""
 
-    def __init__(self, group: str, member: str, log: StreamLog, raft: Raft, host: GroupHost) -> None:
+    def __init__(self, group: str, member: str, log: StreamLog, raft: RaftNode, host: GroupHost) -> None:
         self.id = group
         self.member = member
         self.log = log

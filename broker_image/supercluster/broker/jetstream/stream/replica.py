@@ -45,7 +45,7 @@ from supercluster.broker.ports import StreamLog
 from supercluster.broker.raft.config import ReadState
 from supercluster.broker.raft.entry import Entry, EntryKind
 from supercluster.broker.raft.errors import ReplicaError
-from supercluster.broker.raft.node import Raft
+from supercluster.broker.raft.node import RaftNode
 
 # What takes messages away, and what may make retention do so.
 _FREEING = (
@@ -64,7 +64,7 @@ class StreamReplica(Replica):
     host: StreamHost
 
     def __init__(
-        self, assignment: Assignment, member: str, log: StreamLog, raft: Raft, host: StreamHost
+        self, assignment: Assignment, member: str, log: StreamLog, raft: RaftNode, host: StreamHost
     ) -> None:
         super().__init__(assignment.group, member, log, raft, host)
         group, account, name = assignment.group, assignment.account, assignment.name

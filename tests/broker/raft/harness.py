@@ -10,6 +10,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.broker.raft import invariants
 from tests.broker.raft.memory_log import MemoryLog
 
 from supercluster.broker.raft.confchange import Membership, membership_of
@@ -133,6 +134,7 @@ class World:
             self.note(f"{member} installs snapshot {ready.snapshot.base_index} {ready.snapshot.state!r}")
             node.snapshot_installed(ready.snapshot.base_index, self.now_ms)
         self.check_leader(member, node)
+        invariants.check(node)
         self._note_ready(member, node, ready)
         if ready.committed is not None:
             self._apply(member, node, *ready.committed)

@@ -136,7 +136,7 @@ def test_no_second_release_serves_the_same_namespace(
     refused = run_helm_in(tmp_path, helm, "--kubeconfig", str(plane.kubeconfig), *arguments, check=False)
     assert refused.returncode != 0
     told = (
-        'Role "supercluster-operator" in namespace "flights" exists'
+        'in namespace "flights" exists'
         if values.startswith("namespaces")
         else "release ops/op serves flights already"
     )

@@ -110,3 +110,11 @@ supercluster-operator
   resources: ["pods"]
   verbs: ["get", "list", "watch", "create", "delete", "deletecollection"]
 {{- end }}
+
+{{- define "supercluster.driverLabels" -}}
+app.kubernetes.io/name: supercluster-driver
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end }}

@@ -25,7 +25,7 @@ from supercluster.app.commands import (
 )
 from supercluster.app.commands.arguments import EXIT_FAILED, EXIT_NOT_READY, EXIT_OK, EXIT_USAGE, parser
 from supercluster.app.kube import KubeClient
-from supercluster.reconcilers.ports import BrokersRefusedError, BrokersUnreachableError, KubeError
+from supercluster.reconcilers.ports import BrokersError, KubeError
 
 POLL_S = 0.1
 
@@ -310,7 +310,7 @@ def _run(argv: list[str] | None) -> int:
         return _complain(str(error), EXIT_USAGE)
     except (KubeError, moves.MoveError, rebalance.RebalanceError, recover_stream.RecoverError) as error:
         return _complain(str(error), EXIT_FAILED)
-    except (BrokersRefusedError, BrokersUnreachableError) as error:
+    except BrokersError as error:
         return _complain(f"the brokers: {error}", EXIT_FAILED)
     except KeyboardInterrupt:
         return _complain("interrupted", EXIT_FAILED)

@@ -31,7 +31,11 @@ class KubeError(Exception):
         return self.status in (400, 422)
 
 
-class BrokersUnreachableError(Exception):
+class BrokersError(Exception):
+    """The brokers did not do what they were asked for."""
+
+
+class BrokersUnreachableError(BrokersError):
     """No broker answered in time; asking again may help."""
 
 
@@ -39,7 +43,7 @@ class BrokersUnreachableError(Exception):
 _FINAL_ERR_CODES = frozenset({10052, 10074})
 
 
-class BrokersRefusedError(Exception):
+class BrokersRefusedError(BrokersError):
     """The brokers answered with an error of the JetStream API."""
 
     def __init__(self, code: int, err_code: int, description: str) -> None:

@@ -14,13 +14,7 @@ from typing import Any, Protocol
 
 from supercluster.app.commands.overview import columns
 from supercluster.app.commands.recover_stream import RecoverError
-from supercluster.reconcilers.ports import (
-    BrokersRefusedError,
-    BrokersUnreachableError,
-    BrokerTarget,
-    Json,
-    mapping,
-)
+from supercluster.reconcilers.ports import BrokersError, BrokerTarget, Json, mapping
 
 HEADER = ("BROKER", "LINEAGE", "LAST INDEX", "COMMITTED", "LAST TERM", "STATE")
 
@@ -85,7 +79,7 @@ async def _show(admin: Admin, target: BrokerTarget, monitors: Mapping[str, str])
     for node, url in sorted(monitors.items()):
         try:
             told = await admin.map_recovery_state(replace(target, monitors=(url,)))
-        except (BrokersUnreachableError, BrokersRefusedError) as error:
+        except BrokersError as error:
             lines.append(f"{node}: {error}")
             continue
         if not is_possible and not told.get("alive"):

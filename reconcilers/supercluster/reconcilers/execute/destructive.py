@@ -46,16 +46,7 @@ from supercluster.reconcilers.planners.plan import (
     Stage,
 )
 from supercluster.reconcilers.planners.stream.config import mark_of, resource_mark
-from supercluster.reconcilers.ports import (
-    Brokers,
-    BrokersRefusedError,
-    BrokersUnreachableError,
-    BrokerTarget,
-    Json,
-    Kube,
-    KubeError,
-    mapping,
-)
+from supercluster.reconcilers.ports import Brokers, BrokersError, BrokerTarget, Json, Kube, KubeError, mapping
 
 CLAIM = "PersistentVolumeClaim"
 NAMED_MAX = 5
@@ -207,7 +198,7 @@ async def no_stream_is_retained(case: Case) -> str:
     if case.kind == "StatefulSet" and not isinstance(case.target, str):
         try:
             found = [living_stream(answer) for answer in await case.brokers.stream_infos(case.target)]
-        except (BrokersUnreachableError, BrokersRefusedError) as error:
+        except BrokersError as error:
             return f"the brokers do not say which streams they hold: {error}"
         for each in found:
             namespace, _, name = each.declared_by.partition("/")
@@ -244,7 +235,7 @@ async def _holds_nothing(case: Case, names: list[str]) -> str:
         return case.target
     try:
         told = await case.brokers.brokers_state(case.target)
-    except (BrokersUnreachableError, BrokersRefusedError) as error:
+    except BrokersError as error:
         return f"the brokers do not say what {', '.join(names)} hold: {error}"
     if not told.get("mapIsFresh", False):
         return "the broker that answers is out of contact with the map of streams"
@@ -294,7 +285,7 @@ async def copies_are_elsewhere(case: Case) -> str:
     try:
         told = await case.brokers.brokers_state(case.target)
         answers = await case.brokers.stream_infos(case.target)
-    except (BrokersUnreachableError, BrokersRefusedError) as error:
+    except BrokersError as error:
         return f"{why}the brokers do not say what else has its copies: {error}"
     if not told.get("mapIsFresh", False):
         return f"{why}the broker that answers is out of contact with the map of streams"

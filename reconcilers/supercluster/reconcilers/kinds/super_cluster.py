@@ -12,9 +12,7 @@ from supercluster.reconcilers.execute.super_cluster import SUPER_CLUSTER_STEPS
 from supercluster.reconcilers.kinds.reconciler import Reconciler
 from supercluster.reconcilers.observe.look import look_at_super_cluster
 from supercluster.reconcilers.planners.status_changes import StatusFields
-from supercluster.reconcilers.planners.super_cluster.super_cluster import (
-    plan_super_cluster,
-)
+from supercluster.reconcilers.planners.super_cluster.super_cluster import plan_super_cluster
 from supercluster.reconcilers.ports import Key, mapping
 
 

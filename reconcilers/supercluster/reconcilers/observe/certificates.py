@@ -24,14 +24,7 @@ from supercluster.reconcilers.planners.cluster.certificates import (
     MarksView,
 )
 from supercluster.reconcilers.planners.plan import IDENTITY_ANNOTATION, LABEL_CLUSTER
-from supercluster.reconcilers.ports import (
-    Brokers,
-    BrokersRefusedError,
-    BrokersUnreachableError,
-    BrokerTarget,
-    Kube,
-    mapping,
-)
+from supercluster.reconcilers.ports import Brokers, BrokersError, BrokerTarget, Kube, mapping
 
 ISSUER_CERTIFICATE, ISSUER_KEY = "issuer.crt", "issuer.key"
 NEXT_CERTIFICATE, NEXT_KEY = "next.crt", "next.key"
@@ -146,7 +139,7 @@ async def look_at_loaded(
         return None
     try:
         states = await brokers.restart_states(target)
-    except (BrokersUnreachableError, BrokersRefusedError):
+    except BrokersError:
         return None
     found = {}
     for name, state in states.items():

@@ -58,6 +58,7 @@ from supercluster.reconcilers.planners.super_cluster.super_cluster import (
 )
 from supercluster.reconcilers.ports import (
     Brokers,
+    BrokersError,
     BrokersRefusedError,
     BrokersUnreachableError,
     BrokerTarget,
@@ -142,7 +143,7 @@ async def _accounts(brokers: Brokers, target: BrokerTarget | str) -> tuple[Accou
         return None
     try:
         return tuple(account_view(answer) for answer in await brokers.accounts(target))
-    except (BrokersUnreachableError, BrokersRefusedError):
+    except BrokersError:
         return None
 
 
@@ -156,7 +157,7 @@ async def _running_moves(
         return None
     try:
         return tuple(brokers_move(answer) for answer in await brokers.running_moves(target))
-    except (BrokersUnreachableError, BrokersRefusedError):
+    except BrokersError:
         return None
 
 
@@ -200,7 +201,7 @@ async def _parting(
         assert not isinstance(target, str)
         try:
             told = await brokers.broker_state(target, pod.name)
-        except (BrokersUnreachableError, BrokersRefusedError):
+        except BrokersError:
             return ()
         if told is not None:
             found.append(PartingBroker(pod.name, bool(told.get("leaves")), bool(told.get("votes"))))
@@ -373,7 +374,7 @@ async def ask_for_stream(brokers: Brokers, target: BrokerTarget | str, name: str
         return BrokersView(error=target)
     try:
         answer = await brokers.stream_info(target, name)
-    except (BrokersUnreachableError, BrokersRefusedError) as error:
+    except BrokersError as error:
         return BrokersView(error=str(error))
     return BrokersView(reachable=True, error="", info=stream_info(answer) if answer is not None else None)
 

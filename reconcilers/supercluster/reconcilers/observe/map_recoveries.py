@@ -15,7 +15,7 @@ from supercluster.reconcilers.planners.super_cluster.map_recovery import (
     recovery_id,
     request_of,
 )
-from supercluster.reconcilers.ports import Brokers, BrokersRefusedError, BrokersUnreachableError, mapping
+from supercluster.reconcilers.ports import Brokers, BrokersError, mapping
 
 # Who tells of an act that the chosen broker does not tell of: more are not asked at one look, each takes seconds when it is gone.
 OTHERS_ASKED_MAX = 3
@@ -38,13 +38,13 @@ async def look_at_map_recovery(
         try:
             answer = await brokers.map_recovery_state(targets[node])
             return MapRecoveryView(names, done=mapping(answer.get("recovery")))
-        except (BrokersUnreachableError, BrokersRefusedError) as failed:
+        except BrokersError as failed:
             error = f"broker {node} does not say what copy it has: {failed}"
     act = recovery_id(desired, request_of(desired))
     for other in sorted(targets.keys() - {node})[:OTHERS_ASKED_MAX]:
         try:
             done = mapping((await brokers.map_recovery_state(targets[other])).get("recovery"))
-        except (BrokersUnreachableError, BrokersRefusedError):
+        except BrokersError:
             continue
         if _knows(done, act):
             return MapRecoveryView(names, done=done)

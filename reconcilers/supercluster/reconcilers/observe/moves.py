@@ -42,6 +42,7 @@ from supercluster.reconcilers.planners.stream.stream import BrokersView
 from supercluster.reconcilers.planners.window import Window, WindowError, window_at
 from supercluster.reconcilers.ports import (
     Brokers,
+    BrokersError,
     BrokersRefusedError,
     BrokersUnreachableError,
     BrokerTarget,
@@ -155,7 +156,7 @@ async def _ask_for_move(brokers: Brokers, target: BrokerTarget | str, name: str)
         return target
     try:
         return await brokers.move_state(target, name)
-    except (BrokersUnreachableError, BrokersRefusedError) as error:
+    except BrokersError as error:
         return str(error)
 
 

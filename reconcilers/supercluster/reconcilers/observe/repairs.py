@@ -20,8 +20,7 @@ from supercluster.reconcilers.planners.status import parse_timestamp
 from supercluster.reconcilers.planners.strategies import Node
 from supercluster.reconcilers.ports import (
     Brokers,
-    BrokersRefusedError,
-    BrokersUnreachableError,
+    BrokersError,
     BrokerTarget,
     Clock,
     Kube,
@@ -97,7 +96,7 @@ async def brokers_answer(
         return None
     try:
         return await brokers.brokers_state(target, with_room=with_room)
-    except (BrokersUnreachableError, BrokersRefusedError):
+    except BrokersError:
         return None
 
 
@@ -138,7 +137,7 @@ async def look_at_repairs(
                 streams = tuple(map(living_stream, await brokers.stream_infos(target)))
             else:
                 streams = await lists.of(target, _busy(cache, namespace, name, moves))
-        except (BrokersUnreachableError, BrokersRefusedError):
+        except BrokersError:
             return None
     elif lists is not None:
         lists.forget(namespace, name)

@@ -7,13 +7,7 @@ from typing import Any
 
 from supercluster.reconcilers.observe.views import DEFAULT_ACCOUNT
 from supercluster.reconcilers.planners.cluster.restart_order import BrokerReport, GroupTrouble, Reports
-from supercluster.reconcilers.ports import (
-    Brokers,
-    BrokersRefusedError,
-    BrokersUnreachableError,
-    BrokerTarget,
-    mapping,
-)
+from supercluster.reconcilers.ports import Brokers, BrokersError, BrokerTarget, mapping
 
 
 async def look_at_reports(brokers: Brokers, target: BrokerTarget | str) -> Reports | None:
@@ -22,7 +16,7 @@ async def look_at_reports(brokers: Brokers, target: BrokerTarget | str) -> Repor
         return None
     try:
         return reports_of(await brokers.restart_states(target))
-    except (BrokersUnreachableError, BrokersRefusedError):
+    except BrokersError:
         return None
 
 

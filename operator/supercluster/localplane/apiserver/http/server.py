@@ -25,13 +25,7 @@ from supercluster.localplane.apiserver.objects.garbage_collector import GarbageC
 from supercluster.localplane.apiserver.objects.kind_rules import KindRules
 from supercluster.localplane.apiserver.objects.objects import Objects
 from supercluster.localplane.apiserver.objects.writes import Chance, DeleteOptions, Write
-from supercluster.localplane.apiserver.storage.registry import (
-    CRDS,
-    EVENTS,
-    NAMESPACES,
-    Registry,
-    Resource,
-)
+from supercluster.localplane.apiserver.storage.registry import CRDS, EVENTS, NAMESPACES, Registry, Resource
 from supercluster.localplane.apiserver.storage.store import Store
 
 Json = dict[str, Any]

@@ -21,12 +21,7 @@ from supercluster.reconcilers.planners.move.generated import (
     delete,
     stream_of,
 )
-from supercluster.reconcilers.planners.move.views import (
-    IN_FLIGHT,
-    RATE_BYTES_PER_S_MAX,
-    is_ended,
-    is_repair,
-)
+from supercluster.reconcilers.planners.move.views import IN_FLIGHT, RATE_BYTES_PER_S_MAX, is_ended, is_repair
 from supercluster.reconcilers.planners.plan import CreateObject, Note, Step
 from supercluster.reconcilers.planners.replica.extra_replicas import Trim, plan_trims
 from supercluster.reconcilers.planners.replica.repairs import (

@@ -12,11 +12,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from supercluster.api import ReplicaPolicy, SuperCluster
-from supercluster.api.super_cluster import (
-    UNDECLARED_NAMED_MAX,
-    UNDECLARED_POLICIES_MAX,
-    UndeclaredStreams,
-)
+from supercluster.api.super_cluster import UNDECLARED_NAMED_MAX, UNDECLARED_POLICIES_MAX, UndeclaredStreams
 from supercluster.reconcilers.planners.replica.repair_moves import RepairObserved
 from supercluster.reconcilers.planners.replica.repairs import is_usable
 from supercluster.reconcilers.planners.replica.rules import rule_for

@@ -18,12 +18,7 @@ from supercluster.api.conditions import ConditionType, EventReason, Reason
 from supercluster.api.recovery import ACCEPT_DOUBTFUL, FORCE_RECOVER_META, RecoveryStatus
 from supercluster.reconcilers.planners.plan import ForceMapRecovery, Note
 from supercluster.reconcilers.planners.status import Conditions
-from supercluster.reconcilers.planners.stream.recovery import (
-    INHERITED,
-    MESSAGE_CHARS_MAX,
-    is_inherited,
-    read,
-)
+from supercluster.reconcilers.planners.stream.recovery import INHERITED, MESSAGE_CHARS_MAX, is_inherited, read
 
 
 @dataclass(frozen=True, slots=True)

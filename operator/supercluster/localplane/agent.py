@@ -53,10 +53,10 @@ def make_controllers(cluster: Cluster, recorder: EventRecorder, state_dir: Path)
         ReplicaSetController(cluster, recorder),
         JobController(cluster, recorder),
         CronJobController(cluster, recorder),
-        ClaimController(cluster, state_dir),
-        EndpointsController(cluster),
-        DisruptionController(cluster),
-        PodCollector(cluster),
+        ClaimController(cluster, recorder, state_dir),
+        EndpointsController(cluster, recorder),
+        DisruptionController(cluster, recorder),
+        PodCollector(cluster, recorder),
         Scheduler(cluster, recorder),
     ]
 
@@ -160,7 +160,7 @@ async def start_nodes(
     node_agent = NodeAgent(cluster, recorder, state_dir, nodes, access=access, names=names)
     kubelet = KubeletServer(node_agent, client_ca) if client_ca is not None else None
     agent = Agent(client, cluster, node_agent, secrets.token_urlsafe(TOKEN_BYTES), kubelet)
-    provisioner = Provisioner(cluster, node_agent.state_dir, node_agent.nodes)
+    provisioner = Provisioner(cluster, recorder, node_agent.state_dir, node_agent.nodes)
     async with _stopped_if_it_fails(agent):
         await agent.start()
         await provisioner.ensure_class()

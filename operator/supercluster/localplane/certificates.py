@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import datetime as dt
 import ipaddress
-import os
 from dataclasses import dataclass
 from pathlib import Path
+
+from supercluster.localplane.files import write_private
 
 VALID_DAYS = 3650
 NAMES = (
@@ -35,8 +36,8 @@ def ensure(state_dir: Path, now: dt.datetime, name: str = "apiserver") -> Certif
     found = Certificate(state_dir / f"{name}.crt", state_dir / f"{name}.key")
     if not (found.certificate.exists() and found.key.exists()):
         key, certificate = _make(now, name)
-        _write(found.key, key)
-        _write(found.certificate, certificate)
+        write_private(found.key, key)
+        write_private(found.certificate, certificate)
     return found
 
 
@@ -86,11 +87,3 @@ def _make(now: dt.datetime, subject: str) -> tuple[bytes, bytes]:
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     return private, certificate.public_bytes(serialization.Encoding.PEM)
-
-
-def _write(path: Path, content: bytes) -> None:
-    temporary = path.with_name(path.name + ".new")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as handle:
-        handle.write(content)
-    temporary.replace(path)

@@ -13,7 +13,7 @@ import aiohttp
 
 from supercluster.localplane import client as api
 from supercluster.localplane.client import Client, Json, RequestError
-from supercluster.localplane.controllers.base import now_utc, stamp
+from supercluster.localplane.times import now_utc, stamp
 
 log = logging.getLogger(__name__)
 

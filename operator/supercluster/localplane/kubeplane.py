@@ -25,8 +25,9 @@ from supercluster.app.kubeconfig import lenient
 from supercluster.localplane import certificates
 from supercluster.localplane.agent import Agent, start_nodes
 from supercluster.localplane.client import Client
+from supercluster.localplane.files import write_private
 from supercluster.localplane.node.process import Process
-from supercluster.localplane.plane import StateDirectory, kubeconfig, write_private
+from supercluster.localplane.plane import StateDirectory, kubeconfig
 
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 READY_S = 60.0

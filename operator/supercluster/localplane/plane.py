@@ -16,6 +16,7 @@ from pathlib import Path
 
 from supercluster.localplane.agent import Agent, start_agent
 from supercluster.localplane.apiserver.http.server import ApiServer
+from supercluster.localplane.files import write_private
 
 TOKEN_BYTES = 24
 
@@ -25,15 +26,6 @@ class DirectoryInUseError(Exception):
 
     def __init__(self, state_dir: Path) -> None:
         super().__init__(f"another control plane runs on {state_dir}; stop it, or use another directory")
-
-
-def write_private(path: Path, text: str) -> None:
-    """Write a file whole and only for its owner."""
-    temporary = path.with_name(path.name + ".new")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as handle:
-        handle.write(text)
-    temporary.replace(path)
 
 
 def kubeconfig(url: str, token: str, authority: str) -> str:

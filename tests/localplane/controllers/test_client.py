@@ -13,6 +13,7 @@ from aiohttp.test_utils import TestServer
 from supercluster.localplane import client as api
 from supercluster.localplane.client import Client, Informer, Json, Key, RequestError
 from supercluster.localplane.controllers.base import Cluster, Controller, Queue
+from supercluster.localplane.event_recorder import EventRecorder
 
 
 def thing(name: str, version: int, uid: str = "") -> Json:
@@ -202,7 +203,7 @@ class Stumbling(Controller):
     kind = api.CONFIG_MAPS
 
     def __init__(self, cluster: Cluster) -> None:
-        super().__init__(cluster)
+        super().__init__(cluster, EventRecorder(cluster.client, "test"))
         self.tried: list[str] = []
         self.done = asyncio.Event()
 

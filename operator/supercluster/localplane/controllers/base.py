@@ -14,6 +14,8 @@ import aiohttp
 
 from supercluster.localplane import client as api
 from supercluster.localplane.client import Client, Informer, Json, Key, Kind, RequestError
+from supercluster.localplane.event_recorder import EventRecorder
+from supercluster.localplane.times import parse_stamp, stamp
 
 log = logging.getLogger(__name__)
 
@@ -40,18 +42,6 @@ WATCHED = (
     api.CRON_JOBS,
     api.BUDGETS,
 )
-
-
-def now_utc() -> dt.datetime:
-    return dt.datetime.now(dt.UTC)
-
-
-def stamp(moment: dt.datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def parse_stamp(text: str) -> dt.datetime:
-    return dt.datetime.fromisoformat(text)
 
 
 class Cluster:
@@ -178,19 +168,33 @@ class Queue:
 
 
 class Controller:
-    """One kind's worker. Subclasses say what they watch (in `__init__`) and what `sync` does."""
+    """One kind's worker. Subclasses say what else they watch (in `__init__`) and what `reconcile` does."""
 
     kind: Kind
+    owns: tuple[Kind, ...] = ()
+    """Kinds that it makes: a change of one queues the object that owns it."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, recorder: EventRecorder) -> None:
         self.cluster = cluster
+        self.recorder = recorder
         self.queue = Queue()
         self._failures: dict[Key, int] = {}
         self.watch(self.kind)
+        for made in self.owns:
+            self.watch(made, lambda obj: owner_keys(obj, self.kind.kind))
 
     async def sync(self, key: Key) -> float | None:
-        """Bring one object nearer to what is wanted. The result is when to look again, in seconds."""
+        """Look at one key. The result is when to look again, in seconds."""
+        obj = self.cluster[self.kind].get(*key)
+        return await self.reconcile(obj) if obj is not None else None
+
+    async def reconcile(self, obj: Json) -> float | None:
+        """Bring one object nearer to what is wanted."""
         raise NotImplementedError
+
+    def owned_by(self, owner: Json, kind: Kind) -> list[Json]:
+        found = self.cluster[kind].in_namespace(owner["metadata"]["namespace"])
+        return [obj for obj in found if is_owned_by(obj, owner)]
 
     def watch(
         self, kind: Kind, keys: Callable[[Json], Iterable[Key]] = lambda obj: (api.key_of(obj),)
@@ -205,9 +209,17 @@ class Controller:
 
         self.cluster[kind].listen(changed)
 
-    def watch_owned(self, kind: Kind) -> None:
-        """Queue the controlling owner of a changed object."""
-        self.watch(kind, lambda obj: owner_keys(obj, self.kind.kind))
+    async def create_pod(self, owner: Json, pod: Json, failed: str = "Error creating") -> Json:
+        """Create a pod for an object, which is told when that is refused, as by Pod Security.
+
+        Raises:
+            RequestError: it was refused.
+        """
+        try:
+            return await self.cluster.create(api.PODS, pod)
+        except RequestError as error:
+            self.recorder.warning(owner, "FailedCreate", f"{failed}: {error.message}")
+            raise
 
     async def run(self) -> None:
         while True:

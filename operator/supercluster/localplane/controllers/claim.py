@@ -14,6 +14,7 @@ from supercluster.localplane import client as api
 from supercluster.localplane.client import Json, Key
 from supercluster.localplane.controllers.base import Cluster, Controller, is_terminating, phase_of
 from supercluster.localplane.controllers.scheduler import claim_names
+from supercluster.localplane.event_recorder import EventRecorder
 from supercluster.localplane.node.provisioner import size, volume_directory, volume_name, volume_object
 
 PROTECTION = "kubernetes.io/pvc-protection"
@@ -22,8 +23,8 @@ PROTECTION = "kubernetes.io/pvc-protection"
 class ClaimController(Controller):
     kind = api.CLAIMS
 
-    def __init__(self, cluster: Cluster, state_dir: Path) -> None:
-        super().__init__(cluster)
+    def __init__(self, cluster: Cluster, recorder: EventRecorder, state_dir: Path) -> None:
+        super().__init__(cluster, recorder)
         self.state_dir = state_dir
         self.watch(api.PODS, self._claims_of)
 

@@ -9,20 +9,10 @@ from dataclasses import dataclass, field
 
 from supercluster.api import cron
 from supercluster.localplane import client as api
-from supercluster.localplane.client import Json, Key, RequestError
-from supercluster.localplane.controllers.base import (
-    Cluster,
-    Controller,
-    is_owned_by,
-    is_terminating,
-    is_true,
-    now_utc,
-    owner_reference,
-    parse_stamp,
-    stamp,
-)
+from supercluster.localplane.client import Json, RequestError
+from supercluster.localplane.controllers.base import Controller, is_terminating, is_true, owner_reference
 from supercluster.localplane.controllers.job import is_finished
-from supercluster.localplane.event_recorder import EventRecorder
+from supercluster.localplane.times import now_utc, parse_stamp, stamp
 
 SCHEDULED_AT = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 KEPT_SUCCEEDED = 3
@@ -126,18 +116,10 @@ def _reference(job: Json) -> Json:
 
 class CronJobController(Controller):
     kind = api.CRON_JOBS
+    owns = (api.JOBS,)
 
-    def __init__(self, cluster: Cluster, recorder: EventRecorder) -> None:
-        super().__init__(cluster)
-        self.recorder = recorder
-        self.watch_owned(api.JOBS)
-
-    async def sync(self, key: Key) -> float | None:
-        cron_job = self.cluster[self.kind].get(*key)
-        if cron_job is None:
-            return None
-        jobs = [job for job in self.cluster[api.JOBS].in_namespace(key[0]) if is_owned_by(job, cron_job)]
-        wanted = plan(cron_job, jobs, now_utc())
+    async def reconcile(self, cron_job: Json) -> float | None:
+        wanted = plan(cron_job, self.owned_by(cron_job, api.JOBS), now_utc())
         if wanted.refusal:
             self.recorder.warning(cron_job, "UnparseableSchedule", wanted.refusal)
             return None

@@ -12,20 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from supercluster.localplane import client as api
-from supercluster.localplane.client import Json, Key
-from supercluster.localplane.controllers.base import (
-    Cluster,
-    Controller,
-    condition,
-    is_owned_by,
-    is_terminating,
-    now_utc,
-    owner_reference,
-    parse_stamp,
-    stamp,
-)
+from supercluster.localplane.client import Json
+from supercluster.localplane.controllers.base import Controller, condition, is_terminating, owner_reference
 from supercluster.localplane.controllers.statefulset_plan import revision_hash
-from supercluster.localplane.event_recorder import EventRecorder
+from supercluster.localplane.times import now_utc, parse_stamp, stamp
 
 HASH_LABEL = "pod-template-hash"
 REVISION = "deployment.kubernetes.io/revision"
@@ -222,20 +212,10 @@ def _condition(
 
 class DeploymentController(Controller):
     kind = api.DEPLOYMENTS
+    owns = (api.REPLICA_SETS,)
 
-    def __init__(self, cluster: Cluster, recorder: EventRecorder) -> None:
-        super().__init__(cluster)
-        self.recorder = recorder
-        self.watch_owned(api.REPLICA_SETS)
-
-    async def sync(self, key: Key) -> float | None:
-        deployment = self.cluster[self.kind].get(*key)
-        if deployment is None:
-            return None
-        sets = [
-            one for one in self.cluster[api.REPLICA_SETS].in_namespace(key[0]) if is_owned_by(one, deployment)
-        ]
-        wanted = plan(deployment, sets, now_utc())
+    async def reconcile(self, deployment: Json) -> float | None:
+        wanted = plan(deployment, self.owned_by(deployment, api.REPLICA_SETS), now_utc())
         if wanted.create:
             made = await self.cluster.create(api.REPLICA_SETS, wanted.create)
             told = f"Scaled up replica set {made['metadata']['name']} to {made['spec']['replicas']}"

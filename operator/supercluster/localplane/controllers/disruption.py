@@ -14,11 +14,11 @@ from supercluster.localplane.controllers.base import (
     controller_of,
     is_ready,
     is_terminating,
-    now_utc,
     phase_of,
     selects,
-    stamp,
 )
+from supercluster.localplane.event_recorder import EventRecorder
+from supercluster.localplane.times import now_utc, stamp
 
 OWNERS = {"StatefulSet": api.STATEFUL_SETS, "ReplicaSet": api.REPLICA_SETS, "Job": api.JOBS}
 
@@ -67,8 +67,8 @@ def expected_pods(pods: Sequence[Json], replicas_of: Callable[[Json], int | None
 class DisruptionController(Controller):
     kind = api.BUDGETS
 
-    def __init__(self, cluster: Cluster) -> None:
-        super().__init__(cluster)
+    def __init__(self, cluster: Cluster, recorder: EventRecorder) -> None:
+        super().__init__(cluster, recorder)
         self.watch(api.PODS, self._budgets_beside)
         self.watch(api.STATEFUL_SETS, self._budgets_beside)
         self.watch(api.REPLICA_SETS, self._budgets_beside)
@@ -78,17 +78,19 @@ class DisruptionController(Controller):
             api.key_of(found) for found in self.cluster[self.kind].in_namespace(obj["metadata"]["namespace"])
         ]
 
-    async def sync(self, key: Key) -> float | None:
-        budget = self.cluster[self.kind].get(*key)
-        if budget is None or is_terminating(budget):
+    async def reconcile(self, budget: Json) -> float | None:
+        if is_terminating(budget):
             return None
+        namespace = budget["metadata"]["namespace"]
         pods = [
             pod
-            for pod in self.cluster[api.PODS].in_namespace(key[0])
+            for pod in self.cluster[api.PODS].in_namespace(namespace)
             if selects(budget["spec"].get("selector"), pod["metadata"].get("labels"))
             and phase_of(pod) not in ("Succeeded", "Failed")
         ]
-        status = plan_status(budget, pods, expected_pods(pods, lambda owner: self._replicas(key[0], owner)))
+        status = plan_status(
+            budget, pods, expected_pods(pods, lambda owner: self._replicas(namespace, owner))
+        )
         status["disruptedPods"] = self._still_disrupted(budget)
         status["conditions"] = _conditions(budget, status)
         await self.cluster.patch_status(self.kind, budget, status)

@@ -14,6 +14,7 @@ from supercluster.localplane.controllers.base import (
     owner_reference,
     phase_of,
 )
+from supercluster.localplane.event_recorder import EventRecorder
 
 ENDPOINTS_MAX = 1000
 
@@ -116,8 +117,8 @@ def endpoints(service: Json, pods: Sequence[Json]) -> tuple[list[Json], list[Jso
 class EndpointsController(Controller):
     kind = api.SERVICES
 
-    def __init__(self, cluster: Cluster) -> None:
-        super().__init__(cluster)
+    def __init__(self, cluster: Cluster, recorder: EventRecorder) -> None:
+        super().__init__(cluster, recorder)
         self.watch(api.PODS, self._services_of)
 
     def _services_of(self, pod: Json) -> list[Key]:

@@ -11,22 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from supercluster.localplane import client as api
-from supercluster.localplane.client import Json, Key
+from supercluster.localplane.client import Json
 from supercluster.localplane.controllers.base import (
-    Cluster,
     Controller,
     condition,
-    is_owned_by,
     is_ready,
     is_terminating,
-    now_utc,
-    parse_stamp,
     phase_of,
     pod_from_template,
-    stamp,
 )
-from supercluster.localplane.controllers.pods import create_pod
-from supercluster.localplane.event_recorder import EventRecorder
+from supercluster.localplane.times import now_utc, parse_stamp, stamp
 
 BACKOFF_LIMIT = 6
 RETRY_FIRST_S = 10.0
@@ -159,23 +153,15 @@ def _expire(job: Json, now: dt.datetime, result: Plan) -> None:
 
 class JobController(Controller):
     kind = api.JOBS
+    owns = (api.PODS,)
 
-    def __init__(self, cluster: Cluster, recorder: EventRecorder) -> None:
-        super().__init__(cluster)
-        self.recorder = recorder
-        self.watch_owned(api.PODS)
-
-    async def sync(self, key: Key) -> float | None:
-        job = self.cluster[self.kind].get(*key)
-        if job is None:
-            return None
-        pods = [pod for pod in self.cluster[api.PODS].in_namespace(key[0]) if is_owned_by(pod, job)]
-        wanted = plan(job, pods, now_utc())
+    async def reconcile(self, job: Json) -> float | None:
+        wanted = plan(job, self.owned_by(job, api.PODS), now_utc())
         if wanted.delete_job:
             await self.cluster.delete(self.kind, job, propagation="Background")
             return None
         for _ in range(wanted.create):
-            made = await create_pod(self.cluster, self.recorder, job, self._pod(job))
+            made = await self.create_pod(job, self._pod(job))
             self.recorder.normal(job, "SuccessfulCreate", f"Created pod: {made['metadata']['name']}")
         for pod in wanted.delete:
             await self.cluster.delete(api.PODS, pod)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from supercluster.localplane import client as api
 from supercluster.localplane.client import Json, Key
 from supercluster.localplane.controllers.base import Cluster, Controller, is_terminating
+from supercluster.localplane.event_recorder import EventRecorder
 
 
 class PodCollector(Controller):
     kind = api.PODS
 
-    def __init__(self, cluster: Cluster) -> None:
-        super().__init__(cluster)
+    def __init__(self, cluster: Cluster, recorder: EventRecorder) -> None:
+        super().__init__(cluster, recorder)
         self.watch(api.NODES, self._pods_of)
 
     def _pods_of(self, node: Json) -> list[Key]:
@@ -20,10 +21,7 @@ class PodCollector(Controller):
             api.key_of(pod) for pod in self.cluster[api.PODS].all() if pod["spec"].get("nodeName") == name
         ]
 
-    async def sync(self, key: Key) -> float | None:
-        pod = self.cluster[api.PODS].get(*key)
-        if pod is None:
-            return None
+    async def reconcile(self, pod: Json) -> float | None:
         node = pod["spec"].get("nodeName")
         if self.cluster[api.NODES].get("", node) is None if node else is_terminating(pod):
             await self.cluster.delete(api.PODS, pod, grace_s=0)

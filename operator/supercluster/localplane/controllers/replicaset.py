@@ -7,20 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from supercluster.localplane import client as api
-from supercluster.localplane.client import Json, Key
+from supercluster.localplane.client import Json
 from supercluster.localplane.controllers.base import (
-    Cluster,
     Controller,
     available_in_s,
-    is_owned_by,
     is_ready,
     is_terminating,
-    now_utc,
     phase_of,
     pod_from_template,
 )
-from supercluster.localplane.controllers.pods import create_pod
-from supercluster.localplane.event_recorder import EventRecorder
+from supercluster.localplane.times import now_utc
 
 BURST_PODS_MAX = 500
 
@@ -71,33 +67,20 @@ def plan(replica_set: Json, pods: Sequence[Json], now: dt.datetime) -> Plan:
 
 class ReplicaSetController(Controller):
     kind = api.REPLICA_SETS
+    owns = (api.PODS,)
 
-    def __init__(self, cluster: Cluster, recorder: EventRecorder) -> None:
-        super().__init__(cluster)
-        self.recorder = recorder
-        self.watch_owned(api.PODS)
-
-    def _pods(self, replica_set: Json) -> list[Json]:
-        namespace = replica_set["metadata"]["namespace"]
-        return [
-            pod for pod in self.cluster[api.PODS].in_namespace(namespace) if is_owned_by(pod, replica_set)
-        ]
-
-    async def sync(self, key: Key) -> float | None:
-        replica_set = self.cluster[self.kind].get(*key)
-        if replica_set is None:
-            return None
-        wanted = plan(replica_set, self._pods(replica_set), now_utc())
+    async def reconcile(self, replica_set: Json) -> float | None:
+        wanted = plan(replica_set, self.owned_by(replica_set, api.PODS), now_utc())
         for _ in range(wanted.create):
             pod = pod_from_template(replica_set["spec"]["template"], self.kind, replica_set)
-            pod["metadata"]["generateName"] = f"{key[1]}-"
-            made = await create_pod(self.cluster, self.recorder, replica_set, pod)
+            pod["metadata"]["generateName"] = f"{replica_set['metadata']['name']}-"
+            made = await self.create_pod(replica_set, pod)
             self.recorder.normal(replica_set, "SuccessfulCreate", f"Created pod: {made['metadata']['name']}")
         for pod in wanted.delete:
             await self.cluster.delete(api.PODS, pod)
             self.recorder.normal(replica_set, "SuccessfulDelete", f"Deleted pod: {pod['metadata']['name']}")
         status = wanted.status
         if wanted.create or wanted.delete:
-            status = plan(replica_set, self._pods(replica_set), now_utc()).status
+            status = plan(replica_set, self.owned_by(replica_set, api.PODS), now_utc()).status
         await self.cluster.patch_status(self.kind, replica_set, status)
         return wanted.again_s

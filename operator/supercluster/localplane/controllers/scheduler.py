@@ -17,12 +17,11 @@ from supercluster.localplane.controllers.base import (
     condition,
     is_terminating,
     is_true,
-    now_utc,
     phase_of,
     selects,
-    stamp,
 )
 from supercluster.localplane.event_recorder import EventRecorder
+from supercluster.localplane.times import now_utc, stamp
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 HOSTNAME = "kubernetes.io/hostname"
@@ -198,18 +197,17 @@ class Scheduler(Controller):
     kind = api.PODS
 
     def __init__(self, cluster: Cluster, recorder: EventRecorder) -> None:
-        super().__init__(cluster)
-        self.recorder = recorder
+        super().__init__(cluster, recorder)
         self.watch(api.NODES, lambda node: self._waiting())
         self.watch(api.CLAIMS, lambda claim: self._waiting())
 
     def _waiting(self) -> list[Key]:
         return [api.key_of(pod) for pod in self.cluster[api.PODS].all() if _is_unplaced(pod)]
 
-    async def sync(self, key: Key) -> float | None:
-        pod = self.cluster[api.PODS].get(*key)
-        if pod is None or not _is_unplaced(pod):
+    async def reconcile(self, pod: Json) -> float | None:
+        if not _is_unplaced(pod):
             return None
+        key = api.key_of(pod)
         claims = {
             claim["metadata"]["name"]: claim
             for claim in self.cluster[api.CLAIMS].in_namespace(key[0])

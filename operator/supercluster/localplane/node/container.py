@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from supercluster.localplane.client import Json
-from supercluster.localplane.controllers.base import now_utc, stamp
 from supercluster.localplane.node import environment, images, probes
 from supercluster.localplane.node.backoff import Backoff
 from supercluster.localplane.node.environment import MissingReference
@@ -22,6 +21,7 @@ from supercluster.localplane.node.logs import path_of
 from supercluster.localplane.node.probes import Outcome, Target
 from supercluster.localplane.node.process import Exit, Process
 from supercluster.localplane.node.status import ContainerView, Running, State, Terminated, Waiting, state_of
+from supercluster.localplane.times import now_utc, stamp
 
 log = logging.getLogger(__name__)
 

@@ -9,12 +9,12 @@ are renewed when four fifths of their time are over, as a kubelet does it.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from supercluster.localplane.client import Client, Json
+from supercluster.localplane.files import write_private
 from supercluster.localplane.node.environment import MissingReference
 
 TOKEN_SECONDS = 7 * 24 * 3600
@@ -110,8 +110,4 @@ async def write(client: Client, pod: Json, access: Json, path: Path) -> None:
         RequestError: there is no token for the pod's service account.
     """
     token = await request(client, pod, TOKEN_SECONDS)
-    text = json.dumps(for_pod(access, token, pod["metadata"]["namespace"]))
-    path.unlink(missing_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as handle:
-        handle.write(text)
+    write_private(path, json.dumps(for_pod(access, token, pod["metadata"]["namespace"])))

@@ -11,7 +11,6 @@ import argparse
 import asyncio
 import hmac
 import json
-import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
@@ -22,6 +21,7 @@ from aiohttp import web
 
 from supercluster.localplane import client as api
 from supercluster.localplane.client import Json
+from supercluster.localplane.files import write_private
 from supercluster.localplane.node.agent import NodeAgent
 from supercluster.localplane.node.pod import PodWorker
 
@@ -116,12 +116,7 @@ class FaultServer:
         await web.SockSite(self._runner, self._agent.listener).start()
         host, port = self._agent.listener.getsockname()
         path = self._agent.state_dir / ADDRESS_FILE
-        swap = path.with_suffix(".tmp")
-        swap.unlink(missing_ok=True)
-        descriptor = os.open(swap, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as handle:
-            handle.write(json.dumps({"url": f"http://{host}:{port}", "token": self._token}))
-        swap.replace(path)
+        write_private(path, json.dumps({"url": f"http://{host}:{port}", "token": self._token}))
 
     async def stop(self) -> None:
         (self._agent.state_dir / ADDRESS_FILE).unlink(missing_ok=True)

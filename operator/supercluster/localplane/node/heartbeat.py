@@ -10,8 +10,8 @@ import aiohttp
 
 from supercluster.localplane import client as api
 from supercluster.localplane.client import Client, Json, RequestError
-from supercluster.localplane.controllers.base import now_utc
 from supercluster.localplane.node.nodes import SimulatedNode
+from supercluster.localplane.times import now_utc
 
 log = logging.getLogger(__name__)
 

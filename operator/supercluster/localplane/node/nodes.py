@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from supercluster.localplane import client as api
 from supercluster.localplane.client import Json
-from supercluster.localplane.controllers.base import Cluster, condition, is_true, now_utc, phase_of, stamp
+from supercluster.localplane.controllers.base import Cluster, condition, is_true, phase_of
+from supercluster.localplane.times import now_utc, stamp
 
 PODS_MAX = 110
 CPUS = 64

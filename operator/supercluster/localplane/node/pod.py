@@ -17,7 +17,7 @@ import aiohttp
 
 from supercluster.localplane import client as api
 from supercluster.localplane.client import Json, RequestError
-from supercluster.localplane.controllers.base import Cluster, is_terminating, now_utc, stamp
+from supercluster.localplane.controllers.base import Cluster, is_terminating
 from supercluster.localplane.event_recorder import EventRecorder
 from supercluster.localplane.node import credentials, volumes
 from supercluster.localplane.node import status as pod_status
@@ -25,6 +25,7 @@ from supercluster.localplane.node.container import Container
 from supercluster.localplane.node.credentials import Tokens
 from supercluster.localplane.node.environment import MissingReference, Sources
 from supercluster.localplane.node.logs import pod_directory
+from supercluster.localplane.times import now_utc, stamp
 
 log = logging.getLogger(__name__)
 

@@ -15,6 +15,7 @@ from supercluster.localplane import client as api
 from supercluster.localplane.client import Json, Key
 from supercluster.localplane.controllers.base import Cluster, Controller, is_terminating, phase_of
 from supercluster.localplane.controllers.scheduler import HOSTNAME, SELECTED_NODE
+from supercluster.localplane.event_recorder import EventRecorder
 from supercluster.localplane.node.nodes import SimulatedNode
 
 PROVISIONER = "localplane"
@@ -81,8 +82,10 @@ class Provisioner(Controller):
 
     kind = api.CLAIMS
 
-    def __init__(self, cluster: Cluster, state_dir: Path, nodes: dict[str, SimulatedNode]) -> None:
-        super().__init__(cluster)
+    def __init__(
+        self, cluster: Cluster, recorder: EventRecorder, state_dir: Path, nodes: dict[str, SimulatedNode]
+    ) -> None:
+        super().__init__(cluster, recorder)
         self._state_dir = state_dir
         self._nodes = nodes
         self.watch(api.VOLUMES, self._claim_of)

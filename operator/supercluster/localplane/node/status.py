@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from supercluster.localplane.client import Json
-from supercluster.localplane.controllers.base import condition, is_terminating, stamp
+from supercluster.localplane.controllers.base import condition, is_terminating
+from supercluster.localplane.times import stamp
 
 OWN_CONDITIONS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
 

@@ -27,6 +27,7 @@ from supercluster.localplane.apiserver.objects.objects import Objects
 from supercluster.localplane.apiserver.objects.writes import Chance, DeleteOptions, Write
 from supercluster.localplane.apiserver.storage.registry import CRDS, EVENTS, NAMESPACES, Registry, Resource
 from supercluster.localplane.apiserver.storage.store import Store
+from supercluster.localplane.times import stamp
 
 Json = dict[str, Any]
 
@@ -156,7 +157,7 @@ class ApiServer:
 
     def drop_old_events(self) -> None:
         """Delete events that are older than an hour, and the oldest ones when there are too many."""
-        oldest = (self.chance.now() - dt.timedelta(seconds=EVENTS_KEPT_S)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        oldest = stamp(self.chance.now() - dt.timedelta(seconds=EVENTS_KEPT_S))
         events = sorted(self.store.all_of(EVENTS), key=_last_seen)
         surplus = max(0, len(events) - MAX_EVENTS)
         write = Write(manager="kube-apiserver")

@@ -23,9 +23,10 @@ from supercluster.localplane.apiserver.http import parameters
 from supercluster.localplane.apiserver.http.paths import Target
 from supercluster.localplane.apiserver.objects import evictions, logs, scale
 from supercluster.localplane.apiserver.objects.objects import Objects
-from supercluster.localplane.apiserver.objects.writes import Mutate, Write, timestamp
+from supercluster.localplane.apiserver.objects.writes import Mutate, Write
 from supercluster.localplane.apiserver.storage.store import clone
 from supercluster.localplane.node.logs import path_of, pod_directory, read
+from supercluster.localplane.times import stamp
 
 Json = dict[str, Any]
 
@@ -139,7 +140,7 @@ class Subresources:
             )
         now = self._objects.chance.now()
         token = self._identities.issue(account, int(now.timestamp()), seconds, spec.get("audiences") or [])
-        end = timestamp(now + dt.timedelta(seconds=seconds))
+        end = stamp(now + dt.timedelta(seconds=seconds))
         return {
             "kind": "TokenRequest",
             "apiVersion": "authentication.k8s.io/v1",

@@ -6,9 +6,10 @@ import datetime as dt
 from typing import Any
 
 from supercluster.localplane.apiserver import errors
-from supercluster.localplane.apiserver.objects.writes import DeleteOptions, timestamp
+from supercluster.localplane.apiserver.objects.writes import DeleteOptions
 from supercluster.localplane.apiserver.storage.registry import NAMESPACES, PODS, Resource
 from supercluster.localplane.apiserver.storage.store import clone
+from supercluster.localplane.times import stamp
 
 Json = dict[str, Any]
 
@@ -46,7 +47,7 @@ def marked(resource: Resource, old: Json, options: DeleteOptions, now: dt.dateti
     grace = _grace_seconds(resource, old, options)
     known = metadata.get("deletionGracePeriodSeconds")
     if metadata.get("deletionTimestamp") is None:
-        metadata["deletionTimestamp"] = timestamp(now + dt.timedelta(seconds=grace))
+        metadata["deletionTimestamp"] = stamp(now + dt.timedelta(seconds=grace))
         metadata["deletionGracePeriodSeconds"] = grace
         if resource.has_generation:
             metadata["generation"] = metadata.get("generation", 0) + 1

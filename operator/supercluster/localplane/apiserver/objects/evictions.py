@@ -6,10 +6,11 @@ from typing import Any
 
 from supercluster.localplane.apiserver.errors import ApiError, Cause
 from supercluster.localplane.apiserver.objects.objects import Objects
-from supercluster.localplane.apiserver.objects.writes import Write, timestamp
+from supercluster.localplane.apiserver.objects.writes import Write
 from supercluster.localplane.apiserver.storage.registry import PDBS
 from supercluster.localplane.apiserver.storage.selectors import label_selector_matches
 from supercluster.localplane.apiserver.storage.store import clone
+from supercluster.localplane.times import stamp
 
 Json = dict[str, Any]
 
@@ -69,7 +70,7 @@ def _spend(objects: Objects, pod: Json, budget: Json, write: Write) -> None:
         new: Json = clone(old)
         new["status"]["disruptionsAllowed"] = allowed - 1
         disrupted = new["status"].setdefault("disruptedPods", {})
-        disrupted[pod["metadata"]["name"]] = timestamp(objects.chance.now())
+        disrupted[pod["metadata"]["name"]] = stamp(objects.chance.now())
         return new
 
     objects.patch(resource, budget["metadata"]["namespace"], name, spend, write, subresource="status")

@@ -9,7 +9,7 @@ from typing import Any
 from supercluster.localplane.apiserver import errors, naming
 from supercluster.localplane.apiserver.errors import Cause
 from supercluster.localplane.apiserver.objects import admission, pod_admission, scale
-from supercluster.localplane.apiserver.objects.writes import Write, timestamp
+from supercluster.localplane.apiserver.objects.writes import Write
 from supercluster.localplane.apiserver.schema import (
     builtins_check,
     cel,
@@ -21,6 +21,7 @@ from supercluster.localplane.apiserver.schema import (
 )
 from supercluster.localplane.apiserver.storage.registry import CRD_FINALIZER, CRDS, Registry, Resource
 from supercluster.localplane.apiserver.storage.store import Store
+from supercluster.localplane.times import stamp
 
 Json = dict[str, Any]
 Follower = Callable[[Resource, Json | None, Json | None], None]
@@ -37,12 +38,14 @@ class KindRules:
         self.followers: list[Follower] = []
 
     def unknown_fields(self, resource: Resource, obj: Json) -> list[str]:
+        """Take out the fields the schema does not know, and name them."""
         schema = schemas.root(resource)
         if resource.crd_version is None:
             schemas.normalize(obj, schema)
         return schemas.prune(obj, schema)
 
     def default(self, resource: Resource, obj: Json) -> None:
+        """Fill in the defaults, in place."""
         if resource.storage == CRDS:
             definitions.default(obj)
         elif resource.crd_version is not None:
@@ -51,6 +54,7 @@ class KindRules:
             defaults.apply(resource.storage, obj)
 
     def prepare(self, resource: Resource, new: Json, old: Json | None, subresource: str) -> None:
+        """Set what the server decides (addresses, first status), in place, before validation."""
         if resource.storage == CRDS:
             definitions.set_status(new)
             if old is None:
@@ -98,14 +102,20 @@ class KindRules:
         return []
 
     def admit(self, resource: Resource, new: Json, old: Json | None, write: Write, subresource: str) -> None:
+        """Refuse a valid object by the rules of its namespace, or warn.
+
+        Raises:
+            ApiError: it is forbidden.
+        """
         if subresource == "" and resource.crd_version is None:
             pod_admission.admit(self._store, resource, new, old, write)
 
     def track(self, resource: Resource, new: Json, old: Json | None, write: Write, subresource: str) -> None:
+        """Record in managedFields who set what, in place."""
         if write.managers is not None:
             managed_fields.write(new["metadata"], write.managers)
             return
-        time = timestamp(self._now())
+        time = stamp(self._now())
         schema = schemas.root(resource)
         managed_fields.track_update(new, old, schema, write.manager, resource.api_version, subresource, time)
 

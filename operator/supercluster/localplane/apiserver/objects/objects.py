@@ -11,17 +11,12 @@ from typing import Any
 from supercluster.localplane.apiserver import errors, naming
 from supercluster.localplane.apiserver.errors import Cause
 from supercluster.localplane.apiserver.objects import deletion
-from supercluster.localplane.apiserver.objects.writes import (
-    Chance,
-    DeleteOptions,
-    Mutate,
-    Rules,
-    Write,
-    timestamp,
-)
+from supercluster.localplane.apiserver.objects.kind_rules import KindRules
+from supercluster.localplane.apiserver.objects.writes import Chance, DeleteOptions, Mutate, Write
 from supercluster.localplane.apiserver.schema import managed_fields, schemas, validation
 from supercluster.localplane.apiserver.storage.registry import CRDS, NAMESPACES, Registry, Resource
 from supercluster.localplane.apiserver.storage.store import Store, clone
+from supercluster.localplane.times import stamp
 
 Json = dict[str, Any]
 
@@ -31,7 +26,7 @@ GENERATED_NAME_MAX_CHARACTERS = 58
 class Objects:
     """The writes that clients and the server's own loops make."""
 
-    def __init__(self, store: Store, registry: Registry, rules: Rules, chance: Chance) -> None:
+    def __init__(self, store: Store, registry: Registry, rules: KindRules, chance: Chance) -> None:
         self.store = store
         self.registry = registry
         self.chance = chance
@@ -75,7 +70,7 @@ class Objects:
         ):
             metadata.pop(server_side, None)
         metadata["uid"] = self.chance.uid()
-        metadata["creationTimestamp"] = timestamp(self.chance.now())
+        metadata["creationTimestamp"] = stamp(self.chance.now())
         if resource.has_generation:
             metadata["generation"] = 1
         if "status" in resource.subresources and resource.storage not in (
@@ -295,7 +290,7 @@ class Objects:
             (write.manager, resource.api_version),
             subresource,
             force,
-            timestamp(self.chance.now()),
+            stamp(self.chance.now()),
         )
         write.managers = applied.managers
         if live is None:

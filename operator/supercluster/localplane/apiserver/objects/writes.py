@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
-from supercluster.localplane.apiserver.errors import Cause
 from supercluster.localplane.apiserver.schema.managed_fields import Manager
-from supercluster.localplane.apiserver.storage.registry import Resource
 
 Json = dict[str, Any]
 Mutate = Callable[[Json], Json]
@@ -38,39 +36,6 @@ class DeleteOptions:
     propagation: str | None = None
     uid: str | None = None
     resource_version: str | None = None
-
-
-class Rules(Protocol):
-    """What a kind adds to the handling that all kinds share."""
-
-    def unknown_fields(self, resource: Resource, obj: Json) -> list[str]:
-        """Take out the fields the schema does not know, and name them."""
-
-    def default(self, resource: Resource, obj: Json) -> None:
-        """Fill in the defaults, in place."""
-
-    def validate(self, resource: Resource, new: Json, old: Json | None, subresource: str) -> Iterable[Cause]:
-        """Say what is wrong."""
-
-    def prepare(self, resource: Resource, new: Json, old: Json | None, subresource: str) -> None:
-        """Set what the server decides (addresses, first status), in place, before validation."""
-
-    def admit(self, resource: Resource, new: Json, old: Json | None, write: Write, subresource: str) -> None:
-        """Refuse a valid object by the rules of its namespace, or warn.
-
-        Raises:
-            ApiError: it is forbidden.
-        """
-
-    def track(self, resource: Resource, new: Json, old: Json | None, write: Write, subresource: str) -> None:
-        """Record in managedFields who set what, in place."""
-
-    def changed(self, resource: Resource, new: Json | None, old: Json | None) -> None:
-        """Follow up on a stored change."""
-
-
-def timestamp(moment: dt.datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from tests.compat.differences import DIFFERENCES
 from tests.compat.table import load
 
 from supercluster.broker.dropin import flags
-from supercluster.broker.jetstream.api import parser as api
+from supercluster.broker.jetstream.api import parser
 from supercluster.broker.jetstream.config.consumer_checks import read_consumer
 from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.monitor import shares, system_requests
@@ -306,7 +306,7 @@ def text() -> str:
     source = _source()
     headers = [(f"`{name}`", "yes" if name in source else "no", note) for name, note in HEADERS.items()]
     calls = [
-        (f"`$JS.API.{call}`", "yes" if api.is_supported(b"$JS.API." + call.encode()) else "no")
+        (f"`$JS.API.{call}`", "yes" if parser.is_supported(b"$JS.API." + call.encode()) else "no")
         for call in CALLS
     ]
     core = [

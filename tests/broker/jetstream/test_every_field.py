@@ -26,7 +26,7 @@ from tests.support import schema
 from tests.support.tiers import examples
 
 import supercluster.broker
-from supercluster.broker.jetstream.api import answers, parser
+from supercluster.broker.jetstream.api import answers, parser, requests
 from supercluster.broker.jetstream.config.consumer import ConsumerConfig
 from supercluster.broker.jetstream.config.consumer_checks import read_consumer
 from supercluster.broker.jetstream.config.sources import Origin
@@ -115,8 +115,8 @@ def test_every_header_that_is_read_has_values_here() -> None:
 
 
 def test_every_call_has_values_here() -> None:
-    named = {tuple(template.split(".{")[0].replace(".s.a", "").split(".")) for template, _ in schema.API}
-    assert {words for words, *_ in parser._CALLS} - named == {("ACCOUNT", "STREAM", "CANCEL_MOVE")}
+    named = {template.split(".{")[0].replace(".s.a", "") for template, _ in schema.API}
+    assert {words for words, *_ in parser._CALLS} - named == {"ACCOUNT.STREAM.CANCEL_MOVE"}
 
 
 # ---- streams --------------------------------------------------------------------------------------------------------
@@ -520,12 +520,12 @@ def ask(rng: random.Random, leader: Broker) -> None:
 
 
 OF_THE_MAP = (
-    parser.StreamCreateRequest,
-    parser.StreamUpdateRequest,
-    parser.StreamDeleteRequest,
-    parser.StreamRestoreRequest,
-    parser.StreamMoveCancelRequest,
-    parser.StreamPeerRemoveRequest,
+    requests.StreamCreateRequest,
+    requests.StreamUpdateRequest,
+    requests.StreamDeleteRequest,
+    requests.StreamRestoreRequest,
+    requests.StreamMoveCancelRequest,
+    requests.StreamPeerRemoveRequest,
 )
 
 

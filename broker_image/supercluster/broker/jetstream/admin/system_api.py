@@ -20,7 +20,8 @@ from typing import Any
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.admin.brokers import BrokerCalls
 from supercluster.broker.jetstream.api import answers as api_answers
-from supercluster.broker.jetstream.api import parser as api
+from supercluster.broker.jetstream.api import parser
+from supercluster.broker.jetstream.api.requests import AccountPurgeRequest, ServerRemoveRequest
 from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.meta.view import MapView
 from supercluster.broker.jetstream.node.pending_requests import PendingRequests
@@ -45,7 +46,7 @@ Respond = Callable[[bytes], None]
 
 def is_administration(subject: bytes) -> bool:
     """Is it a call that concerns more than the caller's account?"""
-    return api.answer_kind(subject) in _KINDS
+    return parser.answer_kind(subject) in _KINDS
 
 
 def check_caller(info: ClientInfo, subject: bytes) -> None:
@@ -53,7 +54,7 @@ def check_caller(info: ClientInfo, subject: bytes) -> None:
     ApiError: the caller may not.
     """
     if not info.may_administer:
-        call = subject.removeprefix(api.API_PREFIX).decode("utf-8", "replace")
+        call = subject.removeprefix(parser.API_PREFIX).decode("utf-8", "replace")
         raise errors.not_supported(f"{call} without the operator's or the system account's credentials is")
 
 
@@ -73,14 +74,14 @@ class SystemApi:
         """By the broker that was removed."""
 
     def carry_out(
-        self, info: ClientInfo, call: api.ServerRemoveRequest | api.AccountPurgeRequest, respond: Respond
+        self, info: ClientInfo, call: ServerRemoveRequest | AccountPurgeRequest, respond: Respond
     ) -> None:
         """By a fresh map; `respond` takes the answer, once.
 
         Raises:
             ApiError: it is refused.
         """
-        if isinstance(call, api.ServerRemoveRequest):
+        if isinstance(call, ServerRemoveRequest):
             self._remove(info, call.peer, respond)
         else:
             self._purge(info, call.account)

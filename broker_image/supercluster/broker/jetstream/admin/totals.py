@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from supercluster.broker.jetstream.api import answers as api_answers
+from supercluster.broker.jetstream.api import answers
 from supercluster.broker.jetstream.config import api_level
 from supercluster.broker.jetstream.encoding.timestamps import format_time
 from supercluster.broker.jetstream.links.leaderships import Leaderships
@@ -141,7 +141,7 @@ def _consumers(group: StreamReplica, leader: str) -> Iterator[dict[str, Any]]:
     cluster = replace(stream_call.cluster_info(group.copy), leader=leader)
     for name, state in sorted(group.state.consumers.items()):
         led = group.consumers.get(name) if group.serves else None
-        yield api_answers.consumer_info(
+        yield answers.consumer_info(
             group.state.config.name,
             led.state if led is not None else state,
             num_waiting=led.num_waiting if led is not None else 0,

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from supercluster.broker.jetstream.api.requests import (
-    ApiRequest,
-    ConsumerCreateRequest,
-    ConsumerDeleteRequest,
-    ConsumerInfoRequest,
-    ConsumerListRequest,
-    ConsumerNamesRequest,
-    ConsumerNextRequest,
-    ConsumerPauseRequest,
-    ConsumerResetRequest,
-    ConsumerStepDownRequest,
-    ConsumerUnpinRequest,
-)
+from supercluster.broker.jetstream.api import requests
+from supercluster.broker.jetstream.api.requests import ApiRequest
 from supercluster.broker.jetstream.config import strict
 from supercluster.broker.jetstream.config.consumer_checks import read_consumer
 from supercluster.broker.jetstream.config.stream import ANYWHERE, Placement
@@ -35,6 +25,9 @@ from supercluster.broker.jetstream.errors import (
     error,
 )
 
+Parser = Callable[[list[str], bytes], ApiRequest]
+"""Takes the names in a call's subject, and its payload."""
+
 
 def empty(payload: bytes) -> None:
     """Some clients send an empty object where others send nothing; NATS takes either."""
@@ -42,15 +35,42 @@ def empty(payload: bytes) -> None:
         raise error(NOT_EMPTY_REQUEST)
 
 
-def successor(payload: bytes) -> Placement:
-    """Which broker is to lead, by name, cluster or tags; none of them: any."""
-    data = decode_object(payload)
-    if not data:
-        return ANYWHERE
-    fields = Fields(data, "request")
-    found = Placement.from_json(fields.nested("placement") or {})
-    fields.done()
-    return found
+def without_body(request: Callable[..., ApiRequest]) -> Parser:
+    """Reads a call that says everything by its subject."""
+
+    def read(names: list[str], payload: bytes) -> ApiRequest:
+        empty(payload)
+        return request(*names)
+
+    return read
+
+
+def step_down(request: Callable[..., ApiRequest]) -> Parser:
+    """Reads which broker is to lead, by name, cluster or tags; none of them: any."""
+
+    def read(names: list[str], payload: bytes) -> ApiRequest:
+        data = decode_object(payload)
+        found = ANYWHERE
+        if data:
+            with Fields(data, "request") as fields:
+                found = Placement.from_json(fields.nested("placement") or {})
+        return request(*(names or [""]), successor=found)
+
+    return read
+
+
+def offset(fields: Fields) -> int:
+    return max(fields.integer("offset"), 0)
+
+
+def from_offset(request: Callable[..., ApiRequest]) -> Parser:
+    """Reads where a list of a stream's consumers is to begin."""
+
+    def read(names: list[str], payload: bytes) -> ApiRequest:
+        with Fields(decode_if_object(payload), "request") as fields:
+            return request(names[0], offset(fields))
+
+    return read
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +85,7 @@ class _Put:
     action: str
     is_pedantic: bool
 
-    def request(self) -> ConsumerCreateRequest:
+    def request(self) -> requests.ConsumerCreateRequest:
         """`name` counts, whatever the configuration says.
 
         Raises:
@@ -79,7 +99,7 @@ class _Put:
             raise error(10090)
         if config.direct and config.durable_name:
             raise error(10091)
-        return ConsumerCreateRequest(self.stream, config.name, config, self.action, self.is_pedantic)
+        return requests.ConsumerCreateRequest(self.stream, config.name, config, self.action, self.is_pedantic)
 
 
 def consumer_create(names: list[str], payload: bytes) -> ApiRequest:
@@ -110,11 +130,10 @@ def durable_create(names: list[str], payload: bytes) -> ApiRequest:
 
 
 def _read(stream: str, payload: bytes, name: str) -> _Put:
-    fields = Fields(decode_object(payload), "request")
-    named, data = fields.text("stream_name"), fields.nested("config") or {}
-    action = fields.choice("action", ("create", "update"), "")
-    is_pedantic = fields.boolean("pedantic")
-    fields.done()
+    with Fields(decode_object(payload), "request") as fields:
+        named, data = fields.text("stream_name"), fields.nested("config") or {}
+        action = fields.choice("action", ("create", "update"), "")
+        is_pedantic = fields.boolean("pedantic")
     inner = Fields(data, "consumer config")
     in_config = inner.text("name")  # Passed over where the subject has one.
     meant = name or in_config
@@ -126,34 +145,20 @@ def _read(stream: str, payload: bytes, name: str) -> _Put:
     return _Put(stream, name, data, durable_name, action, is_pedantic)
 
 
-def consumer_delete(names: list[str], payload: bytes) -> ApiRequest:
-    empty(payload)
-    return ConsumerDeleteRequest(names[0], names[1])
-
-
-def consumer_info(names: list[str], payload: bytes) -> ApiRequest:
-    empty(payload)
-    return ConsumerInfoRequest(names[0], names[1])
-
-
 def consumer_next(names: list[str], payload: bytes) -> ApiRequest:
-    return ConsumerNextRequest(names[0], names[1], payload)
+    return requests.ConsumerNextRequest(names[0], names[1], payload)
 
 
 def consumer_pause(names: list[str], payload: bytes) -> ApiRequest:
-    fields = Fields(decode_if_object(payload), "request")
-    until_ns = fields.time_ns("pause_until")
-    fields.done()
-    return ConsumerPauseRequest(names[0], names[1], until_ns)
+    with Fields(decode_if_object(payload), "request") as fields:
+        return requests.ConsumerPauseRequest(names[0], names[1], fields.time_ns("pause_until"))
 
 
 def consumer_reset(names: list[str], payload: bytes) -> ApiRequest:
     if payload and not payload.strip():
         raise invalid_json("unexpected end of JSON input")
-    seq = Fields(decode_object(payload), "request").unsigned(
-        "seq"
-    )  # Other fields are passed over, as NATS does.
-    return ConsumerResetRequest(names[0], names[1], seq)
+    fields = Fields(decode_object(payload), "request")  # Others than this are passed over, as NATS does.
+    return requests.ConsumerResetRequest(names[0], names[1], fields.unsigned("seq"))
 
 
 def consumer_unpin(names: list[str], payload: bytes) -> ApiRequest:
@@ -162,27 +167,4 @@ def consumer_unpin(names: list[str], payload: bytes) -> ApiRequest:
     group = Fields(decode_object(payload), "request").text("group")
     if not group:
         raise invalid_json("consumer group not specified")
-    return ConsumerUnpinRequest(names[0], names[1], group)
-
-
-def consumer_step_down(names: list[str], payload: bytes) -> ApiRequest:
-    return ConsumerStepDownRequest(names[0], names[1], successor(payload))
-
-
-def consumer_list(names: list[str], payload: bytes) -> ApiRequest:
-    return ConsumerListRequest(names[0], only_offset(payload))
-
-
-def consumer_names(names: list[str], payload: bytes) -> ApiRequest:
-    return ConsumerNamesRequest(names[0], only_offset(payload))
-
-
-def only_offset(payload: bytes) -> int:
-    fields = Fields(decode_if_object(payload), "request")
-    found = offset(fields)
-    fields.done()
-    return found
-
-
-def offset(fields: Fields) -> int:
-    return max(fields.integer("offset"), 0)
+    return requests.ConsumerUnpinRequest(names[0], names[1], group)

@@ -6,43 +6,19 @@ judged where the state is. Answers are built in `api/answers.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from supercluster.broker.bounds import PATTERN_CHARS_MAX
-from supercluster.broker.jetstream.api import consumer_requests, direct_get
-from supercluster.broker.jetstream.api.requests import (
-    AccountInfoRequest,
-    AccountPurgeRequest,
-    ApiRequest,
-    ConsumerCreateRequest,
-    ConsumerDeleteRequest,
-    ConsumerInfoRequest,
-    ConsumerListRequest,
-    ConsumerNamesRequest,
-    ConsumerNextRequest,
-    ConsumerPauseRequest,
-    ConsumerRequest,
-    ConsumerResetRequest,
-    ConsumerStepDownRequest,
-    ConsumerUnpinRequest,
-    MessageDeleteRequest,
-    MessageGetRequest,
-    MetaStepDownRequest,
-    ServerRemoveRequest,
-    StreamCreateRequest,
-    StreamDeleteRequest,
-    StreamInfoRequest,
-    StreamListRequest,
-    StreamMoveCancelRequest,
-    StreamNamesRequest,
-    StreamPeerRemoveRequest,
-    StreamPurgeRequest,
-    StreamRestoreRequest,
-    StreamSnapshotRequest,
-    StreamStepDownRequest,
-    StreamUpdateRequest,
+from supercluster.broker.jetstream.api import consumer_requests, direct_get, requests
+from supercluster.broker.jetstream.api.consumer_requests import (
+    Parser,
+    empty,
+    from_offset,
+    offset,
+    step_down,
+    without_body,
 )
+from supercluster.broker.jetstream.api.requests import ApiRequest
 from supercluster.broker.jetstream.config import strict
 from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.config.stream_checks import read_stream
@@ -69,13 +45,6 @@ DETAILS = "supercluster_details"
 """A request's flag: answer with fields that NATS does not have. The operator sets it."""
 
 
-Parser = Callable[[list[str], bytes], ApiRequest]
-
-
-def _account_info(_names: list[str], _payload: bytes) -> ApiRequest:
-    return AccountInfoRequest("")
-
-
 def _stream_create(names: list[str], payload: bytes) -> ApiRequest:
     """Of several mistakes NATS tells first what can't be read, then whose configuration it is, then what it contradicts."""
     name, (data, is_pedantic) = names[0], _stream_data(payload)
@@ -92,7 +61,7 @@ def _stream_create(names: list[str], payload: bytes) -> ApiRequest:
         raise error(STREAM_NAME_IS_PATH)
     if refused is not None:
         raise refused
-    return StreamCreateRequest(name, config, is_pedantic)
+    return requests.StreamCreateRequest(name, config, is_pedantic)
 
 
 def _stream_update(names: list[str], payload: bytes) -> ApiRequest:
@@ -101,7 +70,7 @@ def _stream_update(names: list[str], payload: bytes) -> ApiRequest:
     config = _stream_config(data, is_pedantic=is_pedantic)
     if config.name != names[0]:
         raise error(STREAM_MISMATCH)
-    return StreamUpdateRequest(names[0], config, is_pedantic)
+    return requests.StreamUpdateRequest(names[0], config, is_pedantic)
 
 
 def _stream_data(payload: bytes) -> tuple[dict[str, Any], bool]:
@@ -116,103 +85,82 @@ def _stream_config(data: dict[str, Any], *, is_pedantic: bool) -> StreamConfig:
     return strict.stream_config(data) if is_pedantic else read_stream(data)
 
 
-def _stream_delete(names: list[str], payload: bytes) -> ApiRequest:
-    consumer_requests.empty(payload)
-    return StreamDeleteRequest(names[0])
-
-
 def _stream_info(names: list[str], payload: bytes) -> ApiRequest:
-    fields = Fields(decode_if_object(payload), "request")
-    request = StreamInfoRequest(
-        names[0],
-        subjects_filter=_filter(fields.text("subjects_filter")),
-        deleted_details=fields.boolean("deleted_details"),
-        offset=consumer_requests.offset(fields),
-        details=fields.boolean(DETAILS),
-    )
-    fields.done()
-    return request
+    with Fields(decode_if_object(payload), "request") as fields:
+        return requests.StreamInfoRequest(
+            names[0],
+            subjects_filter=_filter(fields.text("subjects_filter")),
+            deleted_details=fields.boolean("deleted_details"),
+            offset=offset(fields),
+            details=fields.boolean(DETAILS),
+        )
 
 
 def _stream_list(_names: list[str], payload: bytes) -> ApiRequest:
-    fields = Fields(decode_if_object(payload), "request")
-    request = StreamListRequest(
-        "",
-        offset=consumer_requests.offset(fields),
-        subject=_filter(fields.text("subject")),
-        details=fields.boolean(DETAILS),
-    )
-    fields.done()
-    return request
+    with Fields(decode_if_object(payload), "request") as fields:
+        start, subject = offset(fields), _filter(fields.text("subject"))
+        return requests.StreamListRequest("", start, subject, fields.boolean(DETAILS))
 
 
 def _stream_names(_names: list[str], payload: bytes) -> ApiRequest:
-    fields = Fields(decode_if_object(payload), "request")
-    request = StreamNamesRequest(
-        "", offset=consumer_requests.offset(fields), subject=_filter(fields.text("subject"))
-    )
-    fields.done()
-    return request
+    with Fields(decode_if_object(payload), "request") as fields:
+        return requests.StreamNamesRequest("", offset(fields), _filter(fields.text("subject")))
+
+
+def _fields_of_body(payload: bytes) -> Fields:
+    """Of a call that says nothing without a body."""
+    if is_empty_request(payload):
+        raise error(BAD_REQUEST)
+    return Fields(decode_object(payload), "request")
 
 
 def _stream_snapshot(names: list[str], payload: bytes) -> ApiRequest:
-    if is_empty_request(payload):
-        raise error(BAD_REQUEST)
-    fields = Fields(decode_object(payload), "request")
-    request = StreamSnapshotRequest(
-        names[0],
-        fields.text("deliver_subject"),
-        no_consumers=fields.boolean("no_consumers"),
-        chunk_size=fields.integer("chunk_size"),
-        window_size=fields.integer("window_size"),
-    )
-    fields.boolean("jsck")  # Whatever is read is checked.
-    fields.done()
+    with _fields_of_body(payload) as fields:
+        request = requests.StreamSnapshotRequest(
+            names[0],
+            fields.text("deliver_subject"),
+            no_consumers=fields.boolean("no_consumers"),
+            chunk_size=fields.integer("chunk_size"),
+            window_size=fields.integer("window_size"),
+        )
+        fields.boolean("jsck")  # Whatever is read is checked.
     if not is_valid_literal(request.deliver_subject.encode()):
         raise error(DELIVER_SUBJECT_INVALID)
     return request
 
 
 def _stream_restore(names: list[str], payload: bytes) -> ApiRequest:
-    if is_empty_request(payload):
-        raise error(BAD_REQUEST)
-    fields = Fields(decode_object(payload), "request")
-    config = dict(fields.nested("config") or {})
-    fields.nested("state")  # The archive says it too.
-    fields.done()
-    config.setdefault("name", names[0])
+    with _fields_of_body(payload) as fields:
+        config = {"name": names[0], **(fields.nested("config") or {})}
+        fields.nested("state")  # The archive says it too.
     if config["name"] != names[0]:
         raise error(STREAM_MISMATCH)
-    return StreamRestoreRequest(names[0], read_stream(config))
+    return requests.StreamRestoreRequest(names[0], read_stream(config))
 
 
 def _stream_purge(names: list[str], payload: bytes) -> ApiRequest:
-    fields = Fields(decode_if_object(payload), "request")
-    request = StreamPurgeRequest(
-        names[0], _filter(fields.text("filter")), fields.unsigned("seq"), fields.unsigned("keep")
-    )
-    fields.done()
-    if request.seq and request.keep:
+    with Fields(decode_if_object(payload), "request") as fields:
+        subject, seq, keep = _filter(fields.text("filter")), fields.unsigned("seq"), fields.unsigned("keep")
+    if seq and keep:
         raise error(BAD_REQUEST)
-    return request
+    return requests.StreamPurgeRequest(names[0], subject, seq, keep)
 
 
 def _message_get(names: list[str], payload: bytes) -> ApiRequest:
     if not payload.strip():
         raise error(BAD_REQUEST)
-    fields = Fields(decode_object(payload), "request")
-    request = MessageGetRequest(
-        names[0],
-        seq=fields.unsigned("seq"),
-        last_by_subject=fields.text("last_by_subj"),
-        next_by_subject=fields.text("next_by_subj"),
-        start_time_ns=fields.time_ns("start_time"),
-        no_header=fields.boolean("no_hdr"),
-    )
-    of_direct_get = fields.integer("batch") or fields.integer("max_bytes") or fields.texts("multi_last")
-    fields.unsigned("up_to_seq")
-    fields.time_ns("up_to_time")
-    fields.done()
+    with Fields(decode_object(payload), "request") as fields:
+        request = requests.MessageGetRequest(
+            names[0],
+            seq=fields.unsigned("seq"),
+            last_by_subject=fields.text("last_by_subj"),
+            next_by_subject=fields.text("next_by_subj"),
+            start_time_ns=fields.time_ns("start_time"),
+            no_header=fields.boolean("no_hdr"),
+        )
+        of_direct_get = fields.integer("batch") or fields.integer("max_bytes") or fields.texts("multi_last")
+        fields.unsigned("up_to_seq")
+        fields.time_ns("up_to_time")
     by_place = (request.seq, request.next_by_subject, request.start_time_ns)
     if of_direct_get or not (any(by_place) or request.last_by_subject):
         raise error(BAD_REQUEST)
@@ -227,49 +175,31 @@ def _direct_get(names: list[str], payload: bytes) -> ApiRequest:
 
 
 def _message_delete(names: list[str], payload: bytes) -> ApiRequest:
-    if is_empty_request(payload):
-        raise error(BAD_REQUEST)
-    fields = Fields(decode_object(payload), "request")
-    request = MessageDeleteRequest(names[0], fields.unsigned("seq"), fields.boolean("no_erase"))
-    fields.done()
-    return request
-
-
-def _step_down(names: list[str], payload: bytes) -> ApiRequest:
-    return StreamStepDownRequest(names[0], consumer_requests.successor(payload))
-
-
-def _meta_step_down(names: list[str], payload: bytes) -> ApiRequest:
-    return MetaStepDownRequest("", consumer_requests.successor(payload))
+    with _fields_of_body(payload) as fields:
+        return requests.MessageDeleteRequest(names[0], fields.unsigned("seq"), fields.boolean("no_erase"))
 
 
 def _move_cancel(names: list[str], payload: bytes) -> ApiRequest:
-    consumer_requests.empty(payload)
+    empty(payload)
     account, stream = names
-    return StreamMoveCancelRequest(stream, account)
+    return requests.StreamMoveCancelRequest(stream, account)
 
 
 def _peer_remove(names: list[str], payload: bytes) -> ApiRequest:
-    fields = Fields(decode_object(payload), "request")
-    peer = fields.text("peer")
-    fields.done()
+    with Fields(decode_object(payload), "request") as fields:
+        peer = fields.text("peer")
     if not peer:
         raise error(BAD_REQUEST)
-    return StreamPeerRemoveRequest(names[0], peer)
+    return requests.StreamPeerRemoveRequest(names[0], peer)
 
 
 def _server_remove(_names: list[str], payload: bytes) -> ApiRequest:
     """A broker's name stands for its id, too: they are not given twice."""
-    fields = Fields(decode_object(payload), "request")
-    name, number = fields.text("peer"), fields.text("peer_id")
-    fields.done()
+    with Fields(decode_object(payload), "request") as fields:
+        name, number = fields.text("peer"), fields.text("peer_id")
     if not (name or number):
         raise error(BAD_REQUEST)
-    return ServerRemoveRequest("", number or name)
-
-
-def _account_purge(names: list[str], _payload: bytes) -> ApiRequest:
-    return AccountPurgeRequest("", names[0])
+    return requests.ServerRemoveRequest("", number or name)
 
 
 def _filter(subject: str) -> str:
@@ -279,45 +209,45 @@ def _filter(subject: str) -> str:
     return subject
 
 
-# What comes behind the prefix, the fewest and the most names that follow it (the rest of the subject), the reader, and
-# the `type` of the answer. Longer beginnings stand before shorter ones.
-_CALLS: tuple[tuple[tuple[str, ...], int, int, Parser, str], ...] = (
-    (("INFO",), 0, 0, _account_info, "account_info"),
-    (("STREAM", "CREATE"), 1, 1, _stream_create, "stream_create"),
-    (("STREAM", "UPDATE"), 1, 1, _stream_update, "stream_update"),
-    (("STREAM", "DELETE"), 1, 1, _stream_delete, "stream_delete"),
-    (("STREAM", "INFO"), 1, 1, _stream_info, "stream_info"),
-    (("STREAM", "LIST"), 0, 0, _stream_list, "stream_list"),
-    (("STREAM", "NAMES"), 0, 0, _stream_names, "stream_names"),
-    (("STREAM", "PURGE"), 1, 1, _stream_purge, "stream_purge"),
-    (("STREAM", "SNAPSHOT"), 1, 1, _stream_snapshot, "stream_snapshot"),
-    (("STREAM", "RESTORE"), 1, 1, _stream_restore, "stream_restore"),
-    (("STREAM", "MSG", "GET"), 1, 1, _message_get, "stream_msg_get"),
-    (("STREAM", "MSG", "DELETE"), 1, 1, _message_delete, "stream_msg_delete"),
-    (("STREAM", "LEADER", "STEPDOWN"), 1, 1, _step_down, "stream_leader_stepdown"),
-    (("STREAM", "PEER", "REMOVE"), 1, 1, _peer_remove, "stream_remove_peer"),
-    (("META", "LEADER", "STEPDOWN"), 0, 0, _meta_step_down, "meta_leader_stepdown"),
-    (("SERVER", "REMOVE"), 0, 0, _server_remove, "meta_server_remove"),
-    (("ACCOUNT", "PURGE"), 1, 1, _account_purge, "account_purge"),
-    (("ACCOUNT", "STREAM", "CANCEL_MOVE"), 2, 2, _move_cancel, "stream_update"),
-    (("DIRECT", "GET"), 1, 64, _direct_get, "stream_msg_get"),
-    (("CONSUMER", "DURABLE", "CREATE"), 2, 2, consumer_requests.durable_create, "consumer_create"),
-    (("CONSUMER", "MSG", "NEXT"), 2, 2, consumer_requests.consumer_next, "consumer_getnext"),
-    (("CONSUMER", "CREATE"), 1, 64, consumer_requests.consumer_create, "consumer_create"),
+# What comes behind the prefix, the fewest and the most names that follow it (the rest of the subject), the `type` of the
+# answer, and the reader. Longer beginnings stand before shorter ones.
+_CALLS: tuple[tuple[str, int, int, str, Parser], ...] = (
+    ("INFO", 0, 0, "account_info", lambda _, payload: requests.AccountInfoRequest("")),
+    ("STREAM.CREATE", 1, 1, "stream_create", _stream_create),
+    ("STREAM.UPDATE", 1, 1, "stream_update", _stream_update),
+    ("STREAM.DELETE", 1, 1, "stream_delete", without_body(requests.StreamDeleteRequest)),
+    ("STREAM.INFO", 1, 1, "stream_info", _stream_info),
+    ("STREAM.LIST", 0, 0, "stream_list", _stream_list),
+    ("STREAM.NAMES", 0, 0, "stream_names", _stream_names),
+    ("STREAM.PURGE", 1, 1, "stream_purge", _stream_purge),
+    ("STREAM.SNAPSHOT", 1, 1, "stream_snapshot", _stream_snapshot),
+    ("STREAM.RESTORE", 1, 1, "stream_restore", _stream_restore),
+    ("STREAM.MSG.GET", 1, 1, "stream_msg_get", _message_get),
+    ("STREAM.MSG.DELETE", 1, 1, "stream_msg_delete", _message_delete),
+    ("STREAM.LEADER.STEPDOWN", 1, 1, "stream_leader_stepdown", step_down(requests.StreamStepDownRequest)),
+    ("STREAM.PEER.REMOVE", 1, 1, "stream_remove_peer", _peer_remove),
+    ("META.LEADER.STEPDOWN", 0, 0, "meta_leader_stepdown", step_down(requests.MetaStepDownRequest)),
+    ("SERVER.REMOVE", 0, 0, "meta_server_remove", _server_remove),
+    ("ACCOUNT.PURGE", 1, 1, "account_purge", lambda names, _: requests.AccountPurgeRequest("", names[0])),
+    ("ACCOUNT.STREAM.CANCEL_MOVE", 2, 2, "stream_update", _move_cancel),
+    ("DIRECT.GET", 1, 64, "stream_msg_get", _direct_get),
+    ("CONSUMER.DURABLE.CREATE", 2, 2, "consumer_create", consumer_requests.durable_create),
+    ("CONSUMER.MSG.NEXT", 2, 2, "consumer_getnext", consumer_requests.consumer_next),
+    ("CONSUMER.CREATE", 1, 64, "consumer_create", consumer_requests.consumer_create),
     (
-        ("CONSUMER", "LEADER", "STEPDOWN"),
+        "CONSUMER.LEADER.STEPDOWN",
         2,
         2,
-        consumer_requests.consumer_step_down,
         "consumer_leader_stepdown",
+        step_down(requests.ConsumerStepDownRequest),
     ),
-    (("CONSUMER", "PAUSE"), 2, 2, consumer_requests.consumer_pause, "consumer_pause"),
-    (("CONSUMER", "RESET"), 2, 2, consumer_requests.consumer_reset, "consumer_reset"),
-    (("CONSUMER", "UNPIN"), 2, 2, consumer_requests.consumer_unpin, "consumer_unpin"),
-    (("CONSUMER", "DELETE"), 2, 2, consumer_requests.consumer_delete, "consumer_delete"),
-    (("CONSUMER", "INFO"), 2, 2, consumer_requests.consumer_info, "consumer_info"),
-    (("CONSUMER", "LIST"), 1, 1, consumer_requests.consumer_list, "consumer_list"),
-    (("CONSUMER", "NAMES"), 1, 1, consumer_requests.consumer_names, "consumer_names"),
+    ("CONSUMER.PAUSE", 2, 2, "consumer_pause", consumer_requests.consumer_pause),
+    ("CONSUMER.RESET", 2, 2, "consumer_reset", consumer_requests.consumer_reset),
+    ("CONSUMER.UNPIN", 2, 2, "consumer_unpin", consumer_requests.consumer_unpin),
+    ("CONSUMER.DELETE", 2, 2, "consumer_delete", without_body(requests.ConsumerDeleteRequest)),
+    ("CONSUMER.INFO", 2, 2, "consumer_info", without_body(requests.ConsumerInfoRequest)),
+    ("CONSUMER.LIST", 1, 1, "consumer_list", from_offset(requests.ConsumerListRequest)),
+    ("CONSUMER.NAMES", 1, 1, "consumer_names", from_offset(requests.ConsumerNamesRequest)),
 )
 
 
@@ -325,13 +255,14 @@ def _find(subject: bytes) -> tuple[Parser, str, list[str]] | None:
     if not subject.startswith(API_PREFIX):
         return None
     try:
-        tokens = subject[len(API_PREFIX) :].decode().split(".")
+        call = subject[len(API_PREFIX) :].decode()
     except UnicodeDecodeError:
         return None
-    for words, fewest, most, parser, kind in _CALLS:
-        names = tokens[len(words) :]
-        if tuple(tokens[: len(words)]) == words and fewest <= len(names) <= most and all(names):
-            return parser, kind, names
+    for words, fewest, most, kind, parser in _CALLS:
+        if call.startswith(words):
+            more, *names = call[len(words) :].split(".")
+            if not more and fewest <= len(names) <= most and all(names):
+                return parser, kind, names
     return None
 
 
@@ -371,43 +302,3 @@ def parse_api(subject: bytes, payload: bytes | memoryview) -> ApiRequest:
         raise not_supported(f"API call {subject.decode('utf-8', 'replace')!r} is")
     parser, _, names = found
     return parser(names, bytes(payload))
-
-
-__all__ = [
-    "API_PREFIX",
-    "AccountInfoRequest",
-    "AccountPurgeRequest",
-    "ApiRequest",
-    "ConsumerCreateRequest",
-    "ConsumerDeleteRequest",
-    "ConsumerInfoRequest",
-    "ConsumerListRequest",
-    "ConsumerNamesRequest",
-    "ConsumerNextRequest",
-    "ConsumerPauseRequest",
-    "ConsumerRequest",
-    "ConsumerResetRequest",
-    "ConsumerStepDownRequest",
-    "ConsumerUnpinRequest",
-    "MessageDeleteRequest",
-    "MessageGetRequest",
-    "MetaStepDownRequest",
-    "ServerRemoveRequest",
-    "StreamCreateRequest",
-    "StreamDeleteRequest",
-    "StreamInfoRequest",
-    "StreamListRequest",
-    "StreamMoveCancelRequest",
-    "StreamNamesRequest",
-    "StreamPeerRemoveRequest",
-    "StreamPurgeRequest",
-    "StreamRestoreRequest",
-    "StreamSnapshotRequest",
-    "StreamStepDownRequest",
-    "StreamUpdateRequest",
-    "account_of",
-    "answer_kind",
-    "is_supported",
-    "parse_api",
-    "stream_of",
-]

@@ -65,9 +65,8 @@ def read_consumer(data: Mapping[str, Any]) -> ConsumerConfig:
     Raises:
         ApiError: naming the field, its value and what would be right.
     """
-    fields = Fields(data, "consumer config")
-    config = ConsumerConfig.from_fields(fields)
-    fields.done()
+    with Fields(data, "consumer config") as fields:
+        config = ConsumerConfig.from_fields(fields)
     _check_values(config)
     return config
 

@@ -43,10 +43,8 @@ class External:
         Raises:
             ApiError: 10025, a field has a wrong type or is unknown.
         """
-        fields = Fields(data, f"{what} external")
-        found = cls(fields.text("api"), fields.text("deliver"))
-        fields.done()
-        return found
+        with Fields(data, f"{what} external") as fields:
+            return cls(fields.text("api"), fields.text("deliver"))
 
     def to_json(self) -> dict[str, Any]:
         return {"api": self.api, "deliver": self.deliver}

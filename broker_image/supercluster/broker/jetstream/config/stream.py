@@ -39,10 +39,8 @@ class Placement:
         Raises:
             ApiError: naming the field that is wrong.
         """
-        fields = Fields(data, "stream placement")
-        found = cls(fields.text("cluster"), fields.texts("tags"), fields.text("preferred"))
-        fields.done()
-        return found
+        with Fields(data, "stream placement") as fields:
+            return cls(fields.text("cluster"), fields.texts("tags"), fields.text("preferred"))
 
     def to_json(self) -> dict[str, Any]:
         known = {"cluster": self.cluster, "tags": list(self.tags), "preferred": self.preferred}
@@ -271,12 +269,9 @@ def _consumer_limits(fields: Fields) -> ConsumerLimits:
     data = fields.nested("consumer_limits")
     if not data:
         return ConsumerLimits()
-    inner = Fields(data, "stream consumer_limits")
-    found = ConsumerLimits(
-        max(inner.integer("inactive_threshold"), 0), max(inner.integer("max_ack_pending"), -1)
-    )
-    inner.done()
-    return found
+    with Fields(data, "stream consumer_limits") as inner:
+        threshold_ns, ack_pending = inner.integer("inactive_threshold"), inner.integer("max_ack_pending")
+        return ConsumerLimits(max(threshold_ns, 0), max(ack_pending, -1))
 
 
 def _subject_transform(fields: Fields) -> TransformConfig | None:

@@ -51,9 +51,8 @@ def read_stream(data: Mapping[str, Any]) -> StreamConfig:
     Raises:
         ApiError: naming the field, its value and what would be right.
     """
-    fields = Fields(data, "stream config")
-    config = StreamConfig.from_fields(fields)
-    fields.done()
+    with Fields(data, "stream config") as fields:
+        config = StreamConfig.from_fields(fields)
     check_name(config.name)
     # Judged is what will be stored, not what was asked for.
     config = with_what_it_needs(config)

@@ -33,10 +33,8 @@ class TransformConfig:
         Raises:
             ApiError: 10025, a field has a wrong type or is unknown.
         """
-        fields = Fields(data, what)
-        found = cls(fields.text("src"), fields.text("dest"))
-        fields.done()
-        return found
+        with Fields(data, what) as fields:
+            return cls(fields.text("src"), fields.text("dest"))
 
     def to_json(self) -> dict[str, Any]:
         return {"src": self.src, "dest": self.dest}
@@ -75,10 +73,8 @@ class Republish:
         Raises:
             ApiError: 10025, a field has a wrong type or is unknown.
         """
-        fields = Fields(data, "stream republish")
-        found = cls(fields.text("src") or ">", fields.text("dest"), fields.boolean("headers_only"))
-        fields.done()
-        return found
+        with Fields(data, "stream republish") as fields:
+            return cls(fields.text("src") or ">", fields.text("dest"), fields.boolean("headers_only"))
 
     def to_json(self) -> dict[str, Any]:
         data: dict[str, Any] = {"src": self.src, "dest": self.dest}

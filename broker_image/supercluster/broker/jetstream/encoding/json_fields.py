@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Self
 
 from supercluster.broker.bounds import I64_MAX, I64_MIN, U64_MAX, read_json
 from supercluster.broker.jetstream.encoding.timestamps import parse_time
@@ -57,7 +57,7 @@ class Stored(dict[str, Any]):
 
 
 class Fields:
-    """Reads one object's fields; `done` refuses those that nobody read."""
+    """Reads one object's fields. As a context it refuses, at its end, those that nobody read (`done`)."""
 
     __slots__ = ("_data", "_known", "_what")
 
@@ -181,6 +181,13 @@ class Fields:
             return parse_time(value)
         except ValueError:
             raise self._wrong(name, value, "an RFC 3339 time") from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.done()
 
     def done(self) -> None:
         """

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from supercluster.broker.jetstream.api import answers as api_answers
+from supercluster.broker.jetstream.api import answers
 from supercluster.broker.jetstream.api.answers import AccountTotals
 from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.frontend.api_counts import ApiCounts
@@ -106,7 +106,7 @@ class AccountInfo:
         )
 
     def _keep(self, group: str, answer: bytes | None) -> None:
-        found = api_answers.info_of_answer(answer) if answer else None
+        found = answers.info_of_answer(answer) if answer else None
         if found is None:
             return
         if len(self._told) >= KEPT_MAX:
@@ -151,6 +151,6 @@ class AccountInfo:
             api_total=calls,
             api_errors=failed,
         )
-        return api_answers.account_info_answer(
+        return answers.account_info_answer(
             totals, self._map.account_limits(account), self._env.settings.domain
         )

@@ -7,8 +7,7 @@ from functools import partial
 
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.admin.call import MetaCall
-from supercluster.broker.jetstream.api import answers as api_answers
-from supercluster.broker.jetstream.api import parser as api
+from supercluster.broker.jetstream.api import answers, parser
 from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.frontend import meta_requests
 from supercluster.broker.jetstream.frontend.answer_cache import AnswerCache, Known
@@ -72,7 +71,7 @@ class Answerer:
         group = self._copies.groups.get(request.group)
         if isinstance(group, StreamReplica) and group.copy.has_no_voter:
             refusal = errors.no_voter_left(group.assignment.name, own_name)
-            send(ResponseStatus.ANSWER, api_answers.error_answer(api.answer_kind(request.subject), refusal))
+            send(ResponseStatus.ANSWER, answers.error_answer(parser.answer_kind(request.subject), refusal))
             return
         if group is None or not group.serves:
             send(ResponseStatus.NOT_LEADER)
@@ -98,6 +97,6 @@ class Answerer:
                 raise
             except Exception as error:
                 # Nothing was decided, and the next leader would come to the same end.
-                kind = api.answer_kind(request.subject)
-                settle(ResponseStatus.ANSWER, api_answers.fault_answer(kind, own_name, error))
+                kind = parser.answer_kind(request.subject)
+                settle(ResponseStatus.ANSWER, answers.fault_answer(kind, own_name, error))
                 self._env.event(group.id, "GroupFailed", f"{own_name}: {FaultError(error).report}")

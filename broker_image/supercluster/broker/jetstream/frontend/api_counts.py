@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from supercluster.broker.jetstream.api import answers as api_answers
+from supercluster.broker.jetstream.api import answers
 from supercluster.broker.jetstream.node.pending_requests import DIRECT_PREFIX, PULL_PREFIX
 
 COUNTED_MAX = 4096
@@ -23,7 +23,7 @@ class ApiCounts:
         if account not in self._calls and len(self._calls) >= COUNTED_MAX:
             return
         self._calls[account] = self._calls.get(account, 0) + 1
-        if api_answers.is_error(answer):
+        if answers.is_error(answer):
             self._errors[account] = self._errors.get(account, 0) + 1
 
     def of(self, account: str) -> tuple[int, int]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from supercluster.broker.jetstream import errors
-from supercluster.broker.jetstream.api import answers as api_answers
-from supercluster.broker.jetstream.api import parser as api
+from supercluster.broker.jetstream.api import answers, parser
 from supercluster.broker.jetstream.links.frames import Request
 from supercluster.broker.jetstream.node.lost_clusters import LostClusters
 
@@ -14,17 +13,17 @@ _DELETIONS = {"stream_delete": 10059, "consumer_delete": 10014, "stream_msg_dele
 def unavailable(lost_clusters: LostClusters, request: Request) -> bytes:
     """The answer when nobody could answer in time: it names the clusters without which nobody can."""
     refusal = lost_clusters.not_available(request.group)
-    return api_answers.error_answer(api.answer_kind(request.subject), refusal)
+    return answers.error_answer(parser.answer_kind(request.subject), refusal)
 
 
 def not_there(subject: bytes) -> bytes:
     """The answer when the stream was deleted while a request about it was under way."""
-    return api_answers.error_answer(api.answer_kind(subject), errors.error(10059))
+    return answers.error_answer(parser.answer_kind(subject), errors.error(10059))
 
 
 def done_before(subject: bytes, answer: bytes) -> bytes:
     """The answer to a request that an earlier leader may have carried out: what it was to delete is gone."""
-    kind = api.answer_kind(subject)
-    if kind in _DELETIONS and api_answers.err_code_of_answer(answer) == _DELETIONS[kind]:
-        return api_answers.success_answer(kind)
+    kind = parser.answer_kind(subject)
+    if kind in _DELETIONS and answers.err_code_of_answer(answer) == _DELETIONS[kind]:
+        return answers.success_answer(kind)
     return answer

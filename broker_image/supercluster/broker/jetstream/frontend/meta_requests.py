@@ -14,8 +14,7 @@ from supercluster.broker.jetstream.admin import cordons as cordon_calls
 from supercluster.broker.jetstream.admin import moves as move_calls
 from supercluster.broker.jetstream.admin import stream_recovery as recovery_calls
 from supercluster.broker.jetstream.admin.call import MetaCall
-from supercluster.broker.jetstream.api import answers as api_answers
-from supercluster.broker.jetstream.api import parser as api
+from supercluster.broker.jetstream.api import answers, parser, requests
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.frontend import restore_chunks as restore_calls
 from supercluster.broker.jetstream.links.frames import ResponseStatus
@@ -43,12 +42,12 @@ _INTERNAL: tuple[_Internal, ...] = (
     move_calls,
 )
 _META_VERBS = {
-    api.StreamCreateRequest: "create",
-    api.StreamUpdateRequest: "update",
-    api.StreamDeleteRequest: "delete",
-    api.StreamMoveCancelRequest: "cancel_move",
-    api.StreamPeerRemoveRequest: "remove_peer",
-    api.StreamRestoreRequest: "restore",
+    requests.StreamCreateRequest: "create",
+    requests.StreamUpdateRequest: "update",
+    requests.StreamDeleteRequest: "delete",
+    requests.StreamMoveCancelRequest: "cancel_move",
+    requests.StreamPeerRemoveRequest: "remove_peer",
+    requests.StreamRestoreRequest: "restore",
 }
 
 
@@ -63,16 +62,16 @@ def answer(meta: MapLeader, call: MetaCall, move_bytes_per_s: int) -> None:
 
 def _change(meta: MapLeader, call: MetaCall, move_bytes_per_s: int) -> None:
     """A client's call that changes the map."""
-    kind = api.answer_kind(call.request.subject)
+    kind = parser.answer_kind(call.request.subject)
 
     def respond(outcome: Decided | MovePlan | ApiError | None) -> None:
         if outcome is None:
             call.undecided()
             return
         if isinstance(outcome, ApiError):
-            status, payload = ResponseStatus.ANSWER, api_answers.error_answer(kind, outcome)
+            status, payload = ResponseStatus.ANSWER, answers.error_answer(kind, outcome)
         elif kind in ("stream_delete", "stream_remove_peer"):
-            status, payload = ResponseStatus.ANSWER, api_answers.success_answer(kind)
+            status, payload = ResponseStatus.ANSWER, answers.success_answer(kind)
         else:
             assert isinstance(outcome, Decided)
             status, payload = (
@@ -82,10 +81,10 @@ def _change(meta: MapLeader, call: MetaCall, move_bytes_per_s: int) -> None:
         call.settle(status, payload)
 
     try:
-        asked = api.parse_api(call.request.subject, call.request.payload)
-        if isinstance(asked, api.MetaStepDownRequest):
+        asked = parser.parse_api(call.request.subject, call.request.payload)
+        if isinstance(asked, requests.MetaStepDownRequest):
             _step_down(meta, asked)
-            call.settle(ResponseStatus.ANSWER, api_answers.success_answer(kind))
+            call.settle(ResponseStatus.ANSWER, answers.success_answer(kind))
             return
         verb = _META_VERBS.get(type(asked))
         if verb is None:
@@ -93,7 +92,7 @@ def _change(meta: MapLeader, call: MetaCall, move_bytes_per_s: int) -> None:
     except ApiError as refused:
         respond(refused)
         return
-    brings = api.StreamCreateRequest | api.StreamUpdateRequest | api.StreamRestoreRequest
+    brings = requests.StreamCreateRequest | requests.StreamUpdateRequest | requests.StreamRestoreRequest
     config = asked.config if isinstance(asked, brings) else None
     meta.request(
         StreamRequest(
@@ -103,16 +102,17 @@ def _change(meta: MapLeader, call: MetaCall, move_bytes_per_s: int) -> None:
             config,
             respond,
             asked_at=call.node,
-            account=api.account_of(call.request.subject, ""),
-            peer=asked.peer if isinstance(asked, api.StreamPeerRemoveRequest) else "",
+            account=parser.account_of(call.request.subject, ""),
+            peer=asked.peer if isinstance(asked, requests.StreamPeerRemoveRequest) else "",
             bytes_per_s=move_bytes_per_s,
-            pedantic=isinstance(asked, api.StreamCreateRequest | api.StreamUpdateRequest) and asked.pedantic,
+            pedantic=isinstance(asked, requests.StreamCreateRequest | requests.StreamUpdateRequest)
+            and asked.pedantic,
             restore_id=f"{call.request.origin}-{call.request.number}",
         )
     )
 
 
-def _step_down(meta: MapLeader, call: api.MetaStepDownRequest) -> None:
+def _step_down(meta: MapLeader, call: requests.MetaStepDownRequest) -> None:
     if len(meta.host.brokers_in_contact()) == 1:
         raise errors.error(errors.CLUSTER_REQUIRED)
     step_down(meta, meta.host.tags_of, call.successor)

@@ -13,8 +13,7 @@ from collections.abc import Callable
 
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.api import answers as api_answers
-from supercluster.broker.jetstream.api import direct_get
-from supercluster.broker.jetstream.api import parser as api
+from supercluster.broker.jetstream.api import direct_get, parser
 from supercluster.broker.jetstream.api.direct_get import DirectGetRequest
 from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.config.stream import StreamConfig
@@ -136,7 +135,7 @@ class MirrorReads:
         """Is this mirror asked for messages of its origin?"""
         return (
             request.subject.startswith(DIRECT_PREFIX)
-            and api.stream_of(request.subject) != group.assignment.name
+            and parser.stream_of(request.subject) != group.assignment.name
         )
 
     def answer(
@@ -145,7 +144,7 @@ class MirrorReads:
         """Answer for the origin, or have that one asked."""
         question = self._question(group, request, settle)
         if not self._questions.ask(request.info.account, group, question):
-            kind = api.answer_kind(request.subject)
+            kind = parser.answer_kind(request.subject)
             settle(
                 ResponseStatus.ANSWER,
                 api_answers.error_answer(kind, errors.error(errors.JETSTREAM_NOT_AVAILABLE)),
@@ -156,7 +155,7 @@ class MirrorReads:
     ) -> Job:
         state, network = group.state, self._peers.network
         try:
-            call = api.parse_api(request.subject, request.payload)
+            call = parser.parse_api(request.subject, request.payload)
             assert isinstance(call, DirectGetRequest)
             origin = self._map.stream_of(group.assignment.account, call.stream)
             found = None
@@ -170,7 +169,9 @@ class MirrorReads:
                     return
                 found = _NOTHING[0]
         except ApiError as refused:
-            settle(ResponseStatus.ANSWER, api_answers.error_answer(api.answer_kind(request.subject), refused))
+            settle(
+                ResponseStatus.ANSWER, api_answers.error_answer(parser.answer_kind(request.subject), refused)
+            )
             return
         for header, payload in found:
             network.publish(request.info.account, request.reply, b"", header, payload)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from supercluster.broker.bounds import read_json
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.admin.call import NO_CALL, MetaCall
-from supercluster.broker.jetstream.api import answers as api_answers
+from supercluster.broker.jetstream.api import answers
 from supercluster.broker.jetstream.backup import archive_format
 from supercluster.broker.jetstream.backup.receiver import ANSWER_KIND
 from supercluster.broker.jetstream.config.environment import Environment
@@ -103,7 +103,7 @@ class RestoreChunks:
 
     @staticmethod
     def _refused(error: ApiError) -> bytes:
-        return api_answers.error_answer(ANSWER_KIND, error)
+        return answers.error_answer(ANSWER_KIND, error)
 
 
 _FIELDS = ("verb", "name", "account", "id", "group")

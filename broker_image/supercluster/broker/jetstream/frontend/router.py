@@ -8,7 +8,13 @@ from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.admin import system_api
 from supercluster.broker.jetstream.admin.system_api import SystemApi
 from supercluster.broker.jetstream.api import answers as api_answers
-from supercluster.broker.jetstream.api import parser as api
+from supercluster.broker.jetstream.api import parser
+from supercluster.broker.jetstream.api.requests import (
+    AccountPurgeRequest,
+    ServerRemoveRequest,
+    StreamListRequest,
+    StreamNamesRequest,
+)
 from supercluster.broker.jetstream.backup.archive_format import RESTORE_PREFIX
 from supercluster.broker.jetstream.backup.archive_format import stream_of as backup_stream_of
 from supercluster.broker.jetstream.config import api_level
@@ -135,34 +141,34 @@ class Router:
             _OldMapError: it is to wait for a fresh map.
         """
         info, subject, payload = call.info, call.subject, call.payload
-        kind = api.answer_kind(subject)
+        kind = parser.answer_kind(subject)
         now_ms = self._env.clock.monotonic_ms()
         if kind in _FOR_CLUSTERS and self._is_alone:
             raise errors.error(errors.CLUSTER_REQUIRED)
         if system_api.is_administration(subject):
             system_api.check_caller(info, subject)
         if kind == "account_info":
-            api.parse_api(subject, payload)
+            parser.parse_api(subject, payload)
             self._account_info.ask(info, lambda answer: self._answer(call, answer))
         elif kind in ("stream_names", "stream_list"):
             self._list(call)
         elif kind in ("meta_server_remove", "account_purge"):
-            asked = api.parse_api(subject, payload)
-            assert isinstance(asked, api.ServerRemoveRequest | api.AccountPurgeRequest)
+            asked = parser.parse_api(subject, payload)
+            assert isinstance(asked, ServerRemoveRequest | AccountPurgeRequest)
             if not self._map.is_fresh:
                 raise self._not_fresh(call)
             self._system_api.carry_out(info, asked, lambda answer: self._answer(call, answer))
         elif kind in _META_KINDS:
-            api.parse_api(subject, payload)  # What is wrong by itself is refused here.
+            parser.parse_api(subject, payload)  # What is wrong by itself is refused here.
             self._requests.send(self._map.meta_id, info, subject, call.reply, b"", payload, now_ms)
         else:
-            stream = api.stream_of(subject)
+            stream = parser.stream_of(subject)
             if subject.startswith(DIRECT_PREFIX):
                 group = self._mirror_reads.whom_to_ask(info.account, stream)
             else:
                 group = self._group_of(info.account, stream)
-            if not stream or not api.is_supported(subject):
-                api.parse_api(subject, payload)
+            if not stream or not parser.is_supported(subject):
+                parser.parse_api(subject, payload)
             if group is None:
                 unknown = self._unknown(call)
                 if not subject.startswith(DIRECT_PREFIX):
@@ -192,8 +198,8 @@ class Router:
 
     def successor(self, request: Request) -> str | None:
         """The group that has the stream now of whose group the request was: one that began anew."""
-        stream = api.stream_of(request.subject)
-        account = api.account_of(request.subject, request.info.account)
+        stream = parser.stream_of(request.subject)
+        account = parser.account_of(request.subject, request.info.account)
         return self._group_of(account, stream) if stream else None
 
     def _unknown(self, call: _Call) -> ApiError:
@@ -210,20 +216,20 @@ class Router:
         return self._lost_clusters.not_available()
 
     def _list(self, call: _Call) -> None:
-        asked = api.parse_api(call.subject, call.payload)
-        assert isinstance(asked, api.StreamNamesRequest | api.StreamListRequest)
+        asked = parser.parse_api(call.subject, call.payload)
+        assert isinstance(asked, StreamNamesRequest | StreamListRequest)
         names = [
             found.name
             for found in self._map.streams_of(call.info.account)
             if found.restoring is None
             and (not asked.subject or any(overlaps(asked.subject, mine) for mine in found.config.subjects))
         ]
-        is_names = isinstance(asked, api.StreamNamesRequest)
+        is_names = isinstance(asked, StreamNamesRequest)
         # As NATS's servers do without a leader: a list that lacks streams misleads. A stream that was found is there, and its
         # name is all that a client needs who subscribes to a subject of it.
         if not self._map.is_fresh and not (is_names and asked.subject and names):
             raise self._not_fresh(call)
-        if isinstance(asked, api.StreamNamesRequest):
+        if isinstance(asked, StreamNamesRequest):
             self._answer(call, api_answers.stream_names_answer(names, asked.offset))
             return
         StreamList(
@@ -244,14 +250,14 @@ class Router:
             self._peers.network.publish(call.info.account, call.reply, b"", b"", answer)
 
     def _refuse(self, call: _Call, refused: ApiError) -> None:
-        answer = api_answers.error_answer(api.answer_kind(call.subject), refused)
+        answer = api_answers.error_answer(parser.answer_kind(call.subject), refused)
         self._audit.answered(call.info, call.subject, call.payload, answer)
         self._publish_refusal(call, refused)
 
     def _publish_refusal(self, call: _Call, refused: ApiError) -> None:
         request = Request("", 0, "", call.info, call.subject, call.reply, b"", b"")
         publish_answer(
-            self._peers.network, request, api_answers.error_answer(api.answer_kind(call.subject), refused)
+            self._peers.network, request, api_answers.error_answer(parser.answer_kind(call.subject), refused)
         )
 
 
@@ -263,8 +269,10 @@ def _check_request(subject: bytes, payload: bytes) -> None:
         ApiError: that.
     """
     try:
-        api.parse_api(subject, payload)
+        parser.parse_api(subject, payload)
     except ApiError as refused:
-        is_unsaid = api.answer_kind(subject) == "stream_snapshot" and refused.err_code == errors.BAD_REQUEST
+        is_unsaid = (
+            parser.answer_kind(subject) == "stream_snapshot" and refused.err_code == errors.BAD_REQUEST
+        )
         if refused.err_code in errors.ABOUT_REQUEST or is_unsaid:
             raise

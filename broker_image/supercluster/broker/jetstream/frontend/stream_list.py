@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from supercluster.broker.jetstream.api import answers as api_answers
-from supercluster.broker.jetstream.api import parser as api
+from supercluster.broker.jetstream.api import answers, parser
+from supercluster.broker.jetstream.api.requests import StreamListRequest
 from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.meta.view import MapView
 from supercluster.broker.jetstream.node.pending_requests import PendingRequests
@@ -27,7 +27,7 @@ class StreamList:
         map_view: MapView,
         requests: PendingRequests,
         info: ClientInfo,
-        call: api.StreamListRequest,
+        call: StreamListRequest,
         names: list[str],
         then: Callable[[bytes], None],
     ) -> None:
@@ -44,7 +44,7 @@ class StreamList:
 
     def start(self) -> None:
         """Ask the leaders; `then` gets the answer, once."""
-        page = self._names[self._offset : self._offset + api_answers.LIST_PAGE]
+        page = self._names[self._offset : self._offset + answers.LIST_PAGE]
         self._left = len(page)
         if not page:
             self._answer()
@@ -63,7 +63,7 @@ class StreamList:
             b"$JS.API.STREAM.INFO." + name.encode(),
             b"",
             b"",
-            json.dumps({api.DETAILS: True}).encode() if self._with_details else b"",
+            json.dumps({parser.DETAILS: True}).encode() if self._with_details else b"",
             self._env.clock.monotonic_ms(),
             on_answer=partial(self._took, name),
             wait_ms=_INFO_WAIT_MS,
@@ -72,7 +72,7 @@ class StreamList:
     def _took(self, name: str, answer: bytes | None) -> None:
         self._left -= 1
         if answer is not None:
-            info = api_answers.info_of_answer(answer)
+            info = answers.info_of_answer(answer)
             if info is not None:
                 self._found[name] = info
         if self._left == 0:
@@ -80,4 +80,4 @@ class StreamList:
 
     def _answer(self) -> None:
         infos = [self._found[name] for name in self._names if name in self._found]
-        self._then(api_answers.stream_list_page(infos, total=len(self._names), offset=self._offset))
+        self._then(answers.stream_list_page(infos, total=len(self._names), offset=self._offset))

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Generator
 
 from supercluster.broker.jetstream import errors
-from supercluster.broker.jetstream.api import answers, direct_get, parser, subjects_page
+from supercluster.broker.jetstream.api import answers, direct_get, parser, requests, subjects_page
 from supercluster.broker.jetstream.api.direct_get import DirectGetRequest
 from supercluster.broker.jetstream.config.stream import Placement
 from supercluster.broker.jetstream.consumer.pull import GiveBack
@@ -49,41 +49,43 @@ def handle(
 class _Requests(StreamCall):
     """One request, about the stream or its messages."""
 
-    def handle(self, call: parser.ApiRequest) -> None:
+    def handle(self, call: requests.ApiRequest) -> None:
         match call:
-            case parser.StreamCreateRequest():
+            case requests.StreamCreateRequest():
                 self.respond(answers.stream_create_answer(info(self.copy), did_create=True))
-            case parser.StreamUpdateRequest() | parser.StreamMoveCancelRequest():
+            case requests.StreamUpdateRequest() | requests.StreamMoveCancelRequest():
                 self.respond(answers.stream_update_answer(info(self.copy)))
-            case parser.StreamInfoRequest():
+            case requests.StreamInfoRequest():
                 self._info(call)
-            case parser.StreamSnapshotRequest():
+            case requests.StreamSnapshotRequest():
                 whole = info(self.copy)
                 answer = answers.stream_snapshot_answer(whole)
                 self.copy.snapshots.begin(self.request, call, whole["state"], self.respond, answer)
-            case parser.StreamRestoreRequest():
+            case requests.StreamRestoreRequest():
                 admission = self.copy.appender.admission
                 self.copy.restores.begin(self.request, self.respond, answers.stream_restore_answer, admission)
-            case parser.StreamPurgeRequest():
+            case requests.StreamPurgeRequest():
                 self._purge(call)
-            case parser.MessageGetRequest():
+            case requests.MessageGetRequest():
                 self.in_slices(self.answered(self._get(call)))
             case DirectGetRequest():
                 self.in_slices(self._get_direct(call))
-            case parser.MessageDeleteRequest():
+            case requests.MessageDeleteRequest():
                 self._delete(call)
-            case parser.StreamStepDownRequest():
+            case requests.StreamStepDownRequest():
                 self._step_down(call.successor)
-            case parser.ConsumerStepDownRequest():
+            case requests.ConsumerStepDownRequest():
                 self._consumer_step_down(call)
-            case parser.ConsumerListRequest() | parser.ConsumerNamesRequest() | parser.ConsumerRequest():
+            case (
+                requests.ConsumerListRequest() | requests.ConsumerNamesRequest() | requests.ConsumerRequest()
+            ):
                 consumer_api.handle(self, call)
             case _:
                 raise errors.not_supported(f"API call {self.request.subject.decode()!r} is")
 
     # ---- the stream -----------------------------------------------------------------------------------------------
 
-    def _info(self, call: parser.StreamInfoRequest) -> None:
+    def _info(self, call: requests.StreamInfoRequest) -> None:
         whole = info(self.copy, with_details=call.details)
         if call.details and self.request.info.is_operator:
             # What placement counts with: the log as it is, which may be much more than the messages that are left in it.
@@ -96,7 +98,7 @@ class _Requests(StreamCall):
         else:
             self.respond(answers.stream_info_answer(whole))
 
-    def _purge(self, call: parser.StreamPurgeRequest) -> None:
+    def _purge(self, call: requests.StreamPurgeRequest) -> None:
         if self.state.config.sealed:
             raise errors.error(10109)
         if self.state.config.deny_purge:
@@ -108,14 +110,14 @@ class _Requests(StreamCall):
             body = json.dumps({"filter": call.filter, "seq": call.seq, "keep": call.keep}).encode()
             self.copy.waiters.command(Section.PURGE, [body], done)
 
-    def _get(self, call: parser.MessageGetRequest) -> Generator[int, None, bytes]:
+    def _get(self, call: requests.MessageGetRequest) -> Generator[int, None, bytes]:
         message = yield from self._find(call)
         if message is None:
             raise errors.error(10037)
         header = b"" if call.no_header else message.header
         return answers.message_answer(message.seq, message.subject, header, message.payload, message.time_ns)
 
-    def _find(self, call: parser.MessageGetRequest) -> Generator[int, None, Message | None]:
+    def _find(self, call: requests.MessageGetRequest) -> Generator[int, None, Message | None]:
         state = self.state
         if call.last_by_subject:
             return (yield from lookup.last_of(state, call.last_by_subject))
@@ -133,7 +135,7 @@ class _Requests(StreamCall):
             network.publish(account, self.request.reply, b"", header, payload)
         self.respond(None)
 
-    def _delete(self, call: parser.MessageDeleteRequest) -> None:
+    def _delete(self, call: requests.MessageDeleteRequest) -> None:
         if self.state.config.sealed:
             raise errors.error(10109)
         if self.state.config.deny_delete:
@@ -150,7 +152,7 @@ class _Requests(StreamCall):
 
         self.command(Section.DELETE_MESSAGE, [u64(call.seq)], answer)
 
-    def _consumer_step_down(self, call: parser.ConsumerStepDownRequest) -> None:
+    def _consumer_step_down(self, call: requests.ConsumerStepDownRequest) -> None:
         """A consumer's leader is its stream's: that one steps down."""
         if len(self.copy.host.brokers_in_contact()) == 1:
             raise errors.error(errors.CLUSTER_REQUIRED)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from supercluster.broker.jetstream import errors
-from supercluster.broker.jetstream.api import answers, parser
+from supercluster.broker.jetstream.api import answers, requests
 from supercluster.broker.jetstream.config import strict
 from supercluster.broker.jetstream.config.consumer import ConsumerConfig, with_lasting_name
 from supercluster.broker.jetstream.config.consumer_checks import (
@@ -35,7 +35,7 @@ CHOSEN_AS_JSON_MAX = 10_000
 """A consumer of more chosen messages is written as a snapshot of its state."""
 
 
-def handle(asked: StreamCall, call: parser.ApiRequest) -> None:
+def handle(asked: StreamCall, call: requests.ApiRequest) -> None:
     """Answer one request, now or when what it changes is applied.
 
     Raises:
@@ -52,35 +52,35 @@ class _ConsumerRequests:
         self.copy = asked.copy
         self.state = asked.state
 
-    def handle(self, call: parser.ApiRequest) -> None:
+    def handle(self, call: requests.ApiRequest) -> None:
         respond = self.asked.respond
         match call:
-            case parser.ConsumerCreateRequest():
+            case requests.ConsumerCreateRequest():
                 self._put(call)
-            case parser.ConsumerDeleteRequest():
+            case requests.ConsumerDeleteRequest():
                 self._delete(call)
-            case parser.ConsumerInfoRequest():
+            case requests.ConsumerInfoRequest():
                 if call.name not in self.state.consumers:
                     raise errors.error(10014)
                 self.asked.in_slices(self._tell([call.name], partial(self._tell_one, call.name)))
-            case parser.ConsumerNextRequest():
+            case requests.ConsumerNextRequest():
                 if not self.copy.consumers.pull(
                     call.name, self.asked.request, call.payload, self.asked.give_back
                 ):
                     raise errors.error(10014)
                 respond(None)
-            case parser.ConsumerListRequest():
+            case requests.ConsumerListRequest():
                 names = sorted(self.state.consumers)
                 page = names[call.offset : call.offset + answers.LIST_PAGE]
                 told = partial(self._tell_page, page, len(names), call.offset)
                 self.asked.in_slices(self._tell(page, told))
-            case parser.ConsumerNamesRequest():
+            case requests.ConsumerNamesRequest():
                 respond(answers.consumer_names_answer(sorted(self.state.consumers), call.offset))
-            case parser.ConsumerPauseRequest():
+            case requests.ConsumerPauseRequest():
                 self._pause(call)
-            case parser.ConsumerResetRequest():
+            case requests.ConsumerResetRequest():
                 self._reset(call)
-            case parser.ConsumerUnpinRequest():
+            case requests.ConsumerUnpinRequest():
                 self._unpin(call)
             case _:
                 raise errors.not_supported(f"API call {self.asked.request.subject.decode()!r} is")
@@ -154,7 +154,7 @@ class _ConsumerRequests:
 
     # ---- creating, changing, deleting -----------------------------------------------------------------------------
 
-    def _put(self, call: parser.ConsumerCreateRequest, start: StartPosition | None = None) -> None:
+    def _put(self, call: requests.ConsumerCreateRequest, start: StartPosition | None = None) -> None:
         state = self.state
         name = call.name or self.copy.host.new_token()
         limits = self.copy.host.account_limits(self.copy.stream.assignment.account)
@@ -234,7 +234,7 @@ class _ConsumerRequests:
             raise errors.error(errors.MAXIMUM_CONSUMERS)
 
     def _find_start(
-        self, call: parser.ConsumerCreateRequest, config: ConsumerConfig
+        self, call: requests.ConsumerCreateRequest, config: ConsumerConfig
     ) -> Generator[int, None, None]:
         """Find where the consumer begins, and judge the request again with that: others may have come before it."""
         state = self.state
@@ -277,7 +277,7 @@ class _ConsumerRequests:
             lambda result: answers.consumer_create_answer(self._info(name)),
         )
 
-    def _delete(self, call: parser.ConsumerDeleteRequest) -> None:
+    def _delete(self, call: requests.ConsumerDeleteRequest) -> None:
         self._present(call.name)
 
         def answer(deleted: int) -> bytes:
@@ -304,7 +304,7 @@ class _ConsumerRequests:
 
     # ---- pause, reset, unpin --------------------------------------------------------------------------------------
 
-    def _pause(self, call: parser.ConsumerPauseRequest) -> None:
+    def _pause(self, call: requests.ConsumerPauseRequest) -> None:
         config = self._present(call.name)
 
         def answer(result: int) -> bytes:
@@ -317,7 +317,7 @@ class _ConsumerRequests:
         body = {"name": call.name, "config": paused.to_json(), "start_seq": 0, "update": True}
         self._command(Section.CONSUMER_PUT, call.name, paused, [json.dumps(body).encode()], answer)
 
-    def _reset(self, call: parser.ConsumerResetRequest) -> None:
+    def _reset(self, call: requests.ConsumerResetRequest) -> None:
         """Without a sequence: to the first message that is not acknowledged."""
         config = self._present(call.name)
         if call.seq:
@@ -341,7 +341,7 @@ class _ConsumerRequests:
         if policy not in ("all", "by_start_sequence", "by_start_time"):
             raise errors.error(10204, "not allowed")
 
-    def _unpin(self, call: parser.ConsumerUnpinRequest) -> None:
+    def _unpin(self, call: requests.ConsumerUnpinRequest) -> None:
         if call.group not in self._present(call.name).priority_groups:
             raise errors.error(10160)
         self.copy.consumers.unpin(call.name)

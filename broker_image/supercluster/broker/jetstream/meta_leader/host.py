@@ -18,58 +18,44 @@ class MetaHost(GroupHost, Protocol):
 
     def map_changed(self, groups: list[str]) -> None:
         """Entries were applied: open, change or remove these groups, and the capture map."""
-        ...
 
     def tags_of(self, node: str) -> tuple[str, ...]:
         """What a broker in contact says of its place."""
-        ...
 
     def version_of(self, node: str) -> int | None:
         """The frame version of a broker in contact, this one included; None: it is not in contact."""
-        ...
 
     @property
     def server_limits(self) -> ServerLimits:
         """What this broker allows every stream."""
-        ...
 
     def store_bytes_max(self, storage: str) -> int:
         """What this broker was told that its streams may take; 0: nothing was said."""
-        ...
 
     def room_of(self, node: str) -> Room | None:
         """What may still be stored on a broker; None while it has not said."""
-        ...
 
     def ask_stream(self, found: Assignment, then: Callable[[StreamFacts | None], None]) -> None:
         """Ask the stream's leader; None when it does not answer in time."""
-        ...
 
     def ask_copies(self, found: Assignment, then: CopiesTold) -> None:
         """Ask every broker in contact what copies of the stream it holds, within a bound; who did not answer in time is
         told too."""
-        ...
 
     def map_index_of(self, node: str) -> int:
         """The meta index whose map that broker has said to have."""
-        ...
 
     def map_was_read(self) -> None:
         """Everything that was committed when the read was asked for is applied here."""
-        ...
 
     def map_read_failed(self) -> None:
         """Nobody could confirm the read: ask again later."""
-        ...
 
     def meta_leader_heard(self, *, heard: bool) -> None:
         """This replica hears a leader, again or another one; or none any more."""
-        ...
 
     def meta_leadership_lost(self) -> None:
         """This replica does not lead any more: its map may not be the newest one."""
-        ...
 
     def new_token(self) -> str:
         """A random name part."""
-        ...

@@ -31,24 +31,18 @@ class MapLeader(MapReplica, Protocol):
 
     def request(self, request: StreamRequest) -> None:
         """Queue a request about a stream for the next turn."""
-        ...
 
     def rooms(self, storage: str) -> Mapping[str, int]:
         """Node → room for streams of that storage; of others nothing is known, and of all where this replica does not serve."""
-        ...
 
     def why_unusable(self, node: str, group: str) -> str:
         """What the broker said of its copy; empty: nothing, or it is not known here."""
-        ...
 
     def on_failed_copies(self, node: str, copies: Mapping[str, str], now_ms: int) -> None:
         """A broker's report: of those that it does not name it says that they are usable."""
-        ...
 
     def copy_lost(self, node: str, group: str, member: str, now_ms: int) -> None:
         """A broker says that its copy of a stream in memory is gone, or one that was to join."""
-        ...
 
     def move_ended(self, end: MoveEnd) -> None:
         """A stream's leader says how a move ended."""
-        ...

@@ -31,101 +31,79 @@ class StreamHost(GroupHost, Protocol):
     @property
     def questions(self) -> Questions:
         """What is read in slices for clients."""
-        ...
 
     @property
     def turn_share(self) -> TurnShare:
         """What may still be handed out in this turn."""
-        ...
 
     @property
     def interests(self) -> InterestWatch:
         """Who waits for subscriptions to a subject."""
-        ...
 
     @property
     def domain(self) -> str:
         """JetStream's domain; empty: there is none."""
-        ...
 
     def new_token(self) -> str: ...
 
     def tags_of(self, node: str) -> tuple[str, ...]:
         """What a broker in contact says of its place."""
-        ...
 
     def takes_no_leaderships(self, node: str) -> bool:
         """Is the broker about to be restarted?"""
-        ...
 
     @property
     def map_is_fresh(self) -> bool:
         """Was the map of streams read since it may last have changed without this broker?"""
-        ...
 
     def account_limits(self, account: str) -> AccountLimits:
         """What an account may have, by the map as it is applied here."""
-        ...
 
     @property
     def server_limits(self) -> ServerLimits:
         """What this broker allows every stream and consumer."""
-        ...
 
     @property
     def batch_room(self) -> BatchRoom:
         """For atomic batches of the streams that this broker leads."""
-        ...
 
     def is_unusable(self, group_id: str, node: str) -> bool:
         """Does the map say that the broker's copy has been of no use for a while?"""
-        ...
 
     @property
     def meta_id(self) -> str:
         """The meta group's name, which has its lineage."""
-        ...
 
     def acks_back(self, node: str, group: str, acks: list[Ack]) -> None:
         """Acknowledgements that the broker sent are for the next leader."""
-        ...
 
     def republish(self, account: str, message: tuple[bytes, bytes, bytes]) -> None:
         """Publish (subject, header, payload), as a client would: to subscribers, and to a stream that captures it."""
-        ...
 
     def is_heard(self, account: str, subject: bytes) -> bool:
         """Would anybody get what is published to that subject, or a stream capture it?"""
-        ...
 
     def stream_of(self, account: str, name: str) -> Assignment | None:
         """What the map has of a stream; None: there is none of that name."""
-        ...
 
     def end_restore(self, told: dict[str, Any], then: Callable[[bytes | None], None]) -> None:
         """Tell the meta group's leader how a restore ended; None: nobody answered in time."""
-        ...
 
     def origin_of(self, account: str, origin: Origin) -> Assignment | ApiError | None:
         """The stream that an origin of a stream of that account is; None: there is none of that name. An error: no way leads
         there."""
-        ...
 
     def who_leads(self, group_id: str) -> None:
         """Have the group's leader say so again, whoever it is."""
-        ...
 
     def watch_origins(self, target: str, origins: Iterable[str]) -> None:
         """Touch the group whenever somebody else leads one of these."""
-        ...
 
     def ask_origin(self, node: str, ask: OriginAsk) -> bool:
         """Ask an origin's leader for messages. False: that cannot be sent."""
-        ...
 
     def tell_target(self, node: str, told: OriginTold) -> bool:
         """Answer the leader of a stream that takes messages."""
-        ...
 
     def leader_of(self, group_id: str) -> str | None: ...
 

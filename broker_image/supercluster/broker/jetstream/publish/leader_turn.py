@@ -23,7 +23,6 @@ class Appends(Protocol):
 
     def append(self, proposal: Proposal) -> bool:
         """False: it was not taken, and what was judged with it is void."""
-        ...
 
 
 @dataclass(slots=True)
@@ -61,4 +60,3 @@ class Proposer(Protocol):
 
     def put(self, turn: LeaderTurn) -> None:
         """Its place in the turn has come."""
-        ...

@@ -46,7 +46,6 @@ class Trim(Protocol):
 
     def next(self, state: StreamState) -> Stretch | None:
         """The next stretch, None: none yet, or none at all any more (`is_over`)."""
-        ...
 
     @property
     def is_over(self) -> bool: ...

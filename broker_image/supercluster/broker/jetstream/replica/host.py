@@ -20,38 +20,29 @@ class GroupHost(Protocol):
 
     def brokers_in_contact(self) -> dict[str, tuple[str, str]]:
         """Own node and linked ones: node → (cluster, incarnation)."""
-        ...
 
     def send_raft(self, group: str, message: Message) -> None: ...
 
     def serving(self, group: str) -> None:
         """The group's leader is this replica, and it serves: tell the others."""
-        ...
 
     def save_vote(self, group: str, ticket: Ticket) -> None:
         """Run the ticket, beside others, and say so to `Replica.vote_saved`."""
-        ...
 
     def save_checkpoint(self, group: str, ticket: Ticket) -> None:
         """Run the ticket, and say so to `Replica.checkpoint_saved`."""
-        ...
 
     def touch(self, group: str) -> None:
         """The group has something to do in the next pass of this turn."""
-        ...
 
     def touch_next(self, group: str) -> None:
         """The group has something to do in the next turn, when sockets were served."""
-        ...
 
     def in_slices(self, owner: JobOwner, job: Job) -> None:
         """Do a long job a slice per turn (`turn/slices.py`)."""
-        ...
 
     def event(self, group: str, reason: str, text: str) -> None:
         """Something that people should see: a log line, and an event of the resource."""
-        ...
 
     def group_failed(self, group: str) -> None:
         """The disk took the replica out of its group."""
-        ...

@@ -13,7 +13,7 @@ from tests.support.tiers import examples
 from supercluster.broker.jetstream.encoding.codec import text, u64
 from supercluster.broker.jetstream.encoding.sections import Section
 from supercluster.broker.jetstream.meta.restoring import bare
-from supercluster.broker.jetstream.publish.interest_switch import put_interest
+from supercluster.broker.jetstream.publish.config_change import put_interest
 from supercluster.broker.jetstream.publish.proposal import Proposal
 from supercluster.broker.jetstream.state.consumer import ConsumerState
 from supercluster.broker.jetstream.state.consumer_ops import Op, OpKind, encode_ops

@@ -1,7 +1,8 @@
 """API requests that a stream's leader answers: about the stream, its messages and its consumers.
 
 A request that changes something becomes a command in the next entry and is answered when that is applied. One that
-only reads is answered from applied state, on a leader that has committed an entry of its own term.
+only reads is answered from applied state, on a leader that has committed an entry of its own term. Both are answered under the
+configuration that they were made with, or a newer one.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Generator
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.api import answers, direct_get, parser, requests, subjects_page
 from supercluster.broker.jetstream.api.direct_get import DirectGetRequest
+from supercluster.broker.jetstream.backup.archive_format import RESTORE_PREFIX
 from supercluster.broker.jetstream.config.stream import Placement
 from supercluster.broker.jetstream.consumer.pull import GiveBack
 from supercluster.broker.jetstream.encoding.codec import u64
@@ -25,6 +27,42 @@ from supercluster.broker.jetstream.stream import consumer_api, facts
 from supercluster.broker.jetstream.stream.call import Respond, StreamCall, deleted_seqs, info, is_alone
 from supercluster.broker.jetstream.stream.copy import StreamCopy
 from supercluster.broker.jetstream.stream.step_down import step_down
+from supercluster.broker.raft.errors import DiskError
+
+
+def answer(
+    copy: StreamCopy,
+    request: Request,
+    respond: Respond,
+    retry: Callable[[], None],
+    give_back: GiveBack | None = None,
+) -> None:
+    """Answer a request about this stream. `retry` tells the asker to ask the next leader; `give_back` is for a pull that was
+    taken: what is still open of it is for the next leader."""
+
+    def run() -> None:
+        try:
+            if is_chunk:
+                copy.restores.chunk(request, respond)
+            else:
+                handle(copy, request, respond, retry, give_back)
+        except DiskError:
+            raise
+        except Exception as error:
+            # Answered before anybody is told to ask the next leader, which would come to the same end (SF-25).
+            respond(answers.fault_answer(parser.answer_kind(request.subject), copy.host.node, error))
+            copy.replica.halt(error)
+
+    is_chunk = request.subject.startswith(RESTORE_PREFIX)
+    stream = copy.stream
+    version = int(request.header) if request.header.isdigit() else 0
+    if stream.is_hidden and stream.assignment.restoring is None:
+        # It is whole, and its own configuration is on its way.
+        version = max(version, stream.assignment.version)
+    if version > stream.state.config_version and not is_chunk:
+        copy.waiters.for_version(version, run, retry)
+    else:
+        run()
 
 
 def handle(

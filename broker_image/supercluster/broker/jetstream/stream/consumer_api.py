@@ -20,7 +20,7 @@ from supercluster.broker.jetstream.config.limits import consumer_within
 from supercluster.broker.jetstream.encoding.codec import text
 from supercluster.broker.jetstream.encoding.sections import Section
 from supercluster.broker.jetstream.meta.accounts import consumers_max
-from supercluster.broker.jetstream.publish.interest_switch import passing_consumer
+from supercluster.broker.jetstream.publish.config_change import passing_consumer
 from supercluster.broker.jetstream.state import lookup
 from supercluster.broker.jetstream.state.consumer import ConsumerState
 from supercluster.broker.jetstream.state.consumer_start import StartPosition, start_position

@@ -5,9 +5,11 @@ Nothing of it outlasts a term but what is in the log: a new leader begins with t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from supercluster.broker.jetstream.consumer.stored_subjects import StoredSubjects
+from supercluster.broker.jetstream.encoding.codec import text
+from supercluster.broker.jetstream.encoding.sections import Section
 from supercluster.broker.jetstream.publish.carrying import Carrying
 from supercluster.broker.jetstream.publish.config_change import ConfigChange
 from supercluster.broker.jetstream.publish.expiry import Expiry
@@ -17,9 +19,8 @@ from supercluster.broker.jetstream.publish.scheduling import Scheduling
 from supercluster.broker.jetstream.state.stream import Applied
 from supercluster.broker.jetstream.stream.copy import StreamCopy
 from supercluster.broker.jetstream.stream.leader_advisories import LeaderAdvisories
-from supercluster.broker.jetstream.stream.leader_timers import LeaderTimers
-from supercluster.broker.jetstream.stream.leadership_check import LeadershipCheck
 from supercluster.broker.jetstream.stream.preferred_leader import PreferredLeader
+from supercluster.broker.raft.config import ReadState, Role
 from supercluster.broker.raft.entry import Entry
 
 
@@ -34,11 +35,13 @@ class StreamLeader:
         self._advisories = LeaderAdvisories(copy)
         self._preferred_leader = PreferredLeader(copy.replica, copy.stream, copy.host)
         self._stored = StoredSubjects()
-        self.check = LeadershipCheck(copy.replica, copy.consumers)
+        self._read_number = 0
+        """Of the newest question whether this replica still leads."""
         self._begin_term()
 
     def _begin_term(self) -> None:
-        copy, expiry, scheduling = self._copy, Expiry(), Scheduling()
+        copy = self._copy
+        self._expiry, self._scheduling = Expiry(), Scheduling()
         self._proposers: Sequence[Proposer] = (
             ConfigChange(copy.trimming),
             copy.inbox,
@@ -48,15 +51,12 @@ class StreamLeader:
             self._carrying,
             self._advisories,
             copy.restores,
-            expiry,
-            scheduling,
+            self._expiry,
+            self._scheduling,
             copy.appender,
             copy.consumers,
         )
         """In the order in which they stand in an entry."""
-        self.timers = LeaderTimers(
-            copy, self._advisories, self._preferred_leader, self._carrying, expiry, scheduling
-        )
 
     def begin(self, now_ms: int) -> None:
         """This replica leads."""
@@ -144,7 +144,7 @@ class StreamLeader:
         copy.waiters.applied(done.index, done.results)
         copy.trimming.applied()
         if not self._consumers.committed(done.index):
-            self.check.ask()
+            self._ask_whether_it_leads()
         if self._stream.is_hidden:
             copy.restores.applied()
 
@@ -178,3 +178,67 @@ class StreamLeader:
             self._host.touch_next(self._replica.id)
         if proposal.payload:
             self._host.touch(self._replica.id)
+
+    # ---- the leadership -------------------------------------------------------------------------------------------
+
+    def _ask_whether_it_leads(self) -> None:
+        """After its process stood still nobody knows whether another one leads: what consumers are handed out waits for the voters'
+        answer."""
+        self._read_number += 1
+        self._replica.raft.read_index(self._read_number)
+        self._host.touch_next(self._replica.id)
+
+    def reads_ready(self, reads: list[ReadState], failed: list[int]) -> None:
+        """A majority has answered, or it could not be asked."""
+        replica = self._replica
+        if any(read.context == self._read_number for read in reads):
+            self._consumers.leads_surely(replica.applied_index)
+        if self._read_number in failed and replica.raft.role is Role.LEADER and replica.serves:
+            self._ask_whether_it_leads()
+
+    # ---- time -----------------------------------------------------------------------------------------------------
+
+    def tick(self, now_ms: int) -> bool:
+        """Do what is due; True when a turn is needed."""
+        copy, state, now_ns = self._copy, self._copy.stream.state, self._copy.host.clock.now_ns()
+        due = self._preferred_leader.advance(now_ms)
+        due |= any(at is not None and at <= now_ms for at in self._always_ms())
+        if copy.stream.is_hidden:
+            return due
+        found = copy.consumers.tick(now_ms, now_ns)
+        for name in found.inactive:
+            copy.waiters.command(Section.CONSUMER_DELETE, [text(name)], lambda result: None)
+        if copy.appender.admission is not None:
+            self._advisories.sweep(copy.appender.admission, now_ns)
+        carry_ms = self._carrying.deadline_ms()
+        due |= carry_ms is not None and now_ms >= carry_ms
+        due |= self._scheduling.is_due(state, now_ns, now_ms)
+        return due or found.any_due or self._expiry.is_due(state, now_ms)
+
+    def _always_ms(self) -> tuple[int | None, ...]:
+        """Of a stream that is hidden, too."""
+        copy, stream = self._copy, self._copy.stream
+        return (
+            copy.move.deadline_ms(),
+            copy.puller.deadline_ms(),
+            copy.origin_reads.deadline_ms(stream.state),
+            copy.snapshots.deadline_ms(),
+            copy.restores.deadline_ms() if stream.is_hidden else None,
+        )
+
+    def deadlines_ms(self) -> Iterator[int | None]:
+        """When `tick` has something to do, per cause; None: not before something else happens."""
+        copy, clock = self._copy, self._copy.host.clock
+        yield from self._always_ms()
+        if copy.stream.is_hidden:
+            return
+        state, now_ms, now_ns = copy.stream.state, clock.monotonic_ms(), clock.now_ns()
+        yield self._carrying.deadline_ms()
+        yield self._preferred_leader.deadline_ms()
+        yield from copy.consumers.deadlines_ms(now_ms, now_ns)
+        admission = copy.appender.admission
+        batch_ns = admission.batches.next_ns() if admission is not None else None
+        if batch_ns is not None:
+            yield now_ms + max(0, -(-(batch_ns - now_ns) // 1_000_000))
+        yield self._expiry.deadline_ms(state, now_ms, now_ns)
+        yield self._scheduling.deadline_ms(state, now_ms, now_ns)

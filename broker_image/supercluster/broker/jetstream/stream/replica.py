@@ -32,7 +32,7 @@ from supercluster.broker.jetstream.sources.puller import SourcePuller
 from supercluster.broker.jetstream.state.snapshot import StreamView, late_part, read, snapshot_of
 from supercluster.broker.jetstream.state.source_readers import account_and_stream
 from supercluster.broker.jetstream.state.stream import StreamState
-from supercluster.broker.jetstream.stream import requests
+from supercluster.broker.jetstream.stream import api
 from supercluster.broker.jetstream.stream.appender import Appender
 from supercluster.broker.jetstream.stream.call import info
 from supercluster.broker.jetstream.stream.copy import StreamCopy
@@ -274,7 +274,7 @@ class StreamReplica(Replica):
             self._leader.after_turn(now_ms)
 
     def reads_ready(self, reads: list[ReadState], failed: list[int]) -> None:
-        self._leader.check.answered(reads, failed)
+        self._leader.reads_ready(reads, failed)
 
     def fail(self, error: ReplicaError) -> None:
         super().fail(error)
@@ -306,8 +306,8 @@ class StreamReplica(Replica):
         retry: Callable[[], None],
         give_back: GiveBack | None = None,
     ) -> None:
-        """An API request about this stream (`stream/requests.py`)."""
-        requests.answer(self.copy, request, respond, retry, give_back)
+        """An API request about this stream (`stream/api.py`)."""
+        api.answer(self.copy, request, respond, retry, give_back)
 
     def when_configured(self, version: int, run: Callable[[], None]) -> None:
         """Call it when that configuration is in force; not at all, if this replica ceases to lead before."""
@@ -332,7 +332,7 @@ class StreamReplica(Replica):
         self.auditor.advance(self.state, self.applied_index, now_ms)
         self.consumers.in_doubt.tick(self.host.clock.machine_ms(), self.host.clock.now_ns())
         if self.serves:
-            due |= self._leader.timers.tick(now_ms)
+            due |= self._leader.tick(now_ms)
         return due
 
     def _takes_from_here(self, stream: str, key: str) -> bool:
@@ -351,5 +351,5 @@ class StreamReplica(Replica):
             doubt_ms += self.host.clock.monotonic_ms() - self.host.clock.machine_ms()
         deadlines = [found, audit_ms, doubt_ms, self._head.deadline_ms(lagged=self._head_waits)]
         if self.serves and not self.raft.is_handing_over:
-            deadlines += self._leader.timers.deadlines_ms()
+            deadlines += self._leader.deadlines_ms()
         return min((at for at in deadlines if at is not None), default=None)

@@ -4,9 +4,7 @@ broker in contact has the new map, since limits are judged by streams' leaders t
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from supercluster.broker.jetstream import errors
@@ -17,25 +15,13 @@ from supercluster.broker.jetstream.meta.accounts import AccountRecord
 from supercluster.broker.jetstream.meta.state import MetaState
 from supercluster.broker.jetstream.meta_leader.host import MetaHost
 from supercluster.broker.jetstream.meta_leader.map_tail import MapTail
-from supercluster.broker.jetstream.meta_leader.map_waits import MapWaits
-from supercluster.broker.jetstream.meta_leader.stream_request import NotAppendedError
+from supercluster.broker.jetstream.meta_leader.map_waits import MapRequests
 
-# Requests that wait for a turn or for their commit.
-WAITING_MAX = 256
 # Records are in every snapshot of the map; those that streams give are bounded by the streams.
 ACCOUNTS_MAX = 4096
 
 Answer = Callable[[ApiError | dict[str, Any] | None], None]
 """Takes the account as it is, None where nothing is left of it, or a refusal."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    account: str
-    record: AccountRecord | None
-    """None: it is withdrawn."""
-    answer: Answer
-    undecided: Callable[[], None]
 
 
 def shown(state: MetaState, account: str) -> dict[str, Any] | None:
@@ -58,39 +44,26 @@ def all_shown(state: MetaState) -> list[dict[str, Any]]:
     ]
 
 
-class AccountRequests:
+class AccountRequests(MapRequests):
     """See the module."""
 
     def __init__(self, tail: MapTail, host: MetaHost, applied: Callable[[], MetaState]) -> None:
+        super().__init__(host, everywhere=True)
         self._tail = tail
         self._applied = applied
-        self._queue: deque[_Asked] = deque()
-        self._waits = MapWaits(host)
 
     def ask(
         self, account: str, record: AccountRecord | None, answer: Answer, undecided: Callable[[], None]
     ) -> None:
-        """`undecided` is called when this leader falls: the next one is to be asked."""
-        if len(self._queue) + len(self._waits) >= WAITING_MAX:
-            answer(errors.error(errors.INSUFFICIENT_RESOURCES))
-            return
-        self._queue.append(_Asked(account, record, answer, undecided))
+        """The account is to be so; None: it is withdrawn."""
 
-    def turn(self, now_ms: int) -> None:
-        """Judge what was asked."""
-        while self._queue:
-            asked = self._queue.popleft()
-            try:
-                index = self._judge(asked)
-            except ApiError as refused:
-                asked.answer(refused)
-            except NotAppendedError:
-                asked.undecided()
-            else:
-                self._waits.add(index, now_ms, lambda asked=asked: self._done(asked), asked.undecided)  # type: ignore[misc]
+        def judged(refused: ApiError | None) -> None:
+            answer(shown(self._applied(), account) if refused is None else refused)
 
-    def _judge(self, asked: _Asked) -> int:
-        tail, account, wanted = self._tail, asked.account, asked.record
+        self._take(lambda: self._judge(account, record), judged, undecided)
+
+    def _judge(self, account: str, wanted: AccountRecord | None) -> int:
+        tail = self._tail
         present = tail.state.accounts.get(account)
         if wanted is None:
             if present is None or not present.is_declared:
@@ -109,19 +82,3 @@ class AccountRequests:
         limits = ", ".join(f"{name} {value}" for name, value in wanted.limits.to_json().items())
         tail.event("AccountDeclared", f"account {account}: {limits or 'no limits'}")
         return index
-
-    def _done(self, asked: _Asked) -> None:
-        asked.answer(shown(self._applied(), asked.account))
-
-    def after_turn(self, applied_index: int, now_ms: int) -> None:
-        self._waits.after_turn(applied_index, now_ms)
-
-    def give_up_ms(self, applied_index: int) -> list[int]:
-        return self._waits.give_up_ms(applied_index)
-
-    def clear(self) -> None:
-        """This replica does not lead any more."""
-        queue, self._queue = self._queue, deque()
-        self._waits.clear()
-        for asked in queue:
-            asked.undecided()

@@ -7,7 +7,7 @@ record. Nobody has to say so of one that is out of contact for very long: it com
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 
 from supercluster.broker.jetstream import errors
@@ -15,12 +15,11 @@ from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.cordons import Cordon, put_cordon
 from supercluster.broker.jetstream.meta.operations import forget_broker, put_broker
 from supercluster.broker.jetstream.meta.state import MetaState
+from supercluster.broker.jetstream.meta_leader.host import MetaHost
 from supercluster.broker.jetstream.meta_leader.map_tail import MapTail
-from supercluster.broker.jetstream.meta_leader.stream_request import NotAppendedError
+from supercluster.broker.jetstream.meta_leader.map_waits import MapRequests
 from supercluster.broker.raft.confchange import MembershipChange, node_of
 
-# Requests that wait for a turn or for their commit.
-WAITING_MAX = 256
 # A broker that leaves counts as gone when it is out of contact for so long: its process may only restart.
 GONE_MS = 60_000
 # One that leaves and comes back after so long was begun anew: it stays, unless somebody says again that it leaves.
@@ -32,44 +31,24 @@ Answer = Callable[[ApiError | None], None]
 """None: it is so, and committed."""
 
 
-class BrokerRequests:
+class BrokerRequests(MapRequests):
     """What people say of brokers: judged by the meta group's leader, answered when it is committed."""
 
-    def __init__(self, tail: MapTail) -> None:
+    def __init__(self, tail: MapTail, host: MetaHost) -> None:
+        super().__init__(host, everywhere=False)
         self._tail = tail
-        self._queue: deque[tuple[Callable[[], int], Answer, Callable[[], None]]] = deque()
-        self._waiting: deque[tuple[int, Answer, Callable[[], None]]] = deque()
 
     def ask(self, node: str, answer: Answer, undecided: Callable[[], None], *, leaves: bool) -> None:
-        """`undecided` is called when this leader falls: the next one is to be asked."""
+        """It leaves for good, or stays after all."""
         self._take(lambda: self._judge(node, leaves=leaves), answer, undecided)
 
     def cordon(self, node: str, cordon: Cordon | None, answer: Answer, undecided: Callable[[], None]) -> None:
         """The broker is to get no new copies; None: it gets some again."""
         self._take(lambda: self._judge_cordon(node, cordon), answer, undecided)
 
-    def _take(self, judge: Callable[[], int], answer: Answer, undecided: Callable[[], None]) -> None:
-        if len(self._queue) + len(self._waiting) >= WAITING_MAX:
-            answer(errors.error(10023))
-            return
-        self._queue.append((judge, answer, undecided))
-
     def came_back(self, node: str) -> None:
         """Whoever took it away has brought it back, with its volume."""
         self.ask(node, lambda refused: None, lambda: None, leaves=False)
-
-    def turn(self) -> None:
-        """Judge what was asked."""
-        while self._queue:
-            judge, answer, undecided = self._queue.popleft()
-            try:
-                index = judge()
-            except ApiError as refused:
-                answer(refused)
-            except NotAppendedError:
-                undecided()
-            else:
-                self._waiting.append((index, answer, undecided))
 
     def _judge(self, node: str, *, leaves: bool) -> int:
         state = self._tail.state
@@ -108,20 +87,6 @@ class BrokerRequests:
         )
         tail.event(reason, f"{node} {text}")
         return index
-
-    def applied(self, index: int) -> None:
-        """Everything up to there is committed and applied."""
-        while self._waiting and self._waiting[0][0] <= index:
-            self._waiting.popleft()[1](None)
-
-    def clear(self) -> None:
-        """This replica does not lead any more."""
-        queue, self._queue = self._queue, deque()
-        waiting, self._waiting = self._waiting, deque()
-        for _, _, undecided in queue:
-            undecided()
-        for _, _, undecided in waiting:
-            undecided()
 
 
 def holders(state: MetaState) -> Counter[str]:

@@ -1,25 +1,25 @@
 """Changes of the map of streams that are appended and not answered: the answer waits until the change is committed and every
-broker in contact has the new map (SF-14), within a bound.
+broker in contact has the new map (SF-14), within a bound; or until it is committed, where nobody else has to know.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
+
+from supercluster.broker.jetstream import errors
+from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.meta_leader.host import MetaHost
+from supercluster.broker.jetstream.meta_leader.stream_request import NotAppendedError
 
 # A change is answered after this long even if a broker in contact has not said that it has the map: such a broker is
 # on its way out of contact, and reads the map before it captures again. So it is longer than the silence after which a
 # link is given up (2 s between clusters, `net/links/mesh.py`), and shorter than clients wait (5 s).
 MAP_WAIT_MS = 3000
-
-
-class MapHost(Protocol):
-    """Who has which map."""
-
-    def brokers_in_contact(self) -> dict[str, tuple[str, str]]: ...
-
-    def map_index_of(self, node: str) -> int: ...
+# Requests of one kind that wait for a turn or for their commit.
+REQUESTS_MAX = 256
 
 
 @dataclass(slots=True)
@@ -34,8 +34,9 @@ class _Waiting:
 class MapWaits:
     """See the module. Whoever adds to it bounds how many there are."""
 
-    def __init__(self, host: MapHost) -> None:
+    def __init__(self, host: MetaHost, *, everywhere: bool = True) -> None:
         self._host = host
+        self._everywhere = everywhere
         self._waiting: list[_Waiting] = []
 
     def __len__(self) -> int:
@@ -43,7 +44,7 @@ class MapWaits:
 
     def add(self, index: int, now_ms: int, done: Callable[[], None], undecided: Callable[[], None]) -> None:
         """`undecided` is called when this leader falls: the next one is to be asked."""
-        nodes = frozenset(self._host.brokers_in_contact())
+        nodes = frozenset(self._host.brokers_in_contact() if self._everywhere else ())
         self._waiting.append(_Waiting(index, done, undecided, now_ms + MAP_WAIT_MS, nodes))
 
     def after_turn(self, applied_index: int, now_ms: int) -> None:
@@ -75,3 +76,54 @@ class MapWaits:
         waiting, self._waiting = self._waiting, []
         for found in waiting:
             found.undecided()
+
+
+class MapRequests:
+    """Requests that the leader judges in its turn. `everywhere`: they are answered when every broker in contact has the new map."""
+
+    def __init__(self, host: MetaHost, *, everywhere: bool) -> None:
+        self._queue: deque[
+            tuple[Callable[[], int], Callable[[ApiError | None], None], Callable[[], None]]
+        ] = deque()
+        self._waits = MapWaits(host, everywhere=everywhere)
+
+    def _take(
+        self,
+        judge: Callable[[], int],
+        answer: Callable[[ApiError | None], None],
+        undecided: Callable[[], None],
+    ) -> None:
+        """`judge` returns the index of the entry that has what was asked for, or refuses. `undecided` is called when this leader
+        falls: the next one is to be asked."""
+        if len(self._queue) + len(self._waits) >= REQUESTS_MAX:
+            answer(errors.error(errors.INSUFFICIENT_RESOURCES))
+            return
+        self._queue.append((judge, answer, undecided))
+
+    def turn(self, now_ms: int) -> None:
+        """Judge what was asked."""
+        while self._queue:
+            judge, answer, undecided = self._queue.popleft()
+            try:
+                index = judge()
+            except ApiError as refused:
+                answer(refused)
+            except NotAppendedError:
+                undecided()
+            else:
+                self._waits.add(index, now_ms, partial(answer, None), undecided)
+
+    def after_turn(self, applied_index: int, now_ms: int) -> None:
+        """Answer what may be answered."""
+        self._waits.after_turn(applied_index, now_ms)
+
+    def give_up_ms(self, applied_index: int) -> list[int]:
+        """When what is committed is answered at the latest."""
+        return self._waits.give_up_ms(applied_index)
+
+    def clear(self) -> None:
+        """This replica does not lead any more."""
+        queue, self._queue = self._queue, deque()
+        self._waits.clear()
+        for _, _, undecided in queue:
+            undecided()

@@ -81,7 +81,7 @@ class MetaReplica(Replica):
         """Refusals with the index of what they were judged by: told when that is committed, for it may never be."""
         self._touched: list[str] = []
         self._changed = False
-        self.brokers = BrokerRequests(self.tail)
+        self.brokers = BrokerRequests(self.tail, host)
         self.accounts = AccountRequests(self.tail, host, lambda: self.state)
         self.recoveries = Recoveries(self.tail, host)
         self.memory_loss = MemoryLoss(self.tail, host)
@@ -225,7 +225,7 @@ class MetaReplica(Replica):
             self._end_moves()
         except NotAppendedError:
             pass  # What is still so with the next turn is appended then.
-        self.brokers.turn()
+        self.brokers.turn(now_ms)
         self.accounts.turn(now_ms)
         self.recoveries.turn()
         while self._requests:
@@ -307,7 +307,7 @@ class MetaReplica(Replica):
 
     def after_turn(self, now_ms: int) -> None:
         self._tell_changed()
-        self.brokers.applied(self.applied_index)
+        self.brokers.after_turn(self.applied_index, now_ms)
         self.recoveries.applied(self.applied_index, self.state)
         self._finish_read()
         if self._heard_leader != self.raft.leader:

@@ -14,6 +14,9 @@ from supercluster.api.common import (
     LabelName,
     Resource,
     ShortText,
+    Status,
+    Time,
+    between,
     immutable,
 )
 from supercluster.api.units import Duration, Size
@@ -207,16 +210,8 @@ class RolloutSpec(ApiModel):
     )
 
     cel_rules: ClassVar[tuple[CelRule, ...]] = (
-        CelRule(
-            rule="duration(self.restartTimeout) >= duration('10s') && duration(self.restartTimeout) <= duration('24h')",
-            message="rollout.restartTimeout must be between 10s and 24h",
-            field_path=".restartTimeout",
-        ),
-        CelRule(
-            rule="duration(self.waitTimeout) >= duration('10s') && duration(self.waitTimeout) <= duration('24h')",
-            message="rollout.waitTimeout must be between 10s and 24h",
-            field_path=".waitTimeout",
-        ),
+        between("restartTimeout", "10s", "24h", "rollout."),
+        between("waitTimeout", "10s", "24h", "rollout."),
     )
 
 
@@ -276,11 +271,7 @@ class ClusterSpec(ApiModel):
             field_path=".storage",
         ),
         immutable("ports"),
-        CelRule(
-            rule="duration(self.fsyncInterval) >= duration('10ms') && duration(self.fsyncInterval) <= duration('60s')",
-            message="spec.fsyncInterval must be between 10ms and 60s",
-            field_path=".fsyncInterval",
-        ),
+        between("fsyncInterval", "10ms", "60s", "spec."),
     )
 
 
@@ -303,15 +294,10 @@ class RolloutStatus(ApiModel):
     revision: str = Field(description="Revision of the StatefulSet that all brokers are to have.")
     updated: int = Field(default=0, description="Brokers that have it.")
     broker: str | None = Field(default=None, description="The broker whose turn it is or was last.")
-    since: str | None = Field(
-        default=None,
-        description="When its turn came.",
-        json_schema_extra={"format": "date-time"},
-    )
-    waiting_since: str | None = Field(
+    since: Time | None = Field(default=None, description="When its turn came.")
+    waiting_since: Time | None = Field(
         default=None,
         description="Since when it has been waiting for streams that are not whole, or brokers that are away.",
-        json_schema_extra={"format": "date-time"},
     )
 
 
@@ -326,7 +312,7 @@ class DrainingBroker(ApiModel):
 class DrainStatus(ApiModel):
     """Brokers that were told that they go for good."""
 
-    since: str = Field(description="When it began.", json_schema_extra={"format": "date-time"})
+    since: Time = Field(description="When it began.")
     brokers: tuple[DrainingBroker, ...] = Field(
         default=(),
         max_length=BROKERS_MAX,
@@ -340,19 +326,16 @@ class RetiredClaim(ApiModel):
     """The volume claim of a broker that went."""
 
     name: str = Field(description="Name of the claim.")
-    since: str = Field(description="Since when no broker has it.", json_schema_extra={"format": "date-time"})
+    since: Time = Field(description="Since when no broker has it.")
     drained: bool = Field(
         default=False,
         description="Its broker was drained by this Cluster; others are kept whatever the deletion policy says.",
     )
 
 
-class ClusterStatus(ApiModel):
+class ClusterStatus(Status):
     """What was observed of a cluster."""
 
-    observed_generation: int = Field(
-        default=0, description="The generation of the spec that the status is about."
-    )
     replicas: int = Field(default=0, description="Brokers that the StatefulSet was told to run.")
     ready_replicas: int = Field(default=0, description="Brokers that are ready.")
     meta_voters: tuple[str, ...] = Field(
@@ -371,10 +354,9 @@ class ClusterStatus(ApiModel):
     rollout: RolloutStatus | None = Field(
         default=None, description="The roll-out that is under way; null when all brokers are as declared."
     )
-    parting_since: str | None = Field(
+    parting_since: Time | None = Field(
         default=None,
         description="When the brokers began to part from the others, before the cluster is deleted.",
-        json_schema_extra={"format": "date-time"},
     )
     drain: DrainStatus | None = Field(
         default=None, description="Brokers that go since replicas was lowered; absent while there are none."

@@ -59,6 +59,15 @@ def immutable(field: str) -> CelRule:
     )
 
 
+def between(field: str, low: str, high: str, parent: str = "") -> CelRule:
+    """The rule that a duration is from `low` to `high`. `parent`: what messages put before the field."""
+    return CelRule(
+        rule=f"duration(self.{field}) >= duration('{low}') && duration(self.{field}) <= duration('{high}')",
+        message=f"{parent}{field} must be between {low} and {high}",
+        field_path=f".{field}",
+    )
+
+
 def kept(field: str) -> CelRule:
     """The same for a field without a default: it can be neither added, changed nor removed."""
     return CelRule(
@@ -66,6 +75,9 @@ def kept(field: str) -> CelRule:
         message=f"spec.{field} can't be added, changed or removed; delete the resource and create it anew",
         field_path=f".{field}",
     )
+
+
+Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 
 
 class OwnerReference(ApiModel):
@@ -106,6 +118,14 @@ class Resource(ApiModel):
         return str(self.spec.super_cluster)
 
 
+class Status(ApiModel):
+    """What was observed of a resource."""
+
+    observed_generation: int = Field(
+        default=0, description="The generation of the spec that the status is about."
+    )
+
+
 class Condition(ApiModel):
     """One statement about a resource, in Kubernetes' own form."""
 
@@ -118,9 +138,7 @@ class Condition(ApiModel):
         default="", description="Why, for people: the field, its value and what would be right."
     )
     observed_generation: int = Field(default=0, description="The generation of the spec that this is about.")
-    last_transition_time: str = Field(
-        default="", description="When the status last changed.", json_schema_extra={"format": "date-time"}
-    )
+    last_transition_time: Time = Field(default="", description="When the status last changed.")
 
 
 Conditions = Annotated[

@@ -6,7 +6,16 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
-from supercluster.api.common import ApiModel, CelRule, Conditions, LabelName, Resource
+from supercluster.api.common import (
+    ApiModel,
+    CelRule,
+    Conditions,
+    LabelName,
+    Resource,
+    Status,
+    between,
+    immutable,
+)
 from supercluster.api.stream import REPLICAS_MAX
 from supercluster.api.units import Duration, Size
 
@@ -92,11 +101,7 @@ class RepairRules(ApiModel):
             message="failureRecoveryInterval must be at most 24h: brokers forget who was away for longer",
             field_path=".failureRecoveryInterval",
         ),
-        CelRule(
-            rule="duration(self.checkInterval) >= duration('1s') && duration(self.checkInterval) <= duration('24h')",
-            message="checkInterval must be between 1s and 24h",
-            field_path=".checkInterval",
-        ),
+        between("checkInterval", "1s", "24h"),
     )
 
 
@@ -137,20 +142,13 @@ class ReplicaPolicySpec(RepairRules):
 
     cel_rules: ClassVar[tuple[CelRule, ...]] = (
         *RepairRules.cel_rules,
-        CelRule(
-            rule="self.superCluster == oldSelf.superCluster",
-            message="spec.superCluster can't be changed; delete the resource and create it with the new value",
-            field_path=".superCluster",
-        ),
+        immutable("superCluster"),
     )
 
 
-class ReplicaPolicyStatus(ApiModel):
+class ReplicaPolicyStatus(Status):
     """What was observed of a policy."""
 
-    observed_generation: int = Field(
-        default=0, description="The generation of the spec that the status is about."
-    )
     selected: int = Field(default=0, description="Declared streams that it selects.")
     in_force: int = Field(default=0, description="Those of them for which no other policy comes first.")
     below_minimum: int = Field(

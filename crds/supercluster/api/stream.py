@@ -14,6 +14,8 @@ from supercluster.api.common import (
     LabelName,
     Resource,
     ShortText,
+    Status,
+    Time,
     immutable,
 )
 from supercluster.api.moves import MovePolicy, Tag
@@ -227,22 +229,15 @@ class ReplicationStatus(ApiModel):
     extra: int = Field(
         default=0, description="Replicas beyond spec.replicas, which people have added by name."
     )
-    since: str | None = Field(
-        default=None,
-        description="Since when there are fewer than the minimum.",
-        json_schema_extra={"format": "date-time"},
-    )
+    since: Time | None = Field(default=None, description="Since when there are fewer than the minimum.")
     repair: MoveReference | None = Field(
         default=None, description="The StreamMove that replaces lost replicas."
     )
 
 
-class StreamStatus(ApiModel):
+class StreamStatus(Status):
     """What was observed of a stream."""
 
-    observed_generation: int = Field(
-        default=0, description="The generation of the spec that the status is about."
-    )
     stream_name: str | None = Field(default=None, description="Name of the stream on the brokers.")
     cluster: str | None = Field(default=None, description="Cluster that it lives in.")
     leader: str | None = Field(default=None, description="Broker that leads.")

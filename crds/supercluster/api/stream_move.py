@@ -8,7 +8,16 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
-from supercluster.api.common import ApiModel, CelRule, Conditions, LabelName, Resource, ShortText
+from supercluster.api.common import (
+    ApiModel,
+    CelRule,
+    Conditions,
+    LabelName,
+    Resource,
+    ShortText,
+    Status,
+    Time,
+)
 from supercluster.api.moves import Destination, MovePolicy
 from supercluster.api.stream import REPLICAS_MAX, NodeFinding
 from supercluster.api.units import Duration
@@ -185,9 +194,7 @@ class Quorum(ApiModel):
 class MovePlan(ApiModel):
     """What the move would do, found out without doing it."""
 
-    planned_at: str = Field(
-        default="", description="When it was made.", json_schema_extra={"format": "date-time"}
-    )
+    planned_at: Time = Field(default="", description="When it was made.")
     origin: tuple[str, ...] = Field(default=(), description="Brokers that hold the stream now.")
     targets: tuple[NodeFinding, ...] = Field(
         default=(),
@@ -295,20 +302,13 @@ class StageTime(ApiModel):
 class WindowStatus(ApiModel):
     """The maintenance window that counts now."""
 
-    opens_at: str | None = Field(
-        default=None, description="When it opens, or opened.", json_schema_extra={"format": "date-time"}
-    )
-    closes_at: str | None = Field(
-        default=None, description="When it closes.", json_schema_extra={"format": "date-time"}
-    )
+    opens_at: Time | None = Field(default=None, description="When it opens, or opened.")
+    closes_at: Time | None = Field(default=None, description="When it closes.")
 
 
-class StreamMoveStatus(ApiModel):
+class StreamMoveStatus(Status):
     """What was observed of a move."""
 
-    observed_generation: int = Field(
-        default=0, description="The generation of the spec that the status is about."
-    )
     phase: Phase | None = Field(default=None, description="How far the move is in its life.")
     stream_name: str | None = Field(default=None, description="Name of the stream on the brokers.")
     source: str | None = Field(default=None, description="Cluster that the stream came from.")
@@ -332,12 +332,8 @@ class StreamMoveStatus(ApiModel):
     stages: tuple[StageTime, ...] = Field(
         default=(), max_length=32, description="How long each stage took, in their order."
     )
-    started_at: str | None = Field(
-        default=None, description="When it was started.", json_schema_extra={"format": "date-time"}
-    )
-    ended_at: str | None = Field(
-        default=None, description="When it ended.", json_schema_extra={"format": "date-time"}
-    )
+    started_at: Time | None = Field(default=None, description="When it was started.")
+    ended_at: Time | None = Field(default=None, description="When it ended.")
     message: str | None = Field(default=None, description="What it waits for, or how it ended, for people.")
     conditions: Conditions = ()
 

@@ -14,6 +14,8 @@ from supercluster.api.common import (
     LabelName,
     Resource,
     ShortText,
+    Status,
+    between,
     immutable,
     kept,
 )
@@ -48,11 +50,7 @@ class Tls(ApiModel):
             message="spec.tls.issuer can't be changed; delete the resource and create it with the new value",
             field_path=".issuer",
         ),
-        CelRule(
-            rule="duration(self.certificateLifetime) >= duration('1h') && duration(self.certificateLifetime) <= duration('8784h')",
-            message="spec.tls.certificateLifetime must be from 1h to 8784h",
-            field_path=".certificateLifetime",
-        ),
+        between("certificateLifetime", "1h", "8784h", "spec.tls."),
     )
 
 
@@ -205,12 +203,9 @@ class LeavingStatus(ApiModel):
     )
 
 
-class SuperClusterStatus(ApiModel):
+class SuperClusterStatus(Status):
     """What was observed of a super-cluster."""
 
-    observed_generation: int = Field(
-        default=0, description="The generation of the spec that the status is about."
-    )
     identity: str | None = Field(default=None, description="The identity in force.")
     members: tuple[MemberStatus, ...] = Field(
         default=(),

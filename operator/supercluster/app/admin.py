@@ -10,7 +10,7 @@ import asyncio
 import json
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote
 
 import aiohttp
@@ -41,6 +41,12 @@ class BrokerAdmin:
         self._session: aiohttp.ClientSession | None = None
         self._led_by: dict[tuple[str, str], str] = {}
         """Whose answer knew how much room brokers have, by super-cluster: asked first, since it most likely does again."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     async def close(self) -> None:
         if self._session is not None:

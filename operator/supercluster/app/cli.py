@@ -193,11 +193,8 @@ async def _explain(kube: KubeClient, given: argparse.Namespace, namespace: str) 
 async def _rebalance(kube: KubeClient, given: argparse.Namespace, namespace: str) -> int:
     wish = rebalance.Wish(given.cluster, given.per_s, given.dry_run, given.timeout)
     brokers = await rebalance.find(kube, namespace, wish.cluster)
-    admin = BrokerAdmin()
-    try:
+    async with BrokerAdmin() as admin:
         done = await rebalance.rebalance(admin, brokers, wish, lambda text: print(text, flush=True))
-    finally:
-        await admin.close()
     if not done:
         return _complain(
             f"not done after {given.timeout:g} s; the brokers go on by themselves", EXIT_NOT_READY
@@ -218,11 +215,8 @@ async def _recover(kube: KubeClient, given: argparse.Namespace, namespace: str) 
         given.stream, given.node, given.accept_last_seq or 0, given.dry_run, given.super_cluster
     )
     target = await recover_stream.find(kube, namespace, wish.super_cluster)
-    admin = BrokerAdmin()
-    try:
+    async with BrokerAdmin() as admin:
         possible, text = await recover_stream.recover(admin, target, wish)
-    finally:
-        await admin.close()
     print(text)
     return EXIT_OK if possible else EXIT_FAILED
 
@@ -239,11 +233,8 @@ async def _recover_map(kube: KubeClient, given: argparse.Namespace, namespace: s
         given.node, given.accept_last_index or 0, given.dry_run, given.accept_doubtful, given.follow
     )
     target, monitors = await recover_stream.find_all(kube, namespace, given.super_cluster)
-    admin = BrokerAdmin()
-    try:
+    async with BrokerAdmin() as admin:
         possible, text = await recover_map.recover_map(admin, target, monitors, wish)
-    finally:
-        await admin.close()
     print(text)
     return EXIT_OK if possible else EXIT_FAILED
 

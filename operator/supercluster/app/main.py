@@ -354,8 +354,7 @@ async def run(settings: Settings, connection: Connection, clock: SystemClock) ->
     handle_signals(stop)
     async with AsyncExitStack() as stack:
         kube = await stack.enter_async_context(KubeClient(connection, identity=settings.identity))
-        brokers = NatsBrokers()
-        stack.push_async_callback(brokers.close)
+        brokers = await stack.enter_async_context(NatsBrokers())
         operator = await build(settings, connection, kube, brokers, clock)
         return await operator.run(stop)
 

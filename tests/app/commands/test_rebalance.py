@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from supercluster.app.admin import BrokerAdmin
 from supercluster.app.commands.rebalance import ROUNDS_MAX, RebalanceError, Wish, find, rebalance
 from supercluster.app.kube import KubeClient
 from supercluster.reconcilers.ports import BrokerTarget, Json
@@ -15,10 +16,11 @@ from supercluster.reconcilers.ports import BrokerTarget, Json
 pytestmark = pytest.mark.covers("CL-7")
 
 
-class Admin:
+class Admin(BrokerAdmin):
     """Brokers whose clients go where the test says; a run is over when it was looked at once."""
 
     def __init__(self, **clients: int) -> None:
+        super().__init__()
         self.clients = clients
         self.goes_to: list[str] = []
         """Where all that a broker asks next go; that they come back when nothing is said."""

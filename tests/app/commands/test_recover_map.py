@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.app.test_operator_on_the_plane import cli
 
+from supercluster.app.admin import BrokerAdmin
 from supercluster.app.commands.recover_map import MapWish, recover_map
 from supercluster.app.commands.recover_stream import RecoverError
 from supercluster.reconcilers.ports import BrokersUnreachableError, BrokerTarget, Json
@@ -27,10 +28,11 @@ COPY: dict[str, Any] = {
 }
 
 
-class Admin:
+class Admin(BrokerAdmin):
     """Brokers that answer what they were told, and remember who was asked what."""
 
     def __init__(self, silent: str = "", **answer: Any) -> None:
+        super().__init__()
         self.answer = answer
         self.silent = silent
         self.calls: list[tuple[str, Any]] = []

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.app.test_operator_on_the_plane import cli
 
+from supercluster.app.admin import BrokerAdmin
 from supercluster.app.commands.recover_stream import Wish, described, recover
 from supercluster.reconcilers.ports import BrokerTarget, Json
 
@@ -25,10 +26,11 @@ COPY: dict[str, Any] = {
 }
 
 
-class Admin:
+class Admin(BrokerAdmin):
     """Brokers that answer what they were told, and remember what they were asked."""
 
     def __init__(self, **answer: Any) -> None:
+        super().__init__()
         self.answer = answer
         self.calls: list[tuple[Any, ...]] = []
 

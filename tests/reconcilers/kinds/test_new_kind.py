@@ -26,7 +26,7 @@ from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.observe.context import Attempt, Context
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners import status as planned
-from supercluster.reconcilers.planners.plan import Apply, Note, Plan
+from supercluster.reconcilers.planners.plan import Apply, Plan, Step
 from supercluster.reconcilers.ports import BrokerTarget, Key
 
 NS = "demo-ns"
@@ -65,12 +65,11 @@ class ToyObserved:
 
 
 @dataclass(frozen=True, slots=True)
-class Paint:
+class Paint(Step):
     """A step that no other kind has."""
 
     name: str
     colour: str
-    note: Note | None = None
 
     def __str__(self) -> str:
         return f"paint {self.name} {self.colour}"

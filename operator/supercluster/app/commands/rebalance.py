@@ -11,16 +11,16 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from supercluster.api import API_VERSION, Cluster
+from supercluster.app.admin import BrokerAdmin
 from supercluster.app.commands.overview import columns
 from supercluster.app.kube import KubeClient
 from supercluster.reconcilers.observe.views import credentials_view, pod_view
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.plan import LABEL_CLUSTER
 from supercluster.reconcilers.planners.rebalance import BrokerLoad, RebalancePlan, plan_rebalance
-from supercluster.reconcilers.ports import BrokerTarget, Json, mapping
+from supercluster.reconcilers.ports import BrokerTarget, mapping
 
 ROUNDS_MAX = 5
 POLL_S = 0.2
@@ -33,14 +33,6 @@ Say = Callable[[str], None]
 
 class RebalanceError(Exception):
     """It can't be done; the message says what would be right."""
-
-
-class Admin(Protocol):
-    """The brokers' calls, as `admin.py` has them."""
-
-    async def clients_of(self, target: BrokerTarget) -> Json: ...
-
-    async def let_clients_go(self, target: BrokerTarget, count: int, per_s: int) -> Json: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +84,7 @@ async def find(kube: KubeClient, namespace: str, cluster: str) -> dict[str, Brok
     }
 
 
-async def rebalance(admin: Admin, brokers: Mapping[str, BrokerTarget], wish: Wish, say: Say) -> bool:
+async def rebalance(admin: BrokerAdmin, brokers: Mapping[str, BrokerTarget], wish: Wish, say: Say) -> bool:
     """Carry it out, round by round; False when it took too long.
 
     Raises:
@@ -130,21 +122,23 @@ def described(plan: RebalancePlan) -> str:
     return f"{table}\n{plan.reason}: nobody is asked to leave" if plan.reason else table
 
 
-async def _loads(admin: Admin, brokers: Mapping[str, BrokerTarget]) -> list[BrokerLoad]:
+async def _loads(admin: BrokerAdmin, brokers: Mapping[str, BrokerTarget]) -> list[BrokerLoad]:
     states = {name: await admin.clients_of(target) for name, target in brokers.items()}
     return [BrokerLoad(name, int(state["clients"]), int(state["movable"])) for name, state in states.items()]
 
 
-async def _is_over(admin: Admin, brokers: Mapping[str, BrokerTarget]) -> bool:
+async def _is_over(admin: BrokerAdmin, brokers: Mapping[str, BrokerTarget]) -> bool:
     states = [await admin.clients_of(target) for target in brokers.values()]
     return all(state.get("running") is None for state in states)
 
 
-async def _have_arrived(admin: Admin, brokers: Mapping[str, BrokerTarget], wanted: int) -> bool:
+async def _have_arrived(admin: BrokerAdmin, brokers: Mapping[str, BrokerTarget], wanted: int) -> bool:
     return sum(load.clients for load in await _loads(admin, brokers)) >= wanted
 
 
-async def _blocked(admin: Admin, brokers: Mapping[str, BrokerTarget], names: Sequence[str]) -> list[str]:
+async def _blocked(
+    admin: BrokerAdmin, brokers: Mapping[str, BrokerTarget], names: Sequence[str]
+) -> list[str]:
     """What brokers say that did not ask as many as they were to."""
     found = []
     for name in names:

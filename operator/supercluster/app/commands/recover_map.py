@@ -10,21 +10,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
-from supercluster.app.commands.overview import columns
-from supercluster.app.commands.recover_stream import RecoverError
+from supercluster.app.admin import BrokerAdmin
+from supercluster.app.commands.recover_stream import RecoverError, copies_table, verdict
 from supercluster.reconcilers.ports import BrokersError, BrokerTarget, Json, mapping
 
+FIGURES = ("lineage", "lastIndex", "committedIndex", "lastTerm")
 HEADER = ("BROKER", "LINEAGE", "LAST INDEX", "COMMITTED", "LAST TERM", "STATE")
-
-
-class Admin(Protocol):
-    """The brokers' calls, as `admin.py` has them; each is for the one broker of its target."""
-
-    async def map_recovery_state(self, target: BrokerTarget) -> Json: ...
-
-    async def recover_map(self, target: BrokerTarget, body: Mapping[str, Any]) -> Json: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +32,7 @@ class MapWish:
 
 
 async def recover_map(
-    admin: Admin, target: BrokerTarget, monitors: Mapping[str, str], wish: MapWish
+    admin: BrokerAdmin, target: BrokerTarget, monitors: Mapping[str, str], wish: MapWish
 ) -> tuple[bool, str]:
     """Do it, or say what it would do; whether that is possible, and the words for it. `monitors` are the monitoring ports of
     all brokers that have an address, by name.
@@ -64,15 +57,13 @@ async def recover_map(
     body = {"node": wish.node, "acceptLastIndex": wish.accepted_index, "acceptDoubtful": wish.accepts_doubt}
     if wish.dry_run:
         told = await admin.recover_map(one, {**body, "dryRun": True})
-        refusal = str(told.get("refusal", ""))
-        verdict = f"refused: {refusal}" if refusal else f"it would be so: {told.get('mayLose', '')}"
-        return not refusal, f"{described(told)}\n{verdict}"
+        return verdict(told, described(told))
     told = await admin.recover_map(one, {**body, "id": f"cli-{uuid.uuid4()}"})
     done = mapping(told.get("recovery"))
     return True, f"lineage {told.get('lineage')}: {done.get('mayLose', '')}"
 
 
-async def _show(admin: Admin, target: BrokerTarget, monitors: Mapping[str, str]) -> tuple[bool, str]:
+async def _show(admin: BrokerAdmin, target: BrokerTarget, monitors: Mapping[str, str]) -> tuple[bool, str]:
     """Every broker is asked about its own copy: each can only speak for whom it is in contact with."""
     lines: list[str] = []
     is_possible = False
@@ -99,24 +90,8 @@ async def _show(admin: Admin, target: BrokerTarget, monitors: Mapping[str, str])
 
 def described(told: Json) -> str:
     """What copies there are, for people."""
-    rows = [_row(mapping(copy)) for copy in told.get("copies") or ()]
-    lines = [columns([HEADER, *rows])] if rows else ["no broker in contact has a copy"]
+    lines = [copies_table(told, HEADER, FIGURES, "learns")]
     away = told.get("outOfContact") or ()
     if away:
         lines.append(f"voters that are out of contact: {', '.join(map(str, away))}")
     return "\n".join(lines)
-
-
-def _row(copy: Any) -> tuple[str, ...]:
-    flags = [
-        word
-        for word, holds in (
-            ("lost", copy.get("lost")),
-            ("doubtful", copy.get("doubtful")),
-            ("closed", not copy.get("open") and not copy.get("lost")),
-            ("votes", copy.get("votes")),
-        )
-        if holds
-    ]
-    figures = (copy.get(key, "") for key in ("lineage", "lastIndex", "committedIndex", "lastTerm"))
-    return (str(copy.get("node", "")), *map(str, figures), ", ".join(flags) or "learns")

@@ -7,11 +7,12 @@ It needs brokers' monitoring ports that can be reached from here; a Stream resou
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 from supercluster.api import API_VERSION, Cluster
 from supercluster.api.recovery import FORCE_RECOVER
+from supercluster.app.admin import BrokerAdmin
 from supercluster.app.commands.overview import columns
 from supercluster.app.kube import KubeClient
 from supercluster.reconcilers.observe.views import credentials_view, pod_view
@@ -19,25 +20,12 @@ from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.plan import LABEL_CLUSTER
 from supercluster.reconcilers.ports import BrokerTarget, Json, mapping
 
+FIGURES = ("lineage", "lastSeq", "committedSeq", "lastTerm", "lastIndex")
 HEADER = ("BROKER", "LINEAGE", "LAST SEQ", "COMMITTED", "LAST TERM", "LAST INDEX", "STATE")
 
 
 class RecoverError(Exception):
     """It can't be done; the message says what would be right."""
-
-
-class Admin(Protocol):
-    """The brokers' calls, as `admin.py` has them."""
-
-    async def recovery_state(self, target: BrokerTarget, name: str) -> Json: ...
-
-    async def plan_recovery(
-        self, target: BrokerTarget, name: str, node: str, accepted_sequence: int
-    ) -> Json: ...
-
-    async def recover_stream(
-        self, target: BrokerTarget, name: str, node: str, accepted_sequence: int, recovery_id: str
-    ) -> Json: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +89,7 @@ async def find_all(
     return target, by_name
 
 
-async def recover(admin: Admin, target: BrokerTarget, wish: Wish) -> tuple[bool, str]:
+async def recover(admin: BrokerAdmin, target: BrokerTarget, wish: Wish) -> tuple[bool, str]:
     """Do it, or say what it would do; whether that is possible, and the words for it.
 
     Raises:
@@ -112,9 +100,7 @@ async def recover(admin: Admin, target: BrokerTarget, wish: Wish) -> tuple[bool,
         return not told.get("alive"), described(told)
     if wish.dry_run:
         told = await admin.plan_recovery(target, wish.stream, wish.node, wish.accepted_sequence)
-        refusal = str(told.get("refusal", ""))
-        verdict = f"refused: {refusal}" if refusal else f"it would be so: {told.get('mayLose', '')}"
-        return not refusal, f"{described(told)}\n{verdict}"
+        return verdict(told, described(told))
     told = await admin.recover_stream(
         target, wish.stream, wish.node, wish.accepted_sequence, f"cli-{uuid.uuid4()}"
     )
@@ -128,8 +114,7 @@ async def recover(admin: Admin, target: BrokerTarget, wish: Wish) -> tuple[bool,
 
 def described(told: Json) -> str:
     """What copies there are, for people."""
-    rows = [_row(mapping(copy)) for copy in told.get("copies") or ()]
-    lines = [columns([HEADER, *rows])] if rows else ["no broker in contact has a copy"]
+    lines = [copies_table(told, HEADER, FIGURES, "whole")]
     away = told.get("outOfContact") or ()
     if away:
         lines.append(f"out of contact: {', '.join(map(str, away))}")
@@ -141,15 +126,21 @@ def described(told: Json) -> str:
     return "\n".join(lines)
 
 
-def _row(copy: Any) -> tuple[str, ...]:
-    flags = [
-        word
-        for word, holds in (
-            ("lost", copy.get("lost")),
-            ("doubtful", copy.get("doubtful")),
-            ("closed", not copy.get("open") and not copy.get("lost")),
-        )
-        if holds
-    ]
-    figures = (copy.get(key, "") for key in ("lineage", "lastSeq", "committedSeq", "lastTerm", "lastIndex"))
-    return (str(copy.get("node", "")), *map(str, figures), ", ".join(flags) or "whole")
+def verdict(told: Json, text: str) -> tuple[bool, str]:
+    """Of a dry run: whether it would be done, and `text` with the words for it."""
+    refusal = str(told.get("refusal", ""))
+    said = f"refused: {refusal}" if refusal else f"it would be so: {told.get('mayLose', '')}"
+    return not refusal, f"{text}\n{said}"
+
+
+def copies_table(told: Json, header: Sequence[str], figures: Sequence[str], otherwise: str) -> str:
+    """The copies, with these figures of each. `otherwise`: the state of one of which there is nothing to say."""
+    rows = []
+    for copy in map(mapping, told.get("copies") or ()):
+        states = {name: copy.get(name) for name in ("lost", "doubtful")}
+        states["closed"] = not copy.get("open") and not copy.get("lost")
+        states["votes"] = copy.get("votes")
+        flags = ", ".join(name for name, holds in states.items() if holds)
+        shown = (str(copy.get(key, "")) for key in figures)
+        rows.append((str(copy.get("node", "")), *shown, flags or otherwise))
+    return columns([header, *rows]) if rows else "no broker in contact has a copy"

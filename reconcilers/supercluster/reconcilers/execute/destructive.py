@@ -27,7 +27,6 @@ from supercluster.reconcilers.observe.certificates import (
 from supercluster.reconcilers.observe.views import living_stream, pod_view
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.cluster.certificates import CertificatesView, why_waiting
-from supercluster.reconcilers.planners.cluster.manifests import owner
 from supercluster.reconcilers.planners.move.generated import TRIM_LABEL
 from supercluster.reconcilers.planners.plan import (
     FINALIZER,
@@ -413,7 +412,7 @@ class Destroyer:
             assert isinstance(resource, SuperCluster)
             metadata = {
                 "resourceVersion": version,
-                "ownerReferences": [owner(resource)],
+                "ownerReferences": [naming.owner(resource)],
             }
             patch = {"metadata": metadata}
             self.cache.put(await self.kube.merge_patch("v1", step.kind, step.namespace, step.name, patch))

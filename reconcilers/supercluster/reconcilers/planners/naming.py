@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from supercluster.api import Cluster
+from typing import Any
+
+from supercluster.api import API_VERSION, Cluster
+from supercluster.api.common import Resource
 from supercluster.reconcilers.planners.plan import LABEL_CLUSTER, LABEL_SUPER_CLUSTER, MANAGED_BY
 
 OPERATOR_USER = "operator"
@@ -84,6 +87,18 @@ def pod_url(scheme: str, ip: str, port: int) -> str:
 def client_url(cluster: Cluster) -> str:
     host = f"{client_service(cluster.metadata.name)}.{cluster.metadata.namespace}.svc"
     return f"nats://{host}:{cluster.spec.ports.client}"
+
+
+def owner(resource: Resource, *, blocks_deletion: bool = True) -> dict[str, Any]:
+    """The reference by which garbage collection removes what was made for a resource."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": type(resource).__name__,
+        "name": resource.metadata.name,
+        "uid": resource.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": blocks_deletion,
+    }
 
 
 def labels(super_cluster: str, cluster: str | None = None) -> dict[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 from supercluster.api.conditions import EventReason, Reason, is_warning
 
@@ -49,18 +49,25 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Apply:
+class Step:
+    """One thing to carry out. Its text names it for people; `execute` has a handler for each type of it."""
+
+    note: Note | None = field(default=None, kw_only=True)
+    """The event that tells of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Apply(Step):
     """Server-side apply of one object of ours."""
 
     manifest: Manifest
-    note: Note | None = None
 
     def __str__(self) -> str:
         return f"apply {self.manifest['kind']} {self.manifest['metadata']['name']}"
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteObject:
+class DeleteObject(Step):
     """Delete one object of ours, only while it is the one that was seen and the ground for it can be shown."""
 
     api_version: str
@@ -69,48 +76,44 @@ class DeleteObject:
     name: str
     uid: str
     ground: Ground
-    note: Note | None = None
 
     def __str__(self) -> str:
         return f"delete {self.kind} {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
-class ExpandClaim:
+class ExpandClaim(Step):
     """Ask for a larger volume."""
 
     namespace: str
     name: str
     size: str
-    note: Note | None = None
 
     def __str__(self) -> str:
         return f"expand PersistentVolumeClaim {self.name} to {self.size}"
 
 
 @dataclass(frozen=True, slots=True)
-class MarkClaim:
+class MarkClaim(Step):
     """Write onto a volume claim whose it is: of a broker that is ready, which takes no volume of another super-cluster."""
 
     namespace: str
     name: str
     uid: str
     identity: str
-    note: Note | None = None
 
     def __str__(self) -> str:
         return f"mark PersistentVolumeClaim {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
-class MakeCredentials:
+class MakeCredentials(Step):
     """Make the users and passwords that are missing in a Secret, keep those that are there, and mark it as ours. What is
     missing is judged once more by the Secret itself."""
 
     manifest: Manifest
     application_user: str
     missing: tuple[str, ...]
-    note: Note | None = None
 
     def __str__(self) -> str:
         name = self.manifest["metadata"]["name"]
@@ -120,13 +123,12 @@ class MakeCredentials:
 
 
 @dataclass(frozen=True, slots=True)
-class MakeAuthority:
+class MakeAuthority(Step):
     """Make the authority that signs brokers' certificates, if there is none in its Secret, and mark the Secret as ours."""
 
     manifest: Manifest
     signed: tuple[str, ...] = ()
     """Secrets with certificates of an authority whose own Secret is gone."""
-    note: Note | None = None
 
     def __str__(self) -> str:
         return f"make an authority in Secret {self.manifest['metadata']['name']}"
@@ -144,7 +146,7 @@ class Stage(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ExchangeAuthority:
+class ExchangeAuthority(Step):
     """Go one stage on with the exchange of authorities, while those in the Secret are the ones that were seen."""
 
     manifest: Manifest
@@ -154,14 +156,13 @@ class ExchangeAuthority:
     trusted: frozenset[str]
     asked: str
     """The annotation that asks for it."""
-    note: Note | None = None
 
     def __str__(self) -> str:
         return f"{self.stage} the authority in Secret {self.manifest['metadata']['name']}"
 
 
 @dataclass(frozen=True, slots=True)
-class IssueCertificate:
+class IssueCertificate(Step):
     """Have the authority sign another certificate for the brokers of a cluster, or tell them whom to trust."""
 
     manifest: Manifest
@@ -174,66 +175,60 @@ class IssueCertificate:
     """False: the certificate stays, and what is trusted beside it is written."""
     signer: str
     """Fingerprint of the authority that is to sign. Another one in its Secret by then may be one that not all brokers trust yet."""
-    note: Note | None = None
 
     def __str__(self) -> str:
         return f"issue a certificate in Secret {self.manifest['metadata']['name']}"
 
 
 @dataclass(frozen=True, slots=True)
-class SetFinalizers:
+class SetFinalizers(Step):
     """Set the finalizers of the resource itself, unless it was changed meanwhile."""
 
     finalizers: tuple[str, ...]
     resource_version: str
-    note: Note | None = None
 
     def __str__(self) -> str:
         return f"set finalizers to {list(self.finalizers)}"
 
 
 @dataclass(frozen=True, slots=True)
-class CreateStream:
+class CreateStream(Step):
     config: Manifest
-    note: Note | None = None
 
     def __str__(self) -> str:
         return f"create stream {self.config['name']}"
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateStream:
+class UpdateStream(Step):
     config: Manifest
     fields: tuple[str, ...]
     """What the update is to change: it must be so afterwards, or the step has failed."""
-    note: Note | None = None
 
     def __str__(self) -> str:
         return f"update {', '.join(self.fields)} of stream {self.config['name']}"
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteStream:
+class DeleteStream(Step):
     name: str
-    note: Note | None = None
 
     def __str__(self) -> str:
         return f"delete stream {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
-class CreateObject:
+class CreateObject(Step):
     """Create one object of ours, once: what others change of it afterwards is theirs."""
 
     manifest: Manifest
-    note: Note | None = None
 
     def __str__(self) -> str:
         return f"create {self.manifest['kind']} {self.manifest['metadata']['name']}"
 
 
 @dataclass(frozen=True, slots=True)
-class StartMove:
+class StartMove(Step):
     """Have the brokers move a stream, or change its count of replicas. Repeated with the same identity, it is the same
     move."""
 
@@ -242,7 +237,6 @@ class StartMove:
     goal: Manifest
     """`placement` or `replicas`, as the brokers' call has it."""
     bytes_per_s: int
-    note: Note | None = None
     nodes: tuple[str, ...] = ()
     """The brokers of the plan: others are not to be taken in their places. Empty for a move that runs already."""
 
@@ -251,93 +245,86 @@ class StartMove:
 
 
 @dataclass(frozen=True, slots=True)
-class CancelMove:
+class CancelMove(Step):
     stream: str
     id: str
-    note: Note | None = None
 
     def __str__(self) -> str:
         return f"cancel the move of stream {self.stream}"
 
 
 @dataclass(frozen=True, slots=True)
-class LeaveBrokers:
+class LeaveBrokers(Step):
     """Tell the other brokers that these go for good."""
 
     brokers: tuple[str, ...]
-    note: Note | None = None
 
     def __str__(self) -> str:
         return f"let brokers {', '.join(self.brokers)} leave the super-cluster"
 
 
 @dataclass(frozen=True, slots=True)
-class StayBrokers:
+class StayBrokers(Step):
     """Take back that these go: they stay after all."""
 
     brokers: tuple[str, ...]
-    note: Note | None = None
 
     def __str__(self) -> str:
         return f"let brokers {', '.join(self.brokers)} stay in the super-cluster"
 
 
 @dataclass(frozen=True, slots=True)
-class CordonBroker:
+class CordonBroker(Step):
     """Tell the brokers that one of them gets no new copies, or with no reason that it does again."""
 
     broker: str
     reason: str
     declared_by: str
-    note: Note | None = None
 
     def __str__(self) -> str:
         return f"{'cordon' if self.reason else 'uncordon'} broker {self.broker}"
 
 
 @dataclass(frozen=True, slots=True)
-class SetAccount:
+class SetAccount(Step):
     """Have the brokers judge an account by these limits. It may be said again."""
 
     name: str
     record: Manifest | None
     """As the brokers' call has it; None: what was declared of it is withdrawn."""
-    note: Note | None = None
 
     def __str__(self) -> str:
         return f"{'declare' if self.record is not None else 'withdraw'} account {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
-class HandOverLeaderships:
+class HandOverLeaderships(Step):
     """Have a broker hand its leaderships over before it is restarted, and take none for a while."""
 
     broker: str
     avoid: tuple[str, ...]
     """Brokers that get them only where there is nobody else."""
     hold_ms: int
-    note: Note | None = None
 
     def __str__(self) -> str:
         return f"hand over the leaderships of {self.broker}"
 
 
 @dataclass(frozen=True, slots=True)
-class ForceRecovery:
+class ForceRecovery(Step):
     """Have a stream that lost its majority go on from one copy. Repeated with the same identity, it is the same act."""
 
     stream: str
     id: str
     node: str
     accepted_sequence: int
-    note: Note | None = None
 
     def __str__(self) -> str:
         return f"recover stream {self.stream} from the copy on {self.node}"
 
 
 @dataclass(frozen=True, slots=True)
-class ForceMapRecovery:
+class ForceMapRecovery(Step):
     """Have the map of streams, which lost its majority, go on from one broker's copy. Repeated with the same identity, it is the
     same act."""
 
@@ -346,18 +333,9 @@ class ForceMapRecovery:
     """The broker that is asked itself: nobody leads the map who could pass it on."""
     accepted_index: int
     accepts_doubt: bool = False
-    note: Note | None = None
 
     def __str__(self) -> str:
         return f"recover the map of streams from the copy on {self.node}"
-
-
-class Step(Protocol):
-    """One thing to carry out. Its text names it for people; `execute` has a handler for each type of it."""
-
-    @property
-    def note(self) -> Note | None:
-        """The event that tells of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,10 +176,10 @@ def plan_certificates(
         signed = tuple(sorted(cluster for cluster, each in found.clusters.items() if each.issuer))
         secrets = tuple(map(naming.certificate_secret, signed))
         note = Note.done(EventReason.CREDENTIALS_GENERATED, f"made an authority in Secret {name}")
-        return (MakeAuthority(manifest, secrets, note),)
+        return (MakeAuthority(manifest, secrets, note=note),)
     if not authority.marks.are_those_of(manifest) or authority.marks.has_owner:
         note = Note.done(EventReason.DRIFT_REPAIRED, f"marked Secret {name} as ours; its content stays")
-        return (MakeAuthority(manifest, (), note),)
+        return (MakeAuthority(manifest, (), note=note),)
     steps = tuple(
         step
         for cluster in sorted(clusters, key=lambda cluster: cluster.metadata.name)
@@ -200,7 +200,9 @@ def plan_certificates(
         Stage.DROP: "every broker shows a certificate of the new authority; the former one is trusted no more",
     }
     note = Note.done(EventReason.AUTHORITY_EXCHANGED, f"Secret {name}: {done[stage]}")
-    return (ExchangeAuthority(manifest, stage, authority.issuer, authority.trusted, _asked(desired), note),)
+    return (
+        ExchangeAuthority(manifest, stage, authority.issuer, authority.trusted, _asked(desired), note=note),
+    )
 
 
 def is_exchanging(authority: AuthorityView | None) -> bool:
@@ -289,7 +291,7 @@ def _certificate(
     )
     signs_in = naming.authority_secret(desired.metadata.name)
     note = Note.done(reason, text)
-    return IssueCertificate(manifest, signs_in, names, lifetime, bool(why), authority.signer, note)
+    return IssueCertificate(manifest, signs_in, names, lifetime, bool(why), authority.signer, note=note)
 
 
 def _why_issue(

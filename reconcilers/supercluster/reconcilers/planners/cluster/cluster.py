@@ -297,7 +297,7 @@ def _apply_steps(desired: Cluster, observed: ClusterObserved, wanted: _Wanted) -
         there = observed.objects.get((kind, name))
         if is_current(manifest, there):
             continue
-        steps.append(Apply(manifest, _apply_note(desired, manifest, there)))
+        steps.append(Apply(manifest, note=_apply_note(desired, manifest, there)))
     # Pods wait for the Secrets anyway; without them they would only collect errors.
     if _awaited_secret(desired, observed):
         return tuple(step for step in steps if _kind(step) != "StatefulSet")

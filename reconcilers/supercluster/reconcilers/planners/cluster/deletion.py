@@ -58,7 +58,7 @@ def plan_deletion(
         note = Note.done(
             EventReason.RELEASED, f"spec.deletionPolicy is Retain: volume claims kept: {kept}{whose}"
         )
-        return Plan((SetFinalizers(rest, metadata.resource_version, note),))
+        return Plan((SetFinalizers(rest, metadata.resource_version, note=note),))
     retained = sorted(
         stream.metadata.name
         for stream in observed.streams
@@ -100,7 +100,7 @@ def plan_deletion(
                 claim.name,
                 claim.uid,
                 Ground.CLUSTER_DELETED,
-                note,
+                note=note,
             )
             return Plan((step,), patch)
     if ours:
@@ -110,7 +110,7 @@ def plan_deletion(
     return Plan(
         (
             SetFinalizers(
-                rest, metadata.resource_version, Note.done(EventReason.RELEASED, told) if left else None
+                rest, metadata.resource_version, note=Note.done(EventReason.RELEASED, told) if left else None
             ),
         )
     )

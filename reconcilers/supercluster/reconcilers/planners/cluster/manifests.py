@@ -6,7 +6,7 @@ from base64 import b64encode
 from dataclasses import dataclass
 from typing import Any
 
-from supercluster.api import API_VERSION, Cluster, SuperCluster
+from supercluster.api import Cluster, SuperCluster
 from supercluster.api.cluster import Resources
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.cluster.broker_config import config_text, restart_worthy
@@ -34,18 +34,6 @@ class OperatorDefaults:
     spark_image: str = "supercluster/spark:latest"
 
 
-def owner(resource: SuperCluster | Cluster) -> dict[str, Any]:
-    """The reference by which garbage collection removes what was made for a resource."""
-    return {
-        "apiVersion": API_VERSION,
-        "kind": type(resource).__name__,
-        "name": resource.metadata.name,
-        "uid": resource.metadata.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
-
-
 def _metadata(resource: SuperCluster | Cluster, name: str) -> dict[str, Any]:
     if isinstance(resource, SuperCluster):
         labels = naming.labels(resource.metadata.name)
@@ -55,8 +43,14 @@ def _metadata(resource: SuperCluster | Cluster, name: str) -> dict[str, Any]:
         "name": name,
         "namespace": resource.metadata.namespace,
         "labels": labels,
-        "ownerReferences": [owner(resource)],
+        "ownerReferences": [naming.owner(resource)],
     }
+
+
+def _object(
+    resource: SuperCluster | Cluster, api_version: str, kind: str, name: str, **parts: Any
+) -> dict[str, Any]:
+    return {"apiVersion": api_version, "kind": kind, "metadata": _metadata(resource, name), **parts}
 
 
 def credentials_secret(super_cluster: SuperCluster) -> dict[str, Any]:
@@ -101,14 +95,8 @@ def _base64(text: str) -> str:
 
 
 def config_map(cluster: Cluster, config: dict[str, Any]) -> dict[str, Any]:
-    return signed(
-        {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": _metadata(cluster, naming.config_map(cluster.metadata.name)),
-            "data": {"broker.json": config_text(config)},
-        }
-    )
+    data = {"broker.json": config_text(config)}
+    return signed(_object(cluster, "v1", "ConfigMap", naming.config_map(cluster.metadata.name), data=data))
 
 
 def _ports(cluster: Cluster, *names: str) -> list[dict[str, Any]]:
@@ -126,49 +114,37 @@ def _ports(cluster: Cluster, *names: str) -> list[dict[str, Any]]:
 
 def headless_service(cluster: Cluster) -> dict[str, Any]:
     """Names of single brokers; also of those that are not ready, because they find each other by it."""
+    spec = {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": naming.selector(cluster.metadata.name),
+        "ports": _ports(cluster),
+    }
     return signed(
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": _metadata(cluster, naming.headless_service(cluster.metadata.name)),
-            "spec": {
-                "clusterIP": "None",
-                "publishNotReadyAddresses": True,
-                "selector": naming.selector(cluster.metadata.name),
-                "ports": _ports(cluster),
-            },
-        }
+        _object(cluster, "v1", "Service", naming.headless_service(cluster.metadata.name), spec=spec)
     )
 
 
 def client_service(cluster: Cluster) -> dict[str, Any]:
     """One address for clients, of brokers that are ready."""
-    return signed(
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": _metadata(cluster, naming.client_service(cluster.metadata.name)),
-            "spec": {
-                "type": "ClusterIP",
-                "selector": naming.selector(cluster.metadata.name),
-                "ports": _ports(cluster, "client"),
-            },
-        }
-    )
+    spec = {
+        "type": "ClusterIP",
+        "selector": naming.selector(cluster.metadata.name),
+        "ports": _ports(cluster, "client"),
+    }
+    return signed(_object(cluster, "v1", "Service", naming.client_service(cluster.metadata.name), spec=spec))
 
 
 def disruption_budget(cluster: Cluster, api_version: str, *, is_open: bool) -> dict[str, Any]:
     """One broker at a time may be taken away on purpose (drains), and none while something is not whole."""
+    spec = {
+        "maxUnavailable": 1 if is_open else 0,
+        "selector": {"matchLabels": naming.selector(cluster.metadata.name)},
+    }
     return signed(
-        {
-            "apiVersion": api_version,
-            "kind": "PodDisruptionBudget",
-            "metadata": _metadata(cluster, naming.stateful_set(cluster.metadata.name)),
-            "spec": {
-                "maxUnavailable": 1 if is_open else 0,
-                "selector": {"matchLabels": naming.selector(cluster.metadata.name)},
-            },
-        }
+        _object(
+            cluster, api_version, "PodDisruptionBudget", naming.stateful_set(cluster.metadata.name), spec=spec
+        )
     )
 
 
@@ -203,14 +179,7 @@ def stateful_set(
     }
     if cluster.spec.storage.type == "PersistentVolumeClaim":
         spec["volumeClaimTemplates"] = [_claim(cluster, claim_size or cluster.spec.storage.size, identity)]
-    return signed(
-        {
-            "apiVersion": "apps/v1",
-            "kind": "StatefulSet",
-            "metadata": _metadata(cluster, naming.stateful_set(name)),
-            "spec": spec,
-        }
-    )
+    return signed(_object(cluster, "apps/v1", "StatefulSet", naming.stateful_set(name), spec=spec))
 
 
 def _claim(cluster: Cluster, size: str, identity: str) -> dict[str, Any]:

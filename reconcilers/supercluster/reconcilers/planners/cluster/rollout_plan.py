@@ -152,14 +152,14 @@ def _step(desired: Cluster, choice: Choice) -> Step | None:
         text = f"{name} is restarted next: it hands {choice.leads} leaderships over"
         hold_ms = int(HAND_OVER_HOLD / timedelta(milliseconds=1))
         return HandOverLeaderships(
-            name, choice.avoid, hold_ms, Note.done(EventReason.HANDING_OVER_LEADERSHIPS, text)
+            name, choice.avoid, hold_ms, note=Note.done(EventReason.HANDING_OVER_LEADERSHIPS, text)
         )
     if isinstance(choice, Restart):
         pod = choice.pod
         left = f"; {choice.left} leaderships could not be handed over before" if choice.left else ""
         text = f"restarting {pod.name} to take over a changed configuration{left}"
         note = Note.done(EventReason.RESTARTING_BROKER, text)
-        return DeleteObject("v1", "Pod", namespace, pod.name, pod.uid, Ground.RESTART, note)
+        return DeleteObject("v1", "Pod", namespace, pod.name, pod.uid, Ground.RESTART, note=note)
     return None
 
 

@@ -125,7 +125,9 @@ def plan_scale_down(
         note = Note.done(
             EventReason.DRAIN_CANCELLED, f"spec.replicas is {wanted}: {', '.join(back)} stays after all"
         )
-        return ScaleDown(max(wanted, there), StayBrokers(back, note), status, f"next: keep {', '.join(back)}")
+        return ScaleDown(
+            max(wanted, there), StayBrokers(back, note=note), status, f"next: keep {', '.join(back)}"
+        )
     silent = tuple(name for name in sorted(begun) if name in view.known and not view.known[name].leaves)
     if silent:
         note = Note.done(
@@ -133,7 +135,7 @@ def plan_scale_down(
             f"spec.replicas is {wanted}: draining {', '.join(silent)}; next their copies and votes are handed over",
         )
         return ScaleDown(
-            there, LeaveBrokers(silent, note), status, f"next: tell that {', '.join(silent)} go", refused
+            there, LeaveBrokers(silent, note=note), status, f"next: tell that {', '.join(silent)} go", refused
         )
     replicas = _as_few(desired, there, begun, view)
     left = begun & set(naming.brokers(desired.metadata.name, replicas))

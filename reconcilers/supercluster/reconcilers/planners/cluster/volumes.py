@@ -161,7 +161,7 @@ def _retired(
 
 
 def _delete(desired: Cluster, kind: str, name: str, uid: str, ground: Ground, note: Note) -> DeleteObject:
-    return DeleteObject("v1", kind, desired.metadata.namespace, name, uid, ground, note)
+    return DeleteObject("v1", kind, desired.metadata.namespace, name, uid, ground, note=note)
 
 
 def _marks(
@@ -240,7 +240,7 @@ def _resizes(
                 EventReason.VOLUME_EXPANDED,
                 f"spec.storage.size is {size}: asked for it for claim {claim.name}, which had {claim.requested}",
             )
-            steps.append(ExpandClaim(desired.metadata.namespace, claim.name, size, note))
+            steps.append(ExpandClaim(desired.metadata.namespace, claim.name, size, note=note))
     messages = []
     if larger:
         messages.append(

@@ -72,7 +72,7 @@ def delete(move: StreamMove, note: Note | None) -> DeleteObject:
         metadata.name,
         metadata.uid,
         Ground.MOVE_NOT_NEEDED,
-        note,
+        note=note,
     )
 
 
@@ -89,18 +89,7 @@ def manifest(
     """A StreamMove of a stream, declared or not. `is_owned`: it goes with the Stream that declares it."""
     metadata = super_cluster.metadata
     whom = {"stream": stream} if declared is None else {"streamRef": declared.metadata.name}
-    owners = []
-    if declared is not None and is_owned:
-        owners.append(
-            {
-                "apiVersion": API_VERSION,
-                "kind": "Stream",
-                "name": declared.metadata.name,
-                "uid": declared.metadata.uid,
-                "controller": True,
-                "blockOwnerDeletion": False,
-            }
-        )
+    owners = [naming.owner(declared, blocks_deletion=False)] if declared is not None and is_owned else []
     return {
         "apiVersion": API_VERSION,
         "kind": "StreamMove",

@@ -393,8 +393,8 @@ def _start(desired: StreamMove, observed: MoveObserved, super_cluster: SuperClus
         metadata.uid,
         goal_of(desired, observed.stream, observed.minimum),
         rate_bytes_per_s(desired, super_cluster.spec.moves),
-        note,
-        tuple(found.name for found in draft.made_plan.targets) if draft.made_plan is not None else (),
+        note=note,
+        nodes=tuple(found.name for found in draft.made_plan.targets) if draft.made_plan is not None else (),
     )
     steps: tuple[Step, ...] = (start,)
     if FINALIZER not in metadata.finalizers:

@@ -182,14 +182,14 @@ def _steps(
             yield DeleteObject(
                 *("batch/v1", "Job", metadata["namespace"], metadata["name"], metadata["uid"]),
                 Ground.DRIVER_REPLACED,
-                Note.done(EventReason.UPDATED, f"the driver is stopped, to be started as Job {name}"),
+                note=Note.done(EventReason.UPDATED, f"the driver is stopped, to be started as Job {name}"),
             )
     if others or _older(observed, name):
         return
     there = next((each for each in observed.jobs if _name(each) == name), None)
     if not is_current(job, there):
         note = Note.done(EventReason.CREATED, f"Job {name} of the driver") if there is None else None
-        yield Apply(job, note)
+        yield Apply(job, note=note)
 
 
 def _older(observed: PipelineObserved, job: str) -> list[DriverView]:

@@ -291,4 +291,4 @@ def _create(
     note = Note.done(
         EventReason.DRAIN_MOVE_CREATED, f"stream {drain.stream}: {drain.why}: made StreamMove {name}"
     )
-    return CreateObject(manifest, note)
+    return CreateObject(manifest, note=note)

@@ -343,7 +343,7 @@ def _create(
     note = Note.done(
         EventReason.REPAIR_CREATED, f"stream {repair.stream}: {repair.why}: made StreamMove {name}"
     )
-    return CreateObject(generated.manifest(super_cluster, name, repair.stream, declared, goal), note)
+    return CreateObject(generated.manifest(super_cluster, name, repair.stream, declared, goal), note=note)
 
 
 def _create_trim(
@@ -365,7 +365,7 @@ def _create_trim(
     note = Note.done(EventReason.EXTRA_REPLICAS, f"stream {trim.stream}: {trim.why}: made StreamMove {name}")
     labels = {TRIM_LABEL: "true"}
     made = generated.manifest(super_cluster, name, trim.stream, declared, goal, labels=labels)
-    return CreateObject(made, note)
+    return CreateObject(made, note=note)
 
 
 def _next_name(

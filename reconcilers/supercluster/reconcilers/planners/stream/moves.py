@@ -99,7 +99,7 @@ def consider(
     if made is None:
         text = f"{change.why}: made StreamMove {name}{_afterwards(to_do[1:])}"
         note = Note.done(EventReason.MOVE_CREATED, text)
-        return Moves((CreateObject(_manifest(stream, name, change), note),))
+        return Moves((CreateObject(_manifest(stream, name, change), note=note),))
     message = (
         f"{change.why}; StreamMove {name} is {made.status.phase}: {made.status.message or 'see its status'}; the stream stays "
         "as it is: delete that StreamMove or change the spec to try again, or set the spec back"
@@ -199,14 +199,6 @@ def _manifest(stream: Stream, name: str, change: _Change) -> dict[str, Any]:
         goal = {"destination": {"cluster": change.cluster}}
         if stream.spec.placement.tags:
             goal["destination"]["tags"] = list(stream.spec.placement.tags)
-    owner = {
-        "apiVersion": API_VERSION,
-        "kind": "Stream",
-        "name": metadata.name,
-        "uid": metadata.uid,
-        "controller": True,
-        "blockOwnerDeletion": False,
-    }
     return {
         "apiVersion": API_VERSION,
         "kind": "StreamMove",
@@ -214,7 +206,7 @@ def _manifest(stream: Stream, name: str, change: _Change) -> dict[str, Any]:
             "name": name,
             "namespace": metadata.namespace,
             "labels": naming.labels(stream.spec.super_cluster),
-            "ownerReferences": [owner],
+            "ownerReferences": [naming.owner(stream, blocks_deletion=False)],
         },
         "spec": {
             **policy.to_object(),

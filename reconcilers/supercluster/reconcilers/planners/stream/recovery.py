@@ -121,7 +121,7 @@ def consider(
         EventReason.RECOVERY_STARTED,
         f"annotation {FORCE_RECOVER}: stream {name} goes on from the copy on {node}, which has sequence {accepted} at least",
     )
-    return Recovery(step=ForceRecovery(name, act, node, accepted, note))
+    return Recovery(step=ForceRecovery(name, act, node, accepted, note=note))
 
 
 def _refused(value: str, why: str, conditions: Conditions) -> Recovery:

@@ -286,7 +286,7 @@ def _steps(
             # Recorded before it is made: afterwards nobody could tell an empty stream from one that was emptied.
             conditions.put(ConditionType.MESSAGES_LOST, True, Reason.STREAM_RECREATED, lost)
             return ()
-        return (CreateStream(create_config(desired, home.metadata.name), _create_note(desired)),)
+        return (CreateStream(create_config(desired, home.metadata.name), note=_create_note(desired)),)
     # Another count of replicas is made as a move is (`moves`), never by an update of the configuration.
     wanted = {key: value for key, value in desired_config(desired).items() if key != "num_replicas"}
     fields = changed_fields(wanted, info.config)
@@ -303,7 +303,7 @@ def _steps(
         )
     else:
         note = Note.done(EventReason.UPDATED, f"stream {desired.stream_name}: set {', '.join(fields)}")
-    return (UpdateStream(merged_config(wanted, info.config), fields, note),)
+    return (UpdateStream(merged_config(wanted, info.config), fields, note=note),)
 
 
 def _create_note(desired: Stream) -> Note:
@@ -429,7 +429,7 @@ def _deletion(
     rest = tuple(finalizer for finalizer in metadata.finalizers if finalizer != FINALIZER)
 
     def let_go(note: Note | None = None) -> Plan:
-        return Plan((SetFinalizers(rest, metadata.resource_version, note),))
+        return Plan((SetFinalizers(rest, metadata.resource_version, note=note),))
 
     if not observed.clusters or observed.super_cluster is None:
         return let_go(Note.done(EventReason.RELEASED, f"no Cluster is left; stream {name} was not touched"))
@@ -446,9 +446,9 @@ def _deletion(
         return Plan((), _patch(desired, home, None, conditions), conditions.notes())
     if desired.spec.deletion_policy == "Delete":
         note = Note.done(EventReason.DELETED, f"spec.deletionPolicy is Delete: deleted stream {name}")
-        return Plan((DeleteStream(name, note),))
+        return Plan((DeleteStream(name, note=note),))
     note = Note.done(
         EventReason.RELEASED, f"spec.deletionPolicy is Retain: stream {name} stays, declared by nobody"
     )
     config = released_config(brokers.info.config)
-    return Plan((UpdateStream(config, (f"metadata[{META_RESOURCE}]",), note),))
+    return Plan((UpdateStream(config, (f"metadata[{META_RESOURCE}]",), note=note),))

@@ -83,14 +83,14 @@ def plan_accounts(
         wrong = _out_of_range(name, limits)
         if not is_in_force and not wrong:
             note = Note.done(*_why(desired, view, before.get(name)))
-            steps.append(SetAccount(name, {**limits, "declaredBy": mark}, note))
+            steps.append(SetAccount(name, {**limits, "declaredBy": mark}, note=note))
         status.append(_status(view, limits, wrong, in_force=is_in_force))
     for view in observed:
         if view.is_declared and view.declared_by == mark and view.name not in wanted:
             note = Note.done(
                 EventReason.DELETED, f"account {view.name} is not declared any more: it has no limits"
             )
-            steps.append(SetAccount(view.name, None, note))
+            steps.append(SetAccount(view.name, None, note=note))
     if hold:
         return AccountsPlan((), tuple(status), refusals, is_held=bool(steps))
     return AccountsPlan(tuple(steps), tuple(status), refusals)

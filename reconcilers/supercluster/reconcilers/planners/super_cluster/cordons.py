@@ -48,9 +48,9 @@ def plan_cordons(
         is_ours = told is not None and told.declared_by == mark
         if reason and (told is None or (is_ours and told.reason != reason)):
             note = Note.done(EventReason.BROKER_CORDONED, f"{name} gets no new copies: {reason}")
-            steps.append(CordonBroker(name, reason, mark, note))
+            steps.append(CordonBroker(name, reason, mark, note=note))
         elif not reason and is_ours and told is not None and (host or told.reason.startswith("spec.")):
             # Of a broker whose pod has no node nobody knows whether its node is still cordoned.
             note = Note.done(EventReason.BROKER_UNCORDONED, f"{name} gets copies again")
-            steps.append(CordonBroker(name, "", mark, note))
+            steps.append(CordonBroker(name, "", mark, note=note))
     return tuple(steps)

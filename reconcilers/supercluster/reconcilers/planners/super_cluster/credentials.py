@@ -105,8 +105,8 @@ def plan_secret(desired: SuperCluster, found: CredentialsView | None) -> MakeCre
     if missing:
         reason = EventReason.DRIFT_REPAIRED if found is not None else EventReason.CREDENTIALS_GENERATED
         note = Note.done(reason, f"made credentials in Secret {name} for: {', '.join(missing)}")
-        return MakeCredentials(manifest, user, missing, note)
+        return MakeCredentials(manifest, user, missing, note=note)
     if not credentials.is_marked(manifest):
         note = Note.done(EventReason.DRIFT_REPAIRED, f"marked Secret {name} as ours; its content stays")
-        return MakeCredentials(manifest, user, (), note)
+        return MakeCredentials(manifest, user, (), note=note)
     return None

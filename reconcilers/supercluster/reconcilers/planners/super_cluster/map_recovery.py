@@ -103,7 +103,7 @@ def consider(
         f"annotation {FORCE_RECOVER_META}: the map of streams goes on from the copy on {node}, which has entry {accepted} at least",
     )
     accepts_doubt = ACCEPT_DOUBTFUL in value.split(":")[2:]
-    step = ForceMapRecovery(act, node, accepted, accepts_doubt, note)
+    step = ForceMapRecovery(act, node, accepted, accepts_doubt, note=note)
     return MapRecovery((step,), before, is_waiting=True)
 
 

@@ -73,17 +73,14 @@ class Clock(Protocol):
 
     def now_ns(self) -> int:
         """Unix time, nanoseconds; may jump."""
-        ...
 
     def monotonic_ms(self) -> int:
         """Milliseconds since some start in which this process could hear others (`own_time.py`); never goes back. All time-outs
         use it."""
-        ...
 
     def machine_ms(self) -> int:
         """Milliseconds of the machine's clock since some start, also those in which this process stood still: for what a turn may
         take, and for how long something took."""
-        ...
 
 
 class RaftLog(Protocol):
@@ -93,7 +90,6 @@ class RaftLog(Protocol):
     @property
     def base_index(self) -> int:
         """Index of the entry before the first one held; the state up to it is the base snapshot. 0 when new."""
-        ...
 
     @property
     def base_term(self) -> int: ...
@@ -107,11 +103,9 @@ class RaftLog(Protocol):
     @property
     def persisted_index(self) -> int:
         """The last entry that is durable under the group's fsync policy."""
-        ...
 
     def term(self, index: int) -> int | None:
         """Term of the entry at `index` (also of the base); None when it is not held."""
-        ...
 
     def append(self, entries: Sequence[Entry]) -> None:
         """Append entries that follow `last_index` without a gap. `persisted_index` stays before a CONFIG entry until that
@@ -120,11 +114,9 @@ class RaftLog(Protocol):
         Raises:
             DiskError: nothing of them was kept.
         """
-        ...
 
     def truncate_after(self, index: int) -> None:
         """Drop every entry above `index` (a conflict with a newer leader's log)."""
-        ...
 
     def entries(self, first: int, last: int, bytes_max: int) -> list[Entry]:
         """Entries first … last in order, at least one when held, ending before `bytes_max` is passed.
@@ -132,11 +124,9 @@ class RaftLog(Protocol):
         Raises:
             DiskError: a record is damaged or cannot be read.
         """
-        ...
 
     def reset(self, base_index: int, base_term: int) -> None:
         """Throw the log away and start behind a snapshot's base."""
-        ...
 
 
 class Ticket(Protocol):
@@ -144,7 +134,6 @@ class Ticket(Protocol):
 
     def run(self) -> None:
         """Wait for the disk, on any thread; who gave the ticket out hears of errors."""
-        ...
 
 
 class StreamLog(RaftLog, Protocol):
@@ -158,23 +147,19 @@ class StreamLog(RaftLog, Protocol):
     def failed(self) -> DiskError | None:
         """Why the log refuses everything until it is opened anew (an fsync failed); None while it works, and while the
         disk is only full."""
-        ...
 
     @property
     def may_open_anew(self) -> bool:
         """Does the disk know all that this process does? Then the log may be closed and opened again, as by a restart of
         the process. Not after an fsync that failed (what is read back may never have reached the disk), nor while one is
         under way, of entries or of a vote; and not what is in memory only."""
-        ...
 
     @property
     def may_ever_open_anew(self) -> bool:
         """The same, but for what is under way: is it worth looking again later?"""
-        ...
 
     def entry(self, index: int) -> Entry | None:
         """The entry at `index`, or None when it is not held."""
-        ...
 
     def memberships(self, first: int, last: int) -> list[Entry]:
         """The CONFIG entries from `first` to `last`, without reading the others.
@@ -182,152 +167,121 @@ class StreamLog(RaftLog, Protocol):
         Raises:
             DiskError: a record is damaged or cannot be read.
         """
-        ...
 
     @property
     def first_seq(self) -> int:
         """Messages before this sequence are in none of the held entries that added them."""
-        ...
 
     @property
     def segment_bytes(self) -> int:
         """The log is dropped from its beginning in pieces of about this size."""
-        ...
 
     @property
     def durable_checkpoint(self) -> int:
         """Index of the newest checkpoint that recovery starts from at worst, whatever ends the process: the entries up to it
         are durable. -1: there is none."""
-        ...
 
     def want_durable(self, index: int) -> bool:
         """The entries up to `index` are to be made durable soon, whatever the policy. False: not before the log is opened anew."""
-        ...
 
     def lose(self, why: str) -> DiskError:
         """What is here is not enough to go by: remember that on the disk, and refuse everything from now on. The next opening
         says that a record was lost (SF-4)."""
-        ...
 
     def index_of_seq(self, seq: int) -> int | None:
         """Raft index of the entry that has message `seq`; None when no held entry has it."""
-        ...
 
     def save_checkpoint(self, index: int, state: bytes) -> None:
         """Keep the state as of committed `index` (SF-17: the caller passes only committed ones). The newest two stay,
         and those that a head drop needs."""
-        ...
 
     def begin_checkpoint(self, index: int, pieces: Sequence[bytes]) -> Ticket | None:
         """The same, of a state in pieces, while nobody waits: to be run, and then taken by `finish_checkpoint`. One at a time.
         None: it is kept already. Raises DiskError."""
-        ...
 
     def finish_checkpoint(self, ticket: Ticket) -> Ticket | None:
         """The ticket was run. None: the checkpoint counts from now on; else a ticket that is to be run next. Raises DiskError:
         nothing of it is kept."""
-        ...
 
     def drop_checkpoint(self) -> None:
         """The checkpoint that is on its way is of no use; its ticket, which may be running, tells nobody anything."""
-        ...
 
     def load_checkpoint(self) -> tuple[int, bytes] | None:
         """The newest valid checkpoint not beyond the log's end."""
-        ...
 
     def checkpoint_at(self, index: int) -> bool:
         """True when a full segment ends at `index` and has no checkpoint: the best place for one, since a head drop
         can take it as the new base without keeping a part of a segment."""
-        ...
 
     def can_drop_head(self, keep_from_index: int) -> bool:
         """Would `drop_head` drop anything?"""
-        ...
 
     def drop_head(self, keep_from_index: int) -> int:
         """Drop whole sealed segments that end below `keep_from_index` and have a checkpoint at or behind their end,
         below `keep_from_index`; that checkpoint is the new base, and the state at it stays readable by
         `base_state()`. Returns the new base index."""
-        ...
 
     def base_state(self) -> bytes | None:
         """The state machine's snapshot as of `base_index`; None when none was kept there (a new log)."""
-        ...
 
     def begin_base(self, base_index: int, base_term: int, pieces: Sequence[bytes]) -> Ticket | None:
         """Write the state for `install_base`, as `begin_checkpoint` does; the log stays as it is."""
-        ...
 
     def install_base(self, base_index: int, base_term: int, state: bytes) -> None:
         """`reset`, with the state that belongs to the base (an installed snapshot). It is written here, unless `begin_base`
         has done that."""
-        ...
 
     def begin_vote(self, term: int, vote: str) -> Ticket | None:
         """Write term and vote, whatever the fsync policy (SF-4): they are durable when the ticket was run and `finish_vote`
         has taken it. None: they are already. Nothing that follows from them may be said before. Raises DiskError."""
-        ...
 
     def finish_vote(self, ticket: Ticket) -> None:
         """Take the outcome of a ticket of `begin_vote`. Raises DiskError: the vote may be lost, and the log refuses
         everything from now on."""
-        ...
 
     def save_vote(self, term: int, vote: str) -> None:
         """Make term and vote durable, at once."""
-        ...
 
     def sync(self) -> None:
         """Make everything that is written durable, now, while the caller waits: for what happens once in a stream's life.
         Raises DiskError."""
-        ...
 
     def load_vote(self) -> tuple[int, str]:
         """(term, vote); (0, "") when new."""
-        ...
 
     def note_commit(self, index: int) -> None:
         """Remember (not durably at once) the highest index known to be committed: recovery tells by it a torn tail
         from a lost record."""
-        ...
 
     def bytes_on_disk(self) -> int: ...
 
     def bytes_behind(self, index: int) -> int:
         """How much the held entries behind `index` take. It reads nothing: in a segment whose index is put away all entries
         count as equally large."""
-        ...
 
     def has_room(self, size_bytes: int) -> bool:
         """Is there room for so many bytes of messages? A reserve is kept from them, for entries that are none (SF-18)."""
-        ...
 
     @property
     def is_scarce(self) -> bool:
         """Is half of the reserve used up? The rest is for what frees room: nothing is handed out to consumers any more,
         whose operations would use it up as messages would (SF-18)."""
-        ...
 
     def settle(self) -> None:
         """What recovery found was dealt with: a doubtful member caught up with a leader, or the group was registered
         under a new identity. Until then every opening reports it again (SF-4)."""
-        ...
 
     def tick(self, now_ms: int) -> int:
         """Do what is due (fsync by the policy, the noted commit index). Returns `persisted_index`."""
-        ...
 
     def deadline_ms(self) -> int | None:
         """When `tick` has something to do (0: now), or a sync is due that somebody else carries out; None while
         everything is noted, and as durable as the policy wants it."""
-        ...
 
     def close(self, *, clean: bool) -> None: ...
 
     def destroy(self) -> None:
         """Remove the group's files (after the grace time, SF-5)."""
-        ...
 
 
 class Publisher(Protocol):
@@ -335,13 +289,11 @@ class Publisher(Protocol):
 
     def pause(self, stream: str) -> None:
         """Stop reading from the socket: the window of `stream` is full (SF-15)."""
-        ...
 
     def resume(self, stream: str) -> None: ...
 
     def error(self, text: str) -> None:
         """Send -ERR and count it: a plain publish was refused after the time limit (SF-15)."""
-        ...
 
 
 class Network(Protocol):
@@ -350,31 +302,25 @@ class Network(Protocol):
     def send(self, node: str, frame_type: int, body: Sequence[bytes | memoryview], channel: Channel) -> bool:
         """Queue one frame to a broker; False (and dropped) when there is no link or its queue is full. Raft, ingest
         and the API all repeat what stays unanswered."""
-        ...
 
     def publish(self, account: str, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
         """Publish to plain subscribers, here and over routes. Never captured by a stream."""
-        ...
 
     def publish_many(self, account: str, messages: Sequence[tuple[bytes, bytes]]) -> None:
         """Publish (subject, payload) pairs without reply and header: one write per connection (acknowledgements)."""
-        ...
 
     def deliver(
         self, account: str, inbox: bytes, items: Sequence[tuple[bytes, bytes, bytes, bytes | memoryview]]
     ) -> None:
         """Deliver (shown subject, reply, header, payload) items to the subscriptions on `inbox`: what consumers hand out. Of a
         queue group each item goes to one member."""
-        ...
 
     def has_interest(self, account: str, subject: bytes, queue: bytes = b"") -> bool:
         """Does anyone, here or at a peer, subscribe to something that matches `subject`? With `queue`: as that queue
         group."""
-        ...
 
     def pending_bytes(self, account: str, inbox: bytes) -> int:
         """Bytes that wait unsent on the way to the subscription on `inbox`: deliveries go on when there are few."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,16 +342,13 @@ class GroupStore(Protocol):
     @property
     def incarnation(self) -> str:
         """Random identity of the data directory."""
-        ...
 
     @property
     def process_count(self) -> int:
         """Kept in the volume, and more at every start: numbers sessions (SF-10). See `process_count.py`."""
-        ...
 
     def registered(self) -> dict[str, str]:
         """group → member id of every group that this volume has joined and not forgotten."""
-        ...
 
     def open(self, group: str, *, memory: bool, fsync: str, create: bool) -> OpenedGroup:
         """Open a group's log; `create` for one that this volume does not know. `fsync` is always, interval or never.
@@ -413,25 +356,20 @@ class GroupStore(Protocol):
         Raises:
             DiskError: it cannot be read.
         """
-        ...
 
     def set_fsync(self, group: str, fsync: str) -> bool:
         """Another policy for a group that is open (RP-6). What was confirmed stays so; one that got stronger counts at once,
         a weaker one as soon as the disk knows of it (SF-4). False, once: it counts when the log is opened next."""
-        ...
 
     def tick(self, now_ms: int) -> None:
         """Called often, for what all groups share: the room on the volume is asked for now and then (SF-18)."""
-        ...
 
     def register(self, group: str, member: str, home: str = "") -> None:
         """Remember durably that this volume joined the group as that member; with `home`, that the group has the files
         of that other group, which it follows as a new lineage (SF-9)."""
-        ...
 
     def has_tail(self, group: str, last_index: int, last_term: int) -> bool:
         """Has `keep_tail` kept a copy's end that ends with that entry?"""
-        ...
 
     def keep_tail(
         self, group: str, last_index: int, last_term: int, head: bytes, records: Iterable[bytes]
@@ -442,11 +380,9 @@ class GroupStore(Protocol):
         Raises:
             DiskError: it is not there as a whole; to be tried again.
         """
-        ...
 
     def note(self) -> bytes | None:
         """What `put_note` has kept; empty at first, None when it is damaged."""
-        ...
 
     def put_note(self, note: bytes) -> None:
         """Keep a short text durably, in place of the one before: which copies a recovered map does not know (SF-9).
@@ -454,7 +390,6 @@ class GroupStore(Protocol):
         Raises:
             DiskError: the one before stands.
         """
-        ...
 
     def destroy(self, group: str) -> None:
         """Remove what the volume has of a group, which may be in no state to be opened.
@@ -462,16 +397,12 @@ class GroupStore(Protocol):
         Raises:
             DiskError: it is there still, or the next start removes it.
         """
-        ...
 
     def forget(self, group: str) -> None:
         """The group was deleted."""
-        ...
 
     def directory_of(self, group: str) -> str:
         """Where a group's files are, for people: a path below the data directory."""
-        ...
 
     def room_bytes(self, *, memory: bool) -> int:
         """What messages may still take, in files or in memory."""
-        ...

@@ -56,4 +56,3 @@ class Broker(Network, Protocol):
     @property
     def loaded_certificates(self) -> dict[str, Loaded]:
         """What new links are made with, by the names of the settings."""
-        ...

@@ -19,7 +19,6 @@ class SyncHandle(Protocol):
 
     def sync(self) -> None:
         """Make what was written so far durable. Raises DiskError."""
-        ...
 
     def close(self) -> None: ...
 
@@ -29,11 +28,9 @@ class File(Protocol):
 
     def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
         """Write the buffers one behind the other from `offset`; all of them, or DiskError (any part may be written)."""
-        ...
 
     def pread(self, offset: int, size: int) -> bytes:
         """Up to `size` bytes from `offset`; fewer only at the end of the file."""
-        ...
 
     def size(self) -> int: ...
 
@@ -41,15 +38,12 @@ class File(Protocol):
 
     def fdatasync(self) -> None:
         """Make contents and length durable."""
-        ...
 
     def sync_handle(self) -> SyncHandle:
         """For an fsync of what is written by now. Raises DiskError."""
-        ...
 
     def close(self) -> None:
         """Raises DiskError, and is closed all the same."""
-        ...
 
 
 def read_twice(file: File, offset: int, size: int) -> bytes:
@@ -71,42 +65,33 @@ class Disk(Protocol):
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Open for reading and writing; `create` makes the file when it is not there."""
-        ...
 
     def exists(self, path: str) -> bool:
         """Raises DiskError where the disk does not say: only what it says is not there is absent."""
-        ...
 
     def listdir(self, path: str) -> list[str]:
         """Names in a directory, sorted; empty when there is no such directory."""
-        ...
 
     def read_file(self, path: str) -> bytes: ...
 
     def write_file_durably(self, path: str, data: Buffer) -> None:
         """Replace a file as a whole: temporary file, fsync, rename, fsync of the directory."""
-        ...
 
     def rename(self, source: str, target: str) -> None:
         """Atomic; replaces the target. A directory's target must not be there."""
-        ...
 
     def unlink(self, path: str) -> None:
         """Remove a file; nothing happens when it is not there."""
-        ...
 
     def mkdirs(self, path: str) -> None: ...
 
     def rmtree(self, path: str) -> None:
         """Remove a directory and what is in it; nothing happens when it is not there. An error leaves some of it."""
-        ...
 
     def fsync_dir(self, path: str) -> None:
         """Make the names in a directory durable. May be called from another thread."""
-        ...
 
     def free_bytes(self) -> int: ...
 
     def lock(self, path: str) -> Lock:
         """Take the lock file, or DiskError when another process has it."""
-        ...

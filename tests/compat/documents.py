@@ -285,7 +285,7 @@ def _flag_rows() -> list[tuple[str, ...]]:
     def shown(names: set[str]) -> str:
         return ", ".join(f"`-{name}`" if len(name) < 4 else f"`--{name}`" for name in sorted(names))
 
-    taken = {*flags._SWITCHES, *flags._VALUES, *flags._LONG_SWITCHES, *flags._LONG_VALUES}
+    taken = {*flags._LONG, *flags._SWITCHES, *flags._VALUES}
     return [
         ("taken", shown(taken)),
         ("passed over with a warning", shown({*flags._USELESS_SWITCHES, *flags._USELESS_VALUES})),

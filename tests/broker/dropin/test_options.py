@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from supercluster.broker.auth.credentials import Shown
+from supercluster.broker.auth.credentials import Shown, User
 from supercluster.broker.dropin import flags, main
 from supercluster.broker.dropin.account_options import JetStreamLimits
 from supercluster.broker.dropin.addresses import Address
 from supercluster.broker.dropin.conf import ConfError, parse
 from supercluster.broker.dropin.credentials import NamedUsers
 from supercluster.broker.dropin.flags import FlagError
-from supercluster.broker.dropin.options import Options, read
+from supercluster.broker.dropin.options import SUBSCRIPTIONS_MAX, Options, read
 from supercluster.broker.dropin.startup_options import load
-from supercluster.broker.dropin.user_options import UserOption
 from supercluster.broker.protocol.permissions import Permissions, Responses, Rules
 from supercluster.broker.protocol.web_origins import WebOrigins
 from supercluster.broker.protocol.websocket import WebRules
@@ -47,23 +46,26 @@ def test_a_server_is_described_as_in_nats_servers_documents() -> None:
     )
     assert found.listen == Address("127.0.0.1", -1)
     assert found.monitor == Address("0.0.0.0", 8222)
-    assert (found.max_payload_bytes, found.max_connections) == (2 << 20, 10)
-    assert (found.ping_interval_ms, found.pings_out_max, found.lame_duck_ms) == (90_000, 3, 40_000)
-    assert found.jetstream
-    assert (found.store_dir, found.max_memory_bytes, found.max_file_bytes) == ("/data", 64 << 20, 10**9)
-    assert found.sync_interval_ms == 5000
-    assert found.users == (UserOption("A", "a", "b"), UserOption("B", "c", "12"), UserOption("SYS", "s", "t"))
+    assert (found.limits.max_payload_bytes, found.limits.max_connections) == (2 << 20, 10)
+    limits, storage = found.limits, found.jetstream.storage
+    assert (limits.ping_interval_ms, limits.pings_out_max, limits.drain_ms) == (90_000, 3, 40_000)
+    assert found.jetstream.enabled
+    assert found.jetstream.store_dir == "/data"
+    assert (storage.max_memory_bytes, storage.max_file_bytes) == (64 << 20, 10**9)
+    assert storage.sync_interval_ms == 5000
+    users = (("A", "a", "b"), ("B", "c", "12"), ("SYS", "s", "t"))
+    assert found.users == tuple(User(account, "client", name, word) for account, name, word in users)
     assert dict(found.account_limits) == {
         "A": JetStreamLimits(file_bytes=1 << 20, streams=2),
         "B": JetStreamLimits(),
         "SYS": None,
     }
     assert (found.cluster_name, found.tags, found.warnings) == ("east", ("x", "y"), ())
-    users = NamedUsers(found)
-    assert users.find(Shown("", "", "")) == users.users[0]
-    assert [user.role for user in users.users] == ["client", "client", "system"]
-    assert users.find(Shown("c", "12", "")) == users.users[1]
-    assert users.find(Shown("c", "13", "")) is None
+    named = NamedUsers(found)
+    assert named.find(Shown("", "", "")) == named.users[0]
+    assert [user.role for user in named.users] == ["client", "client", "system"]
+    assert named.find(Shown("c", "12", "")) == named.users[1]
+    assert named.find(Shown("c", "13", "")) is None
 
 
 @pytest.mark.covers("RP-6")
@@ -72,8 +74,8 @@ def test_a_server_is_described_as_in_nats_servers_documents() -> None:
     [("5s", 5000, False), ("always", 120_000, True), ("Always", 120_000, True)],
 )
 def test_streams_are_fsynced_at_an_interval_or_always(told: str, interval_ms: int, always: bool) -> None:
-    found = options(f"jetstream {{ sync_interval: {told} }}")
-    assert (found.sync_interval_ms, found.sync_always) == (interval_ms, always)
+    storage = options(f"jetstream {{ sync_interval: {told} }}").jetstream.storage
+    assert (storage.sync_interval_ms, storage.sync_always) == (interval_ms, always)
 
 
 def test_accounts_may_be_a_list_of_names() -> None:
@@ -84,7 +86,7 @@ def test_accounts_may_be_a_list_of_names() -> None:
 
 @pytest.mark.parametrize("told", [0, -1])
 def test_no_limit_of_connections_is_as_many_as_there_may_be(told: int) -> None:
-    assert options(f"max_connections: {told}").max_connections == 1 << 20
+    assert options(f"max_connections: {told}").limits.max_connections == 1 << 20
 
 
 @pytest.mark.parametrize(
@@ -198,10 +200,12 @@ def test_what_is_no_limit_is_the_usual_one() -> None:
         jetstream { max_mem: -1, max_file: -1 }
         """
     )
-    usual = Options()
+    usual = Options().limits
     for name in ("max_payload_bytes", "max_pending_bytes", "max_control_line_bytes", "pings_out_max"):
-        assert getattr(found, name) == getattr(usual, name)
-    assert (found.max_subscriptions, found.max_memory_bytes, found.max_file_bytes) == (0, 0, 0)
+        assert getattr(found.limits, name) == getattr(usual, name)
+    storage = found.jetstream.storage
+    assert (storage.max_memory_bytes, storage.max_file_bytes) == (0, 0)
+    assert found.limits.max_subscriptions == usual.max_subscriptions == SUBSCRIPTIONS_MAX
     with pytest.raises(ConfError, match="max_payload has to be a whole number from 1 to 33554432, not False"):
         options("max_payload: false")
 
@@ -219,8 +223,8 @@ def test_what_is_switched_off_is_no_warning() -> None:
 
 
 def test_the_store_directory_may_stand_outside_of_jetstreams_block() -> None:
-    assert options("store_dir: /a\njetstream: enabled").store_dir == "/a"
-    assert options("store_dir: /a\njetstream { store_dir: /b }").store_dir == "/b"
+    assert options("store_dir: /a\njetstream: enabled").jetstream.store_dir == "/a"
+    assert options("store_dir: /a\njetstream { store_dir: /b }").jetstream.store_dir == "/b"
 
 
 def test_the_websocket_port_says_who_may_come_by_it() -> None:
@@ -266,13 +270,14 @@ def test_flags_go_before_the_file_with_one_dash_or_two() -> None:
     )
     assert found.listen == Address("127.0.0.1", -1)
     assert found.monitor == Address("127.0.0.1", 8222)
-    assert found.jetstream
+    assert found.jetstream.enabled
     assert found.debug
-    assert (found.store_dir, found.server_name) == ("/d", "x")
-    assert found.users == (UserOption(user="u", password="p"),)
+    assert (found.jetstream.store_dir, found.server_name) == ("/d", "x")
+    assert found.users == (User("$G", "client", "u", "p"),)
     assert found.warnings == ("-V has no effect here",)
-    assert flags.applied(flags.parse(["-js=false"]), options("jetstream: true")).jetstream is False
-    assert flags.applied(flags.parse(["--auth", "t"]), Options()).users == (UserOption(token="t"),)
+    assert flags.applied(flags.parse(["-js=false"]), options("jetstream: true")).jetstream.enabled is False
+    users = flags.applied(flags.parse(["--auth", "t"]), Options()).users
+    assert users == (User("$G", "client", token="t"),)
 
 
 @pytest.mark.parametrize(

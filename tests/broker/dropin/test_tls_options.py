@@ -55,7 +55,7 @@ def test_a_block_says_what_it_says_in_nats_server(text: str, wanted: ClientTls) 
     found = options(f"tls {{ {PAIR}\n {text} }}")
     assert found.tls == wanted
     assert found.warnings == ()
-    assert found.auth_timeout_ms == wanted.timeout_ms + 1000
+    assert found.limits.auth_timeout_ms == wanted.timeout_ms + 1000
 
 
 def test_a_list_of_one_certificate_is_that_certificate() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from supercluster.broker.auth.credentials import (
     STANDARD,
     WEBSOCKET,
@@ -71,16 +73,5 @@ def _links(block: ClusterOption | GatewayOption, named: Remote | None) -> LinkCr
 
 def users_of(options: Options) -> tuple[User, ...]:
     """The users with their roles: those of the system account are the system's."""
-    return tuple(
-        User(
-            account=user.account,
-            role="system" if user.account == options.system_account else "client",
-            user=user.user,
-            password=user.password,
-            token=user.token,
-            nkey=user.nkey,
-            permissions=user.permissions,
-            connection_types=user.connection_types,
-        )
-        for user in options.users
-    )
+    system = options.system_account
+    return tuple(replace(user, role="system") if user.account == system else user for user in options.users)

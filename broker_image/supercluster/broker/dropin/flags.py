@@ -7,75 +7,45 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from supercluster.broker.auth.credentials import User
 from supercluster.broker.dropin.addresses import address_of, parse_remote, parse_remotes
 from supercluster.broker.dropin.cluster_options import DEFAULT_PORT, ClusterOption
 from supercluster.broker.dropin.options import Options
-from supercluster.broker.dropin.user_options import UserOption
+from supercluster.broker.dropin.user_options import CLIENT, DEFAULT_ACCOUNT
 from supercluster.broker.settings.settings import ClientTls
 
 _SWITCHES = {
-    "js": "jetstream",
-    "D": "debug",
-    "DV": "debug",
-    "DVV": "debug",
-    "t": "test",
-    "v": "version",
-    "h": "help",
+    "jetstream": ("js",),
+    "debug": ("D", "DV", "DVV"),
+    "test": ("t",),
+    "version": ("v",),
+    "help": ("h",),
+    "tls": (),
+    "tlsverify": (),
 }
+"""Long name → short ones."""
 _VALUES = {
-    "a": "addr",
-    "net": "addr",
-    "p": "port",
-    "m": "http_port",
-    "ms": "https_port",
-    "n": "name",
-    "server_name": "name",
-    "c": "config",
-    "sd": "store_dir",
-    "P": "pid",
-    "l": "log",
-    "sl": "signal",
-    "cluster": "cluster_listen",
+    "addr": ("a", "net"),
+    "port": ("p",),
+    "http_port": ("m",),
+    "https_port": ("ms",),
+    "name": ("n", "server_name"),
+    "config": ("c",),
+    "store_dir": ("sd",),
+    "pid": ("P",),
+    "log": ("l",),
+    "signal": ("sl",),
+    "cluster_listen": ("cluster",),
+    **dict.fromkeys(("user", "pass", "auth", "client_advertise", "ports_file_dir", "cluster_name"), ()),
+    **dict.fromkeys(("routes", "tlscert", "tlskey", "tlscacert"), ()),
 }
-_LONG_SWITCHES = frozenset({"jetstream", "debug", "test", "version", "help", "tls", "tlsverify"})
-_LONG_VALUES = frozenset(
-    {
-        "addr",
-        "port",
-        "http_port",
-        "https_port",
-        "name",
-        "config",
-        "store_dir",
-        "pid",
-        "log",
-        "signal",
-        "user",
-        "pass",
-        "auth",
-    }
-    | {
-        "client_advertise",
-        "ports_file_dir",
-        "cluster_name",
-        "cluster_listen",
-        "routes",
-        "tlscert",
-        "tlskey",
-        "tlscacert",
-    }
-)
+_LONG = {short: name for names in (_SWITCHES, _VALUES) for name, shorts in names.items() for short in shorts}
 _USELESS_SWITCHES = frozenset(
     {"T", "logtime", "logtime_utc", "s", "syslog", "V", "VV", "trace", "no_advertise", "help_tls"}
 )
 _USELESS_VALUES = frozenset(
     {
-        "r",
-        "remote_syslog",
-        "log_size_limit",
-        "max_traced_msg_len",
-        "profile",
-        "cluster_advertise",
+        *("r", "remote_syslog", "log_size_limit", "max_traced_msg_len", "profile", "cluster_advertise"),
         "connect_retries",
     }
 )
@@ -109,16 +79,15 @@ def parse(arguments: Sequence[str]) -> Flags:
         if not word.startswith("-") or word.strip("-") == "":
             raise FlagError(f"{word!r} is no flag; see --help")
         given, equals, value = word.removeprefix("-").removeprefix("-").partition("=")
-        name = _SWITCHES.get(given, given)
-        if name in _LONG_SWITCHES or given in _USELESS_SWITCHES:
+        name = _LONG.get(given, given)
+        if name in _SWITCHES or given in _USELESS_SWITCHES:
             if equals and value.lower() not in ("true", "false", "1", "0", "t", "f"):
                 raise FlagError(f"{word}: true or false belongs there")
             found.switches[name] = not equals or value.lower() in ("true", "1", "t")
             if given in _USELESS_SWITCHES:
                 found.warnings.append(f"-{given} has no effect here")
             continue
-        name = _VALUES.get(given, given)
-        if name not in _LONG_VALUES and given not in _USELESS_VALUES:
+        if name not in _VALUES and given not in _USELESS_VALUES:
             raise FlagError(f"{word.partition('=')[0]} is no flag of nats-server; see --help")
         if not equals:
             if not waiting:
@@ -155,9 +124,9 @@ def applied(flags: Flags, options: Options) -> Options:
         monitor, has_monitor_tls = replace(monitor, port=_port(name, values[name])), is_secure
     users = options.users
     if "auth" in values:
-        users = (UserOption(token=values["auth"]),)
+        users = (User(DEFAULT_ACCOUNT, CLIENT, token=values["auth"]),)
     elif "user" in values:
-        users = (UserOption(user=values["user"], password=values.get("pass", "")),)
+        users = (User(DEFAULT_ACCOUNT, CLIENT, values["user"], values.get("pass", "")),)
     elif "pass" in values:
         raise FlagError("--pass is given without --user")
     return replace(
@@ -171,8 +140,11 @@ def applied(flags: Flags, options: Options) -> Options:
         client_advertise=values.get("client_advertise", options.client_advertise),
         cluster_name=values.get("cluster_name", options.cluster_name),
         cluster=_cluster(values, options.cluster),
-        jetstream=flags.switches.get("jetstream", options.jetstream),
-        store_dir=values.get("store_dir", options.store_dir),
+        jetstream=replace(
+            options.jetstream,
+            enabled=flags.switches.get("jetstream", options.jetstream.enabled),
+            store_dir=values.get("store_dir", options.jetstream.store_dir),
+        ),
         debug=flags.switches.get("debug", options.debug),
         log_file=values.get("log", options.log_file),
         pid_file=values.get("pid", options.pid_file),

@@ -9,24 +9,26 @@ from supercluster.broker.dropin.account_options import is_on
 from supercluster.broker.dropin.conf import Value
 from supercluster.broker.dropin.fields import Fields
 from supercluster.broker.jetstream.config.limits import NO_SERVER_LIMITS, ServerLimits
+from supercluster.broker.settings.settings import Storage
 
 YEAR_MS = 365 * 86_400_000
 DEFAULT_STORE_DIR = "/tmp/nats/jetstream"
+STORAGE = Storage(sync_interval_ms=120_000)
+"""With nats-server's own interval."""
 
 
 @dataclass(frozen=True, slots=True)
 class JetStreamOption:
-    """The block, or only whether it is on; 0 bytes: what there is."""
+    """The block, or only whether it is on."""
 
     enabled: bool = False
     store_dir: str = DEFAULT_STORE_DIR
     domain: str = ""
-    max_memory_bytes: int = 0
-    max_file_bytes: int = 0
-    sync_interval_ms: int = 120_000
-    """nats-server's own default."""
-    sync_always: bool = False
+    storage: Storage = STORAGE
     limits: ServerLimits = NO_SERVER_LIMITS
+
+
+NO_JETSTREAM = JetStreamOption()
 
 
 def read_jetstream_block(root: Fields) -> JetStreamOption:
@@ -36,8 +38,7 @@ def read_jetstream_block(root: Fields) -> JetStreamOption:
         ConfError: something of it is wrong, or changes how messages are stored and is not there.
     """
     value = root.take("jetstream")
-    base = JetStreamOption()
-    base = replace(base, store_dir=root.text("store_dir", "storedir", default=base.store_dir))
+    base = replace(NO_JETSTREAM, store_dir=root.text("store_dir", "storedir", default=DEFAULT_STORE_DIR))
     if value is None:
         return base
     if not isinstance(value.data, dict):
@@ -50,11 +51,14 @@ def read_jetstream_block(root: Fields) -> JetStreamOption:
         enabled=found.boolean("enabled", default=True),
         store_dir=found.text("store_dir", "storedir", default=base.store_dir),
         domain=found.name("domain"),
-        max_memory_bytes=_capacity(found, "max_memory_store", "max_mem_store", "max_mem"),
-        max_file_bytes=_capacity(found, "max_file_store", "max_file"),
+        storage=replace(
+            base.storage,
+            max_memory_bytes=_capacity(found, "max_memory_store", "max_mem_store", "max_mem"),
+            max_file_bytes=_capacity(found, "max_file_store", "max_file"),
+        ),
         limits=_limits(found),
     )
-    option = _sync(option, found)
+    option = replace(option, storage=_sync(option.storage, found))
     found.of_no_use(
         *("unique_tag", "max_outstanding_catchup", "max_buffered_size", "max_buffered_msgs"),
         *("request_queue_limit", "tpm", "extension_hint", "strict", "meta_compact"),
@@ -98,13 +102,12 @@ def _limits(found: Fields) -> ServerLimits:
     return limits
 
 
-def _sync(option: JetStreamOption, found: Fields) -> JetStreamOption:
+def _sync(storage: Storage, found: Fields) -> Storage:
     value = found.take("sync_interval", "sync")
     if value is None:
-        return option
+        return storage
     if isinstance(value.data, str) and value.data.lower() == "always":
-        return replace(option, sync_always=True)
+        return replace(storage, sync_always=True)
     again = Fields(Value({"sync_interval": value}, value.file, value.line, value.column), "jetstream", [])
-    return replace(
-        option, sync_interval_ms=again.duration_ms("sync_interval", default=0, low=1, high=600_000)
-    )
+    interval_ms = again.duration_ms("sync_interval", default=0, low=1, high=600_000)
+    return replace(storage, sync_interval_ms=interval_ms)

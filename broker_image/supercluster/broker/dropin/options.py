@@ -6,29 +6,21 @@ named in a warning; what nats-server does not know either is an error. All with 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
-from supercluster.broker.auth.credentials import ClientLimits
-from supercluster.broker.bounds import MESSAGE_BYTES_MAX, TEXT_BYTES_MAX
+from supercluster.broker.auth.credentials import ClientLimits, User
 from supercluster.broker.dropin.account_options import JetStreamLimits
 from supercluster.broker.dropin.addresses import Address, read_address, read_listen, read_port
 from supercluster.broker.dropin.cluster_options import ClusterOption, read_cluster
 from supercluster.broker.dropin.conf import Value
 from supercluster.broker.dropin.fields import Fields
 from supercluster.broker.dropin.gateway_options import GatewayOption, read_gateway
-from supercluster.broker.dropin.jetstream_options import DEFAULT_STORE_DIR, read_jetstream_block
+from supercluster.broker.dropin.jetstream_options import NO_JETSTREAM, JetStreamOption, read_jetstream_block
 from supercluster.broker.dropin.tls_options import read_tls, read_web_rules, read_websocket, with_plain
-from supercluster.broker.dropin.user_options import (
-    NO_JWT,
-    SYSTEM_ACCOUNT,
-    UserOption,
-    read_accounts,
-    read_authorization,
-)
-from supercluster.broker.jetstream.config.limits import NO_SERVER_LIMITS, ServerLimits
+from supercluster.broker.dropin.user_options import NO_JWT, SYSTEM_ACCOUNT, read_accounts, read_authorization
 from supercluster.broker.protocol.imports import NO_ACCOUNTS, AccountBook
 from supercluster.broker.protocol.websocket import NO_RULES, WebRules
-from supercluster.broker.settings.settings import ClientTls
+from supercluster.broker.settings.settings import ClientTls, Limits
 
 DEFAULT_PORT = 4222
 CLIENTS = Address("0.0.0.0", DEFAULT_PORT)
@@ -36,42 +28,26 @@ CLOSED = Address()
 """No port at all."""
 
 _USELESS = (
-    *(
-        "logtime_utc",
-        "syslog",
-        "remote_syslog",
-        "log_size_limit",
-        "logfile_size_limit",
-        "log_max_num",
-    ),
-    *(
-        "logfile_max_num",
-        "max_traced_msg_len",
-        "trace",
-        "trace_verbose",
-        "trace_headers",
-        "prof_port",
-        "prof_block_rate",
-    ),
+    *("logtime_utc", "syslog", "remote_syslog", "log_size_limit", "logfile_size_limit", "log_max_num"),
+    *("logfile_max_num", "max_traced_msg_len", "trace", "trace_verbose", "trace_headers", "prof_port"),
+    *("prof_block_rate", "write_timeout", "lame_duck_grace_period", "http_base_path", "feature_flags"),
     *("disable_sublist_cache", "max_closed_clients", "connect_error_reports", "reconnect_error_reports"),
-    *(
-        "write_timeout",
-        "lame_duck_grace_period",
-        "http_base_path",
-    ),
-    *(
-        "ping_interval_jitter",
-        "no_fast_producer_stall",
-        "proxies",
-        "proxy_protocol",
-        "max_traced_msg_len",
-        "feature_flags",
-    ),
+    *("ping_interval_jitter", "no_fast_producer_stall", "proxies", "proxy_protocol"),
     *("no_system_account", "no_sys_acc", "metadata", "disable_jetstream_banner", "cors", "server_metadata"),
 )
 
-
 CONNECTIONS_MAX = 1 << 20
+SUBSCRIPTIONS_MAX = 10_000_000
+
+LIMITS = Limits(max_subscriptions=SUBSCRIPTIONS_MAX, write_deadline_ms=10_000, drain_ms=120_000)
+"""nats-server's own defaults."""
+_BOUNDED = {
+    "max_payload": "max_payload_bytes",
+    "max_control_line": "max_control_line_bytes",
+    "max_pending": "max_pending_bytes",
+    "ping_max": "pings_out_max",
+}
+"""Fields whose 0 means the usual one, with the bounds of the settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,31 +68,12 @@ class Options:
     cluster_name: str = ""
     cluster: ClusterOption = field(default_factory=ClusterOption)
     gateway: GatewayOption = field(default_factory=GatewayOption)
-    jetstream: bool = False
-    domain: str = ""
-    store_dir: str = DEFAULT_STORE_DIR
-    max_memory_bytes: int = 0
-    max_file_bytes: int = 0
-    server_limits: ServerLimits = NO_SERVER_LIMITS
-    sync_interval_ms: int = 120_000
-    """nats-server's own default."""
-    sync_always: bool = False
+    jetstream: JetStreamOption = NO_JETSTREAM
     tags: tuple[str, ...] = ()
-    max_payload_bytes: int = 1 << 20
-    max_control_line_bytes: int = 4096
-    max_connections: int = 65536
-    max_subscriptions: int = 0
-    """Of one connection; 0: as many as there may be."""
-    max_subscription_tokens: int = 0
-    write_deadline_ms: int = 10_000
-    """nats-server's own default."""
+    limits: Limits = LIMITS
     has_headers: bool = True
-    max_pending_bytes: int = 64 << 20
-    ping_interval_ms: int = 120_000
-    pings_out_max: int = 2
-    auth_timeout_ms: int = 2000
-    lame_duck_ms: int = 120_000
-    users: tuple[UserOption, ...] = ()
+    users: tuple[User, ...] = ()
+    """Those of the system account have no role yet: a flag or a later field may name another."""
     account_limits: tuple[tuple[str, JetStreamLimits | None], ...] = ()
     """Per account that the file names; None: it has no JetStream."""
     client_limits: tuple[tuple[str, ClientLimits], ...] = ()
@@ -162,27 +119,8 @@ def read(tree: Value) -> Options:
         monitor=monitor,
         has_monitor_tls=has_monitor_tls,
         client_advertise=root.text("client_advertise"),
-        max_payload_bytes=root.bound(
-            "max_payload", default=base.max_payload_bytes, low=1, high=MESSAGE_BYTES_MAX
-        ),
-        max_control_line_bytes=root.bound("max_control_line", default=4096, low=512, high=TEXT_BYTES_MAX),
-        max_connections=_max_connections(root, base.max_connections),
-        max_subscriptions=max(
-            0, root.integer("max_subscriptions", "max_subs", default=0, low=-1, high=10_000_000)
-        ),
-        max_subscription_tokens=root.integer("max_sub_tokens", default=0, high=255),
-        write_deadline_ms=root.duration_ms(
-            "write_deadline", default=base.write_deadline_ms, low=1, high=600_000
-        ),
+        limits=_limits(root),
         has_headers=not root.boolean("no_header_support"),
-        max_pending_bytes=root.bound(
-            "max_pending", default=base.max_pending_bytes, low=64 << 10, high=1 << 30
-        ),
-        ping_interval_ms=root.duration_ms("ping_interval", default=120_000, low=100, high=3_600_000),
-        pings_out_max=root.bound("ping_max", default=2, low=1, high=100),
-        lame_duck_ms=root.duration_ms(
-            "lame_duck_duration", default=base.lame_duck_ms, low=30_000, high=600_000
-        ),
         tags=root.texts("server_tags"),
         no_auth_user=root.text("no_auth_user"),
         system_account=root.text("system_account", "system", default=SYSTEM_ACCOUNT),
@@ -193,19 +131,12 @@ def read(tree: Value) -> Options:
     )
     options = _tls(root, options)
     jetstream = read_jetstream_block(root)
-    users, auth_timeout_ms = read_authorization(root, options.auth_timeout_ms)
+    users, auth_timeout_ms = read_authorization(root, options.limits.auth_timeout_ms)
     accounts = read_accounts(root, users, warnings)
     options = replace(
         options,
-        jetstream=jetstream.enabled,
-        store_dir=jetstream.store_dir,
-        domain=jetstream.domain,
-        max_memory_bytes=jetstream.max_memory_bytes,
-        max_file_bytes=jetstream.max_file_bytes,
-        sync_interval_ms=jetstream.sync_interval_ms,
-        sync_always=jetstream.sync_always,
-        server_limits=jetstream.limits,
-        auth_timeout_ms=auth_timeout_ms,
+        jetstream=jetstream,
+        limits=replace(options.limits, auth_timeout_ms=auth_timeout_ms),
         users=accounts.users,
         account_limits=accounts.limits,
         client_limits=accounts.client_limits,
@@ -226,10 +157,29 @@ def read(tree: Value) -> Options:
 # ---- where it listens -------------------------------------------------------------------------------------------------
 
 
-def _max_connections(root: Fields, usual: int) -> int:
-    """0 and less: as many as there may be."""
-    found = root.integer("max_connections", "max_conn", default=usual, low=-(1 << 62), high=CONNECTIONS_MAX)
-    return found if found > 0 else CONNECTIONS_MAX
+def _limits(root: Fields) -> Limits:
+    """Of connections and subscriptions 0 and less are as many as there may be."""
+    bounds = {item.name: item.metadata for item in fields(Limits)}
+    bounded = {
+        name: root.bound(told, default=getattr(LIMITS, name), **bounds[name])
+        for told, name in _BOUNDED.items()
+    }
+    connections = root.integer(
+        "max_connections", "max_conn", default=LIMITS.max_connections, low=-(1 << 62), high=CONNECTIONS_MAX
+    )
+    subscriptions = root.integer("max_subscriptions", "max_subs", default=0, low=-1, high=SUBSCRIPTIONS_MAX)
+    return replace(
+        LIMITS,
+        max_connections=connections if connections > 0 else CONNECTIONS_MAX,
+        max_subscriptions=subscriptions if subscriptions > 0 else SUBSCRIPTIONS_MAX,
+        max_subscription_tokens=root.integer("max_sub_tokens", default=0, high=255),
+        write_deadline_ms=root.duration_ms(
+            "write_deadline", default=LIMITS.write_deadline_ms, low=1, high=600_000
+        ),
+        ping_interval_ms=root.duration_ms("ping_interval", default=120_000, low=100, high=3_600_000),
+        drain_ms=root.duration_ms("lame_duck_duration", default=LIMITS.drain_ms, low=30_000, high=600_000),
+        **bounded,
+    )
 
 
 def _listen(root: Fields, base: Address) -> Address:
@@ -263,7 +213,8 @@ def _tls(root: Fields, options: Options) -> Options:
     )
     if tls is not None:
         # A client may be slow twice: with the handshake, and with CONNECT.
-        options = replace(options, tls=tls, auth_timeout_ms=tls.timeout_ms + 1000)
+        limits = replace(options.limits, auth_timeout_ms=tls.timeout_ms + 1000)
+        options = replace(options, tls=tls, limits=limits)
     block = root.map("websocket", "ws")
     if block is None:
         return options
@@ -308,14 +259,6 @@ def _gateway(root: Fields, options: Options, warnings: list[str]) -> Options:
 def _refused(root: Fields) -> None:
     root.refuse("leaf nodes are not there", "leafnodes", "leafnode", "leaf")
     root.refuse("MQTT is not there", "mqtt")
-    root.refuse(
-        NO_JWT,
-        "operator",
-        "operators",
-        "resolver",
-        "resolver_preload",
-        "resolver_tls",
-        "resolver_pinned_accounts",
-    )
-    root.refuse(NO_JWT, "trusted", "trusted_keys", "roots", "root_keys")
+    root.refuse(NO_JWT, "operator", "operators", "resolver", "resolver_preload", "resolver_tls")
+    root.refuse(NO_JWT, "resolver_pinned_accounts", "trusted", "trusted_keys", "roots", "root_keys")
     root.of_no_use("default_js_domain", "default_sentinel", "tls_timeout", "ocsp", "ocsp_cache")

@@ -12,9 +12,7 @@ from supercluster.broker.dropin.addresses import Address
 from supercluster.broker.dropin.options import Options
 from supercluster.broker.dropin.startup_options import StartError
 from supercluster.broker.settings.place import Place
-from supercluster.broker.settings.settings import Limits, Ports, Settings, Storage
-
-SUBSCRIPTIONS_MAX = 10_000_000
+from supercluster.broker.settings.settings import Ports, Settings
 
 
 def settings_of(wanted: Options, name: str) -> Settings:
@@ -44,28 +42,11 @@ def settings_of(wanted: Options, name: str) -> Settings:
         if gateway.name
         else None,
         websocket_tls=wanted.websocket_tls,
-        limits=Limits(
-            max_payload_bytes=wanted.max_payload_bytes,
-            max_control_line_bytes=wanted.max_control_line_bytes,
-            max_connections=wanted.max_connections,
-            max_subscriptions=wanted.max_subscriptions or SUBSCRIPTIONS_MAX,
-            max_subscription_tokens=wanted.max_subscription_tokens,
-            max_pending_bytes=wanted.max_pending_bytes,
-            write_deadline_ms=wanted.write_deadline_ms,
-            ping_interval_ms=wanted.ping_interval_ms,
-            pings_out_max=wanted.pings_out_max,
-            auth_timeout_ms=wanted.auth_timeout_ms,
-            drain_ms=wanted.lame_duck_ms,
-        ),
-        storage=Storage(
-            max_file_bytes=wanted.max_file_bytes,
-            max_memory_bytes=wanted.max_memory_bytes,
-            sync_interval_ms=wanted.sync_interval_ms,
-            sync_always=wanted.sync_always,
-        ),
-        jetstream=wanted.server_limits,
+        limits=wanted.limits,
+        storage=wanted.jetstream.storage,
+        jetstream=wanted.jetstream.limits,
         tags=wanted.tags,
-        domain=wanted.domain,
+        domain=wanted.jetstream.domain,
     )
 
 
@@ -110,14 +91,14 @@ def name_of(wanted: Options, data_dir: Path) -> str:
         StartError: the streams in the directory are those of a server of another name.
         OSError: the file with the name can't be read or written.
     """
-    if not wanted.jetstream:
+    if not wanted.jetstream.enabled:
         return wanted.server_name or _new_name()
     file = data_dir / "server_name"
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise StartError(
-            f"Can't start JetStream: storage directory is not a directory: {wanted.store_dir}"
+            f"Can't start JetStream: storage directory is not a directory: {wanted.jetstream.store_dir}"
         ) from None
     except OSError as error:
         raise StartError(f"Can't start JetStream: could not create storage directory: {error}") from None

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 
 from supercluster.broker.dropin.account_options import JetStreamLimits
@@ -38,6 +39,15 @@ EXIT_FAILED = 1
 ACCOUNT_TRIES = 50
 ACCOUNT_RETRY_S = 0.1
 
+_PLAIN = ("account_limits", "listen", "monitor", "monitor_tls", "websocket", "log_file", "has_headers")
+_AT_A_START = {
+    "jetstream": attrgetter("jetstream.enabled"),
+    "domain": attrgetter("jetstream.domain"),
+    "store_dir": attrgetter("jetstream.store_dir"),
+    **{name: attrgetter(name) for name in _PLAIN},
+}
+"""Options that a running server does not take over, beside those that are settings."""
+
 
 class Server:
     """One run of the process."""
@@ -61,7 +71,7 @@ class Server:
         log.info("  Version:  %s (NATS %s)", VERSION, NATS_VERSION)
         process: BrokerProcess | None = None
         try:
-            data_dir = Path(wanted.store_dir) / "supercluster"
+            data_dir = Path(wanted.jetstream.store_dir) / "supercluster"
             name = name_of(wanted, data_dir)
             log.info("  Name:     %s", name)
             collector = Collector()
@@ -69,7 +79,7 @@ class Server:
             process = self._process = BrokerProcess(
                 settings_of(wanted, name),
                 place_of(wanted, name, data_dir, Path(self._given.values.get("config", ""))),
-                make_core if wanted.jetstream else None,
+                make_core if wanted.jetstream.enabled else None,
                 collector,
                 self._credentials,
             )
@@ -189,22 +199,7 @@ class Server:
         found = process.settings.peers, process.settings.meta_voters
         wanted = replace(settings_of(changed, process.place.name), peers=found[0], meta_voters=found[1])
         later = list(reload.waiting(process.settings, wanted))
-        later += [
-            name
-            for name in (
-                "jetstream",
-                "domain",
-                "store_dir",
-                "account_limits",
-                "listen",
-                "monitor",
-                "monitor_tls",
-                "websocket",
-                "log_file",
-                "has_headers",
-            )
-            if getattr(changed, name) != getattr(self._options, name)
-        ]
+        later += [name for name, of in _AT_A_START.items() if of(changed) != of(self._options)]
         if later:
             log.warning("taken over at the next start: %s", ", ".join(dict.fromkeys(later)))
         process.take_over(reload.merged(process.settings, wanted))

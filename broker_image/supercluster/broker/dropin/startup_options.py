@@ -47,7 +47,7 @@ def load(given: Flags, environment: Mapping[str, str]) -> Options:
         raise StartError(
             f"gateway.name is {found.gateway.name!r} and --cluster_name {found.cluster_name!r}; a cluster has one name"
         )
-    if found.jetstream and found.is_linked:
+    if found.jetstream.enabled and found.is_linked:
         for name, value in (("server_name", found.server_name), ("cluster.name", found.cluster_name)):
             if not value:
                 raise StartError(f"streams in a cluster need {name}: other servers know this one by it")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from supercluster.broker.auth.credentials import STANDARD, WEBSOCKET, ClientLimits
+from supercluster.broker.auth.credentials import STANDARD, WEBSOCKET, ClientLimits, User
 from supercluster.broker.auth.nkeys import NkeyError, public_key
 from supercluster.broker.auth.passwords import PasswordError, check_hash
 from supercluster.broker.dropin.account_options import (
@@ -23,37 +23,23 @@ from supercluster.broker.protocol.permissions import Permissions
 
 DEFAULT_ACCOUNT = "$G"
 SYSTEM_ACCOUNT = "$SYS"
+CLIENT = "client"
 CONNECTION_TYPES = (STANDARD, WEBSOCKET, "LEAFNODE", "LEAFNODE_WS", "MQTT", "MQTT_WS", "IN_PROCESS")
 """All that nats-server has: nobody comes here by the others, so they may be named, and let nobody in."""
 NO_JWT = "accounts by JWT are not there; name accounts and users in the file"
 
 
 @dataclass(frozen=True, slots=True)
-class UserOption:
-    """A user, or (with a token alone) whoever knows it."""
-
-    account: str = DEFAULT_ACCOUNT
-    user: str = ""
-    password: str = field(default="", repr=False)
-    token: str = field(default="", repr=False)
-    nkey: str = ""
-    permissions: Permissions | None = None
-    """None: everything."""
-    connection_types: frozenset[str] = frozenset()
-    """Empty: all."""
-
-
-@dataclass(frozen=True, slots=True)
 class Accounts:
     """What the block `accounts` says, beside the accounts' users."""
 
-    users: tuple[UserOption, ...]
+    users: tuple[User, ...]
     limits: tuple[tuple[str, JetStreamLimits | None], ...]
     client_limits: tuple[tuple[str, ClientLimits], ...]
     book: AccountBook
 
 
-def read_authorization(root: Fields, auth_timeout_ms: int) -> tuple[tuple[UserOption, ...], int]:
+def read_authorization(root: Fields, auth_timeout_ms: int) -> tuple[tuple[User, ...], int]:
     """Users outside of any account, and how long a client may take to say who it is.
 
     Raises:
@@ -67,7 +53,9 @@ def read_authorization(root: Fields, auth_timeout_ms: int) -> tuple[tuple[UserOp
         found, "default_permissions", "default_permission", "defaultperms", "permissions"
     )
     users = [_user(found.inner(value, "users"), DEFAULT_ACCOUNT, usual) for value in found.listed("users")]
-    own = UserOption(
+    own = User(
+        DEFAULT_ACCOUNT,
+        CLIENT,
         user=found.text("user", "username"),
         password=_password(found),
         token=_password(found, "token"),
@@ -87,7 +75,7 @@ def read_authorization(root: Fields, auth_timeout_ms: int) -> tuple[tuple[UserOp
     return tuple(users), timeout_ms
 
 
-def read_accounts(root: Fields, others: Sequence[UserOption], warnings: list[str]) -> Accounts:
+def read_accounts(root: Fields, others: Sequence[User], warnings: list[str]) -> Accounts:
     """The block with its users, behind `others`, which are of no account of their own.
 
     Raises:
@@ -138,7 +126,7 @@ def _by_name(value: Value) -> Value:
     return replace(value, data=named)
 
 
-def _check_once(users: Sequence[UserOption], place: Value) -> None:
+def _check_once(users: Sequence[User], place: Value) -> None:
     """
     Raises:
         ConfError: two users have the same name or key; who comes by it would be one or the other.
@@ -150,7 +138,7 @@ def _check_once(users: Sequence[UserOption], place: Value) -> None:
         seen.add(name)
 
 
-def _user(found: Fields, account: str, usual: Permissions | None) -> UserOption:
+def _user(found: Fields, account: str, usual: Permissions | None) -> User:
     permissions = read_permissions(found, "permissions", "permission", "authorization")
     nkey = _nkey(found)
     connection_types = _connection_types(found)
@@ -162,14 +150,7 @@ def _user(found: Fields, account: str, usual: Permissions | None) -> UserOption:
         raise found.value.wrong("a user by nkey has no password")
     found.of_no_use("proxy_required", "account")
     found.done()
-    return UserOption(
-        account,
-        name,
-        password,
-        nkey=nkey,
-        permissions=permissions or usual,
-        connection_types=connection_types,
-    )
+    return User(account, CLIENT, name, password, "", nkey, permissions or usual, connection_types)
 
 
 def _connection_types(found: Fields) -> frozenset[str]:

@@ -29,25 +29,23 @@ class Loaded:
     """Of those that are trusted, sorted."""
 
 
-class GatewayCertificates:
-    """The contexts for both directions of the links of one port; a renewed certificate is used for new connections."""
+class _Files:
+    """The files of one port: renewed ones are used for new connections."""
 
-    def __init__(self, settings: GatewayTls, name: str = "gatewayTls", folder: Path = Path()) -> None:
-        """Read the files; `name` is that of the settings, and relative paths are in `folder`.
+    def __init__(self, name: str, files: Sequence[Path]) -> None:
+        """Read them; `name` is that of the settings."""
+        self._name = name
+        self._files = files
+        self._stamps = _stamps(files)
+        self._take()
+
+    def _take(self) -> None:
+        """Read the files, or stay as it was.
 
         Raises:
             SettingsError: one of them can't be used.
         """
-        self._name = name
-        self.server_name = settings.server_name
-        self._files = [folder / file for file in (settings.cert_file, settings.key_file, settings.ca_file)]
-        self._stamps = _stamps(self._files)
-        self.context, self.client, self.loaded = self._read()
-
-    def accepts(self, certificate: Mapping[str, Any]) -> bool:
-        """Whether a broker that dialled may have this one, as `ssl` has it: for the name that one which is dialled must have."""
-        names = certificate.get("subjectAltName", ())
-        return not self.server_name or ("DNS", self.server_name) in names
+        raise NotImplementedError
 
     def refresh(self) -> bool:
         """Read the files again when they changed; True when they were taken over. An authority that is no longer in the file
@@ -60,10 +58,33 @@ class GatewayCertificates:
         if stamps == self._stamps:
             return False
         self._stamps = stamps
-        self.context, self.client, self.loaded = self._read()
+        self._take()
         return True
 
-    def _read(self) -> tuple[ssl.SSLContext, ssl.SSLContext, Loaded]:
+
+class GatewayCertificates(_Files):
+    """The contexts for both directions of the links of one port."""
+
+    context: ssl.SSLContext
+    client: ssl.SSLContext
+    loaded: Loaded
+
+    def __init__(self, settings: GatewayTls, name: str = "gatewayTls", folder: Path = Path()) -> None:
+        """Read the files; relative paths are in `folder`.
+
+        Raises:
+            SettingsError: one of them can't be used.
+        """
+        self.server_name = settings.server_name
+        files = (settings.cert_file, settings.key_file, settings.ca_file)
+        super().__init__(name, [folder / file for file in files])
+
+    def accepts(self, certificate: Mapping[str, Any]) -> bool:
+        """Whether a broker that dialled may have this one, as `ssl` has it: for the name that one which is dialled must have."""
+        names = certificate.get("subjectAltName", ())
+        return not self.server_name or ("DNS", self.server_name) in names
+
+    def _take(self) -> None:
         cert_file, key_file, ca_file = self._files
         server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         # A resumed session would not be verified again, by an authority that is trusted no more either.
@@ -79,11 +100,13 @@ class GatewayCertificates:
         loaded = _loaded(self._name, client, cert_file)
         if _stamps(self._files) != self._stamps:
             raise SettingsError(f"{self._name}: the files changed while they were read")
-        return server, client, loaded
+        self.context, self.client, self.loaded = server, client, loaded
 
 
-class ClientCertificates:
+class ClientCertificates(_Files):
     """The context of a port for clients."""
+
+    context: ssl.SSLContext
 
     def __init__(self, settings: ClientTls, name: str, folder: Path = Path()) -> None:
         """Read the files; `name` is that of the settings, and relative paths are in `folder`.
@@ -92,24 +115,9 @@ class ClientCertificates:
             SettingsError: one of them can't be used.
         """
         self.settings = settings
-        self._name = name
         self._folder = folder
-        self._files = _files(settings, folder)
-        self._stamps = _stamps(self._files)
-        self.context = self._read()
-
-    def refresh(self) -> bool:
-        """Read the files again when they changed; True when they were taken over, with the authorities that they have now.
-
-        Raises:
-            SettingsError: they can't be used; what was read before stays in force.
-        """
-        stamps = _stamps(self._files)
-        if stamps == self._stamps:
-            return False
-        self._stamps = stamps
-        self.context = self._read()
-        return True
+        files = (settings.cert_file, settings.key_file, settings.ca_file)
+        super().__init__(name, [folder / file for file in files if file is not None])
 
     def replace(self, settings: ClientTls) -> None:
         """Work by other settings from now on.
@@ -121,7 +129,7 @@ class ClientCertificates:
         self.settings, self._files = settings, changed._files
         self._stamps, self.context = changed._stamps, changed.context
 
-    def _read(self) -> ssl.SSLContext:
+    def _take(self) -> None:
         found = self.settings
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = (
@@ -143,7 +151,7 @@ class ClientCertificates:
                 _load_authorities(self._name, context, authorities[0])
             else:
                 context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
-        return context
+        self.context = context
 
 
 def renewed(certificates: ClientCertificates | GatewayCertificates) -> ssl.SSLContext:
@@ -186,12 +194,6 @@ def _loaded(name: str, context: ssl.SSLContext, cert_file: Path) -> Loaded:
 
 def _fingerprint(der: bytes) -> str:
     return hashlib.sha256(der).hexdigest()
-
-
-def _files(settings: ClientTls, folder: Path) -> list[Path]:
-    """Certificate, key and, where there are any, authorities."""
-    files = (settings.cert_file, settings.key_file, settings.ca_file)
-    return [folder / file for file in files if file is not None]
 
 
 def _stamps(files: Sequence[Path]) -> list[Stamp | None]:

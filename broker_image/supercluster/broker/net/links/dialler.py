@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
+from collections.abc import Awaitable
+from typing import TypeVar
 
 from supercluster.broker.net.links.door import Door
 from supercluster.broker.net.links.environment import LinkEnvironment
@@ -11,8 +14,14 @@ from supercluster.broker.net.links.handshake import Handshakes
 from supercluster.broker.net.links.link import Link, LinkConnection
 from supercluster.broker.net.links.resolver import Resolver
 from supercluster.broker.ports import Channel
-from supercluster.broker.protocol.frames import Hello
+from supercluster.broker.protocol.frames import FrameError, Hello
 from supercluster.broker.settings.settings import split_address
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+UNEXPECTED = "unexpected error"
 
 
 class Dialler:
@@ -23,12 +32,23 @@ class Dialler:
         self._handshakes = handshakes
         self._resolver = resolver
 
-    async def dial(self, door: Door, node: str, address: str) -> Link:
-        """Open both connections to a broker and shake hands on them.
+    async def attempt(self, what: str, dial: Awaitable[T]) -> tuple[T | None, str]:
+        """What came of `dial` or `introduce`, or what went wrong."""
+        try:
+            return await dial, ""
+        except (OSError, TimeoutError, FrameError) as error:
+            return None, str(error) or type(error).__name__
+        except Exception:
+            log.exception("%s failed in an unexpected way; it is tried again", what)
+            return None, UNEXPECTED
+
+    async def dial(self, door: Door, node: str, address: str, cluster: str) -> Link:
+        """Open both connections to a broker of that cluster and shake hands on them.
 
         Raises:
             OSError, TimeoutError, FrameError: there is no link; the text says why.
         """
+        self._check_faults(node, cluster)
         pair = f"{random.getrandbits(64):016x}"
         opened: list[LinkConnection] = []
         try:
@@ -47,12 +67,13 @@ class Dialler:
             raise ConnectionError("connection lost while linking")
         return self._handshakes.up(control, bulk)
 
-    async def introduce(self, door: Door, address: str, node: str = "") -> Hello:
-        """Let a broker (`node`, or whoever is there) know of this one, and be told whom it knows.
+    async def introduce(self, door: Door, address: str, node: str = "", cluster: str = "") -> Hello:
+        """Let a broker (`node` of `cluster`, or whoever is there) know of this one, and be told whom it knows.
 
         Raises:
             OSError, TimeoutError, FrameError: nobody answered, or refused; the text says why.
         """
+        self._check_faults(node, cluster)
         pair = f"{random.getrandbits(64):016x}"
         connection = self._handshakes.connection(door, Channel.CONTROL, pair, node, introduces=True)
         try:
@@ -63,6 +84,10 @@ class Dialler:
                 return hello
         finally:
             connection.close("the introduction is over")
+
+    def _check_faults(self, node: str, cluster: str) -> None:
+        if self._environment.faults.cuts(node, cluster):
+            raise TimeoutError("a fault that is switched on cuts it off")
 
     async def _connect(self, connection: LinkConnection, address: str) -> None:
         environment, tls = self._environment, connection.door.tls

@@ -15,19 +15,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 
 from supercluster.broker.net.links.address_book import AddressBook
 from supercluster.broker.net.links.broker_facts import BrokerFacts
-from supercluster.broker.net.links.dialler import Dialler
+from supercluster.broker.net.links.dialler import UNEXPECTED, Dialler
 from supercluster.broker.net.links.door import Door
 from supercluster.broker.net.links.environment import LinkEnvironment
 from supercluster.broker.net.links.link import Link
 from supercluster.broker.net.links.routes import Routes
 from supercluster.broker.ports import Channel
 from supercluster.broker.protocol import frames
-from supercluster.broker.protocol.frames import FrameError, FrameType, GatewayAddress, Hello
+from supercluster.broker.protocol.frames import FrameType, GatewayAddress, Hello
 
 log = logging.getLogger(__name__)
 
@@ -218,22 +218,17 @@ class Gateways:
     async def _reach(self, node: str, address: str, dials: bool) -> str:
         """One attempt; returns what went wrong."""
         cluster = self.book.cluster_of(node) or ""
-        try:
-            if self._environment.faults.cuts(node, cluster):
-                raise TimeoutError("a fault that is switched on cuts it off")
-            if dials:
-                await self._dialler.dial(self._door, node, address)
-            else:
-                await self._dialler.introduce(self._door, address, node)
+        dial: Awaitable[Link | Hello] = (
+            self._dialler.dial(self._door, node, address, cluster)
+            if dials
+            else self._dialler.introduce(self._door, address, node, cluster)
+        )
+        _, error = await self._dialler.attempt(f"linking with {node}", dial)
+        if not error:
             self.book.worked(node, address)
-        except (OSError, TimeoutError, FrameError) as error:
-            text = str(error) or type(error).__name__
-            self.book.failed(node, address, text, self._environment.clock.monotonic_ms())
-            return text
-        except Exception:
-            log.exception("linking with %s failed in an unexpected way; it is tried again", node)
-            return "unexpected error"
-        return ""
+        elif error != UNEXPECTED:
+            self.book.failed(node, address, error, self._environment.clock.monotonic_ms())
+        return error
 
     async def _ask(self, seed: Seed) -> None:
         """Ask who is at a seed's address: at the start, and whenever there is no link with its cluster."""
@@ -252,15 +247,10 @@ class Gateways:
             seed.error = error
 
     async def _ask_once(self, seed: Seed) -> str:
-        try:
-            if self._environment.faults.cuts("", seed.cluster):
-                raise TimeoutError("a fault that is switched on cuts it off")
-            hello = await self._dialler.introduce(self._door, seed.address)
-        except (OSError, TimeoutError, FrameError) as error:
-            return str(error) or type(error).__name__
-        except Exception:
-            log.exception("asking at %s failed in an unexpected way; it is tried again", seed.address)
-            return "unexpected error"
+        dial = self._dialler.introduce(self._door, seed.address, cluster=seed.cluster)
+        hello, error = await self._dialler.attempt(f"asking at {seed.address}", dial)
+        if hello is None:
+            return error
         if hello.cluster != seed.cluster:
             return f"{hello.node} is there, which is of cluster {hello.cluster}, not {seed.cluster}"
         seed.node = hello.node

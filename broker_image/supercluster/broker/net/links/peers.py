@@ -11,11 +11,9 @@ import logging
 import random
 from collections.abc import Mapping
 
-from supercluster.broker.net.links.dialler import Dialler
+from supercluster.broker.net.links.dialler import UNEXPECTED, Dialler
 from supercluster.broker.net.links.door import Door
 from supercluster.broker.net.links.environment import LinkEnvironment
-from supercluster.broker.net.links.link import Link
-from supercluster.broker.protocol.frames import FrameError
 
 log = logging.getLogger(__name__)
 
@@ -55,26 +53,17 @@ class ClusterPeers:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _dial(self, node: str) -> Link:
-        if self._environment.faults.cuts(node, self._cluster):
-            raise TimeoutError("a fault that is switched on cuts it off")
-        return await self._dialler.dial(self._door, node, self._peers[node])
-
     async def _keep_linked(self, node: str) -> None:
         wait_s = BACKOFF_FIRST_S
         said = ""
         while True:
-            try:
-                link = await self._dial(node)
-                wait_s = BACKOFF_FIRST_S
-                said = ""
+            dial = self._dialler.dial(self._door, node, self._peers[node], self._cluster)
+            link, error = await self._dialler.attempt(f"linking with {node}", dial)
+            if link is not None:
+                wait_s, said = BACKOFF_FIRST_S, ""
                 await asyncio.shield(link.down)
-            except (OSError, TimeoutError, FrameError) as error:
-                text = str(error) or type(error).__name__
-                if text != said:
-                    log.warning("no link with %s at %s yet: %s", node, self._peers.get(node), text)
-                    said = text
-            except Exception:
-                log.exception("linking with %s failed in an unexpected way; it is tried again", node)
+            elif error not in (UNEXPECTED, said):
+                log.warning("no link with %s at %s yet: %s", node, self._peers.get(node), error)
+                said = error
             await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))
             wait_s = min(2 * wait_s, BACKOFF_MAX_S)

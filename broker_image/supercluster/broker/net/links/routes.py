@@ -22,7 +22,7 @@ from supercluster.broker.net.links.dialler import Dialler
 from supercluster.broker.net.links.door import Door
 from supercluster.broker.net.links.link import Link
 from supercluster.broker.protocol import frames
-from supercluster.broker.protocol.frames import FrameError, GatewayAddress, Hello
+from supercluster.broker.protocol.frames import GatewayAddress, Hello
 from supercluster.broker.settings.settings import SettingsError, check_name, split_address
 
 log = logging.getLogger(__name__)
@@ -176,13 +176,10 @@ class Routes:
                 wait_s = AGAIN_S
 
     async def _ask_once(self, address: str) -> str:
-        try:
-            hello = await self._dialler.introduce(self._door, address)
-        except (OSError, TimeoutError, FrameError) as error:
-            return str(error) or type(error).__name__
-        except Exception:
-            log.exception("asking at %s failed in an unexpected way; it is tried again", address)
-            return "unexpected error"
+        dial = self._dialler.introduce(self._door, address)
+        hello, error = await self._dialler.attempt(f"asking at {address}", dial)
+        if hello is None:
+            return error
         self._found[address] = hello.node
         if hello.process != self._facts.process:
             # Where it was reached is better than where it believes to be.

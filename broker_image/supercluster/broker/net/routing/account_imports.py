@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from supercluster.broker.bounds import TEXT_BYTES_MAX
@@ -57,17 +58,10 @@ class Shadow(Subscription):
         put(self._turn, self.real, (named, reply, header, payload))
 
 
-class Capture:
+def _capture(account: Account, subject: bytes, window: Any, origin: Origin, message: Message) -> bool:
     """A stream of another account captures the subject, by what that account imports."""
-
-    def __init__(self, account: Account, subject: bytes, window: Any) -> None:
-        self._account = account
-        self._subject = subject
-        self._window = window
-
-    def pass_on(self, origin: Origin, message: Message) -> bool:
-        origin.in_account(self._account).take(self._window, (self._subject, *message[1:]))
-        return True
+    origin.in_account(account).take(window, (subject, *message[1:]))
+    return True
 
 
 class Service:
@@ -149,7 +143,7 @@ class AccountRoutes:
         self._listeners = router.book.listeners.get(spec.name, ())
         self._mapped: dict[bytes, Match[Subscription]] = {}
         self._services = [
-            (one.naming.here, Service(router, account, router.account(one.account), one))
+            (one.naming.here, Service(router, account, router.account(one.account), one).pass_on)
             for one in spec.services
         ]
 
@@ -174,7 +168,7 @@ class AccountRoutes:
         match: Match[Subscription] = Match([], set(), [])
         match.window = None
         mapped = Mapped(self._router, self._account, found)
-        match.window = Passage(match, [mapped], self._router.no_responders.undelivered)
+        match.window = Passage(match, [mapped.pass_on], self._router.no_responders.undelivered)
         if len(self._mapped) >= CACHE_ENTRIES_MAX:
             self._mapped.clear()
         self._mapped[subject] = match
@@ -188,13 +182,13 @@ class AccountRoutes:
         """The same by imported services alone."""
         return self._with(match, self._asked(subject), [])
 
-    def _asked(self, subject: bytes) -> list[Service]:
+    def _asked(self, subject: bytes) -> list[Route]:
         return [service for here, service in self._services if matches(subject, here)]
 
     def _with(
-        self, match: Match[Subscription], asked: list[Service], captures: list[Capture]
+        self, match: Match[Subscription], asked: list[Route], captures: list[Route]
     ) -> Match[Subscription]:
-        routes: list[Route] = [*asked, *captures]
+        routes = [*asked, *captures]
         if not routes:
             return match
         # Who imports the API asks there, and not here.
@@ -205,15 +199,15 @@ class AccountRoutes:
         wider.window = passage
         return wider
 
-    def _captures(self, subject: bytes) -> list[Capture]:
-        found: list[Capture] = []
+    def _captures(self, subject: bytes) -> list[Route]:
+        found: list[Route] = []
         for name, imported in self._listeners:
             if not matches(subject, imported.naming.there):
                 continue
             named = imported.naming.inward(subject)
             window = self._router.captured(name, named) if len(named) <= TEXT_BYTES_MAX else None
             if window is not None:
-                found.append(Capture(self._router.account(name), named, window))
+                found.append(partial(_capture, self._router.account(name), named, window))
         return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from supercluster.broker.net.routing.client_writes import put
@@ -17,18 +16,10 @@ INVALID: Match[Any] = Match([], set(), [])
 INVALID.window = None
 
 
-@dataclass(slots=True)
-class RouterCounts:
-    """For /varz and /metrics."""
-
-    no_responders: int = 0
-
-
 class NoResponders:
     """Of one broker."""
 
     def __init__(self, turn: Turn, replies: Replies) -> None:
-        self.counts = RouterCounts()
         self._turn = turn
         self._replies = replies
 
@@ -44,7 +35,6 @@ class NoResponders:
 
         Nobody else hears of it, whatever the reply subject is: the client may have no right to publish there.
         """
-        self.counts.no_responders += 1
         client = origin.client
         if type(origin) is ForeignOrigin:
             account = origin.account.name

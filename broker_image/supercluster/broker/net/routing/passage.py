@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from supercluster.broker.net.routing.origin import Origin
 from supercluster.broker.net.routing.subscriber import Subscription
@@ -13,12 +12,8 @@ from supercluster.broker.protocol.sublist import Match
 NO_STREAM = "\x00"
 """Stands where a stream's name does, and is none."""
 
-
-class Route(Protocol):
-    """A way of a message beyond its account."""
-
-    def pass_on(self, origin: Origin, message: Message) -> bool:
-        """False: it reached nobody."""
+Route = Callable[[Origin, Message], bool]
+"""A way of a message beyond its account. False: it reached nobody."""
 
 
 class Passage:
@@ -51,7 +46,7 @@ class Passage:
             self._api(origin, message)
         reached = self._match.anyone or self.own is not None or self._api is not None
         for route in self._routes:
-            reached |= route.pass_on(origin, message)
+            reached |= route(origin, message)
         if not reached:
             self._undelivered(origin, self._match, subject, reply)
         return True

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar
 
 from supercluster.broker.bounds import (
     BROKER_NAME_BYTES_MAX,
@@ -189,6 +189,15 @@ _SECTIONS: dict[str, type[Any]] = {
     "moves": Moves,
     "jetstream": ServerLimits,
 }
+_OF_LINKS = (GatewayTls, "certFile", "keyFile", "caFile")
+_OF_CLIENTS = (ClientTls, "certFile", "keyFile")
+_TLS: dict[str, tuple[Any, ...]] = {
+    "cluster_tls": _OF_LINKS,
+    "gateway_tls": _OF_LINKS,
+    "client_tls": _OF_CLIENTS,
+    "websocket_tls": _OF_CLIENTS,
+}
+"""Each with the fields that it needs."""
 
 
 def load(path: Path) -> Settings:
@@ -252,6 +261,11 @@ def parse(document: object) -> Settings:
             f"it has to be at least twice raft.heartbeatMs ({sections['raft'].heartbeat_ms})"
         )
     link_faults = _truth("linkFaults", document.get("linkFaults", False))
+    tls: dict[str, Any] = {
+        name: _section(camel(name), kind, document[camel(name)], *required)
+        for name, (kind, *required) in _TLS.items()
+        if camel(name) in document
+    }
     return Settings(
         super_cluster=check_name("superCluster", document["superCluster"]),
         identity=check_name("identity", document["identity"]),
@@ -259,10 +273,7 @@ def parse(document: object) -> Settings:
         peers=peers,
         meta_voters=tuple(voters),
         gateways=_gateways(document["gateways"]) if "gateways" in document else None,
-        cluster_tls=_gateway_tls("clusterTls", document["clusterTls"]) if "clusterTls" in document else None,
-        gateway_tls=_gateway_tls("gatewayTls", document["gatewayTls"]) if "gatewayTls" in document else None,
-        client_tls=_client_tls("clientTls", document),
-        websocket_tls=_client_tls("websocketTls", document),
+        **tls,
         tags=_tags(document.get("tags", [])),
         link_faults=link_faults,
         join_only=_truth("joinOnly", document.get("joinOnly", False)),
@@ -312,39 +323,7 @@ def _gateways(value: object) -> dict[str, tuple[str, ...]]:
     return {cluster: tuple(dict.fromkeys(addresses)) for cluster, addresses in value.items()}
 
 
-def _gateway_tls(name: str, value: object) -> GatewayTls:
-    if not isinstance(value, dict):
-        raise SettingsError(f"{name} is {_shown(value)}; it has to be an object")
-    _refuse_unknown(f"{name}.", value, {camel(item.name) for item in fields(GatewayTls)})
-    for key in ("certFile", "keyFile", "caFile"):
-        if key not in value:
-            raise SettingsError(f"{name}.{key} is missing; certFile, keyFile and caFile are required")
-    for key, text in value.items():
-        if not isinstance(text, str) or not text:
-            raise SettingsError(f"{name}.{key} is {_shown(text)}; it has to be a text that is not empty")
-    return GatewayTls(
-        Path(value["certFile"]), Path(value["keyFile"]), Path(value["caFile"]), value.get("serverName", "")
-    )
-
-
-def _client_tls(name: str, document: Mapping[str, object]) -> ClientTls | None:
-    if name not in document:
-        return None
-    value = document[name]
-    if not isinstance(value, dict):
-        raise SettingsError(f"{name} is {_shown(value)}; it has to be an object")
-    items = {camel(item.name): item for item in fields(ClientTls)}
-    _refuse_unknown(f"{name}.", value, set(items))
-    for key in ("certFile", "keyFile"):
-        if key not in value:
-            raise SettingsError(f"{name}.{key} is missing; certFile and keyFile are required")
-    chosen = {
-        items[key].name: _client_tls_field(f"{name}.{key}", items[key], told) for key, told in value.items()
-    }
-    return ClientTls(**chosen)
-
-
-def _client_tls_field(name: str, item: Field[Any], value: object) -> Any:
+def _field(name: str, item: Field[Any], value: object) -> Any:
     if "low" in item.metadata:
         return _whole(name, value, item.metadata["low"], item.metadata["high"])
     if type(item.default) is bool:
@@ -360,32 +339,20 @@ def _tags(value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or len(value) > TAGS_MAX:
         raise SettingsError(f"tags is {_shown(value)}; it has to be a list of at most {TAGS_MAX} texts")
     for index, tag in enumerate(value):
-        if (
-            not isinstance(tag, str)
-            or not 0 < len(tag.encode()) <= BROKER_NAME_BYTES_MAX
-            or not tag.isprintable()
-        ):
-            raise SettingsError(
-                f"tags[{index}] is {_shown(tag)}; it has to be a text of 1 to {BROKER_NAME_BYTES_MAX} bytes"
-            )
+        _short_text(f"tags[{index}]", tag)
     return tuple(dict.fromkeys(value))
 
 
-def _section(name: str, kind: type[T], value: object) -> T:
+def _section(name: str, kind: type[T], value: object, *required: str) -> T:
     if not isinstance(value, dict):
         raise SettingsError(f"{name} is {_shown(value)}; it has to be an object")
-    hints = get_type_hints(kind)
-    known = {camel(item.name): item for item in fields(kind)}  # type: ignore[arg-type]
-    _refuse_unknown(f"{name}.", value, set(known))
-    chosen: dict[str, int] = {}
-    for key, number in value.items():
-        item = known[key]
-        if hints[item.name] is bool:
-            chosen[item.name] = _truth(f"{name}.{key}", number)
-            continue
-        assert hints[item.name] is int
-        chosen[item.name] = _whole(f"{name}.{key}", number, item.metadata["low"], item.metadata["high"])
-    return kind(**chosen)
+    items = {camel(item.name): item for item in fields(kind)}  # type: ignore[arg-type]
+    _refuse_unknown(f"{name}.", value, set(items))
+    for key in required:
+        if key not in value:
+            *some, last = required
+            raise SettingsError(f"{name}.{key} is missing; {', '.join(some)} and {last} are required")
+    return kind(**{items[key].name: _field(f"{name}.{key}", items[key], told) for key, told in value.items()})
 
 
 def _truth(name: str, value: object) -> bool:
@@ -408,17 +375,21 @@ def _refuse_unknown(prefix: str, document: Mapping[str, object], allowed: set[st
 
 def check_name(field_name: str, value: object) -> str:
     """A broker's, cluster's or super-cluster's name, or an error that names the field."""
+    text = _short_text(field_name, value)
+    if any(sign in text for sign in " .*>@/\\"):
+        raise SettingsError(f"{field_name} is {_shown(value)}; spaces and . * > @ / \\ are not allowed in it")
+    return text
+
+
+def _short_text(name: str, value: object) -> str:
     if (
         not isinstance(value, str)
-        or not value
-        or len(value.encode()) > BROKER_NAME_BYTES_MAX
+        or not 0 < len(value.encode()) <= BROKER_NAME_BYTES_MAX
         or not value.isprintable()
     ):
         raise SettingsError(
-            f"{field_name} is {_shown(value)}; it has to be a text of 1 to {BROKER_NAME_BYTES_MAX} bytes"
+            f"{name} is {_shown(value)}; it has to be a text of 1 to {BROKER_NAME_BYTES_MAX} bytes"
         )
-    if any(sign in value for sign in " .*>@/\\"):
-        raise SettingsError(f"{field_name} is {_shown(value)}; spaces and . * > @ / \\ are not allowed in it")
     return value
 
 

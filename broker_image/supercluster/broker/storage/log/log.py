@@ -112,11 +112,7 @@ class FileLog(EntryLog):
 
     def save_checkpoint(self, index: int, state: bytes) -> None:
         self._guard()
-        term = self.term(index)
-        if term is None:
-            raise ValueError(
-                f"{self._directory}: checkpoint at {index}, the log holds {self.base_index} to {self.last_index}"
-            )
+        term = self._checkpoint_term(index)
         self.drop_checkpoint()
         before = self._checkpoints.size_bytes
         while True:
@@ -132,12 +128,15 @@ class FileLog(EntryLog):
 
     def begin_checkpoint(self, index: int, pieces: Sequence[bytes]) -> CheckpointTicket:
         self._guard()
+        return self._begin(self._checkpoints, index, self._checkpoint_term(index), pieces)
+
+    def _checkpoint_term(self, index: int) -> int:
         term = self.term(index)
         if term is None:
             raise ValueError(
                 f"{self._directory}: checkpoint at {index}, the log holds {self.base_index} to {self.last_index}"
             )
-        return self._begin(self._checkpoints, index, term, pieces)
+        return term
 
     def begin_base(self, base_index: int, base_term: int, pieces: Sequence[bytes]) -> CheckpointTicket:
         self._guard()

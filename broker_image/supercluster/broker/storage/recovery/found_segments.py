@@ -151,17 +151,7 @@ def _read(
     terms: TermRuns,
     trusted_index: int,
 ) -> tuple[Segment | None, Damage | None]:
-    first_index = head.base_index + 1
-    segment = Segment(
-        epoch=head.epoch,
-        first_index=first_index,
-        base_term=head.base_term,
-        last_index=head.base_index,
-        last_term=head.base_term,
-        size_bytes=SEGMENT_HEAD_BYTES,
-        first_seq=head.next_seq,
-        next_seq=head.next_seq,
-    )
+    segment = Segment.empty(head)
     side_car = _side_car(disk, f"{directory}/{name.removesuffix(SEGMENT_SUFFIX)}{INDEX_SUFFIX}")
     if (
         side_car is not None
@@ -180,7 +170,7 @@ def _read(
     scanned = scan(
         file,
         offset=SEGMENT_HEAD_BYTES,
-        first_index=first_index,
+        first_index=segment.first_index,
         base_term=head.base_term,
         next_seq=head.next_seq,
     )

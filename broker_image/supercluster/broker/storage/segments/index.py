@@ -16,6 +16,7 @@ import sys
 from array import array
 from bisect import bisect_right
 from dataclasses import dataclass
+from typing import Any
 
 from isal.isal_zlib import crc32
 
@@ -78,34 +79,11 @@ class SideCar:
     body_crc: int
 
 
-def encode_side_car(
-    index: EntryIndex,
-    *,
-    epoch: int,
-    first_index: int,
-    data_bytes: int,
-    base_term: int,
-    last_term: int,
-    first_seq: int,
-    next_seq: int,
-    runs: list[tuple[int, int]],
-) -> bytes:
+def encode_side_car(index: EntryIndex, facts: tuple[int, ...], runs: list[tuple[int, int]]) -> bytes:
+    """`facts` are the segment's: the first fields of `SideCar`, up to its next sequence."""
     body = b"".join(_little(part).tobytes() for part in (index.offsets, index.counts, index.seqs))
-    head = _HEAD.pack(
-        _MAGIC,
-        _VERSION,
-        0,
-        epoch,
-        first_index,
-        len(index),
-        data_bytes,
-        base_term,
-        last_term,
-        first_seq,
-        next_seq,
-        len(runs),
-        crc32(body),
-    ) + b"".join(_RUN.pack(*run) for run in runs)
+    head = _HEAD.pack(_MAGIC, _VERSION, 0, *facts, len(runs), crc32(body))
+    head += b"".join(_RUN.pack(*run) for run in runs)
     return b"".join((head[:12], struct.pack("<I", crc32(head[16:])), head[16:], body))
 
 
@@ -114,21 +92,7 @@ def read_side_car(file: File) -> SideCar | None:
     data = file.pread(0, _HEAD_READ_BYTES)
     if len(data) < _HEAD.size:
         return None
-    (
-        magic,
-        version,
-        crc,
-        epoch,
-        first,
-        count,
-        data_bytes,
-        base_term,
-        last_term,
-        seq,
-        next_seq,
-        runs,
-        body_crc,
-    ) = _HEAD.unpack_from(data)
+    magic, version, crc, *facts, runs, body_crc = _HEAD.unpack_from(data)
     size = _HEAD.size + runs * _RUN.size
     if magic != _MAGIC or version != _VERSION or size > file.size():
         return None
@@ -136,10 +100,8 @@ def read_side_car(file: File) -> SideCar | None:
         data = file.pread(0, size)
     if crc32(data[16:size]) != crc:
         return None
-    found = tuple(_RUN.iter_unpack(data[_HEAD.size : size]))
-    return SideCar(
-        epoch, first, count, data_bytes, base_term, last_term, seq, next_seq, found, size, body_crc
-    )
+    told: list[Any] = [*facts, tuple(_RUN.iter_unpack(data[_HEAD.size : size])), size, body_crc]
+    return SideCar(*told)
 
 
 def read_index(file: File, head: SideCar) -> EntryIndex | None:

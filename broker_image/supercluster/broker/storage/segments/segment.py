@@ -84,6 +84,19 @@ class Segment:
     synced_bytes: int = 0
     file: File | None = None
 
+    @classmethod
+    def empty(cls, head: SegmentHead) -> Segment:
+        """One that has its head and nothing else."""
+        base, term, seq = head.base_index, head.base_term, head.next_seq
+        return cls(head.epoch, base + 1, term, base, term, SEGMENT_HEAD_BYTES, seq, seq)
+
+    @property
+    def facts(self) -> tuple[int, ...]:
+        """As the head of its side-car has them."""
+        count = self.last_index - self.first_index + 1
+        terms = (self.base_term, self.last_term)
+        return self.epoch, self.first_index, count, self.size_bytes, *terms, self.first_seq, self.next_seq
+
     @property
     def stem(self) -> str:
         return segment_stem(self.epoch, self.first_index)

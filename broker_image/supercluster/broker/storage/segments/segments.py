@@ -96,16 +96,7 @@ class Segments:
 
     def create(self, head: SegmentHead) -> Segment:
         """A new last segment. Raises DiskError, and then leaves none."""
-        segment = Segment(
-            epoch=head.epoch,
-            first_index=head.base_index + 1,
-            base_term=head.base_term,
-            last_index=head.base_index,
-            last_term=head.base_term,
-            size_bytes=SEGMENT_HEAD_BYTES,
-            first_seq=head.next_seq,
-            next_seq=head.next_seq,
-        )
+        segment = Segment.empty(head)
         path = self.path(segment)
         file = self._disk.open(path, create=True)
         try:
@@ -297,18 +288,7 @@ class Segments:
     # ---- changing -------------------------------------------------------------------------------------------------
 
     def write_side_car(self, segment: Segment, runs: list[tuple[int, int]]) -> None:
-        index = self.loaded(segment)
-        data = encode_side_car(
-            index,
-            epoch=segment.epoch,
-            first_index=segment.first_index,
-            data_bytes=segment.size_bytes,
-            base_term=segment.base_term,
-            last_term=segment.last_term,
-            first_seq=segment.first_seq,
-            next_seq=segment.next_seq,
-            runs=runs,
-        )
+        data = encode_side_car(self.loaded(segment), segment.facts, runs)
         file = self._disk.open(self.path(segment, INDEX_SUFFIX), create=True)
         try:
             file.truncate(0)

@@ -12,7 +12,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from supercluster.broker.bounds import read_json
 from supercluster.broker.monitor.broker import Network
@@ -22,14 +22,12 @@ from supercluster.broker.monitor.slices import encode_jsz
 from supercluster.broker.monitor.system_documents import Json, SystemDocuments
 from supercluster.broker.monitor.system_events import SystemEvents
 from supercluster.broker.monitor.tracer import Tracer
+from supercluster.broker.net.clients.client import Client
 from supercluster.broker.net.routing.origin import Origin
 from supercluster.broker.net.routing.router import BROKERS_ACCOUNT, SYSTEM_PREFIX
 from supercluster.broker.net.routing.turn import Turn
 from supercluster.broker.ports import Publisher
 from supercluster.broker.protocol.frames import RemoteMessage
-
-if TYPE_CHECKING:
-    from supercluster.broker.net.clients.client import Client
 
 log = logging.getLogger(__name__)
 
@@ -71,43 +69,22 @@ class SystemRequests:
         self._network = network
         self._turn = turn
         self._documents = documents
-        self._events = SystemEvents(network, documents)
+        self.events = SystemEvents(network, documents)
         self.trace = Tracer(network.router, documents).trace
         """See `SystemHooks`."""
         self._long: set[asyncio.Task[None]] = set()
         self._shares = Shares()
         # The others are told that requests are taken here.
         network.router.account(BROKERS_ACCOUNT).interest[SYSTEM_PREFIX + b">", b""] = 1
-        network.router.system = network.server.watch = self
-
-    def start(self) -> None:
-        """Clients are let in."""
-        self._events.start()
-
-    def leaves(self) -> None:
-        """The broker is about to ask its clients to go elsewhere."""
-        self._events.leaves()
+        network.router.system = self
+        network.server.watch = self.events
 
     async def stop(self) -> None:
         """No more answers or events."""
-        self._events.stop()
+        self.events.stop()
         for task in self._long:
             task.cancel()
         await asyncio.gather(*self._long, return_exceptions=True)
-
-    # ---- clients that come and go ---------------------------------------------------------------------------------
-
-    def came(self, client: Client) -> None:
-        """See `SystemHooks`."""
-        self._events.came(client)
-
-    def went(self, client: Client) -> None:
-        """See `SystemHooks`."""
-        self._events.went(client)
-
-    def refused(self, client: Client, user: str) -> None:
-        """See `SystemHooks`."""
-        self._events.refused(client, user)
 
     # ---- requests -------------------------------------------------------------------------------------------------
 
@@ -233,7 +210,7 @@ class SystemRequests:
         if kind == "IDZ":
             self._publish(asked.account, asked.reply, body)
         elif kind == "CONNS":
-            self._publish(asked.account, asked.reply, self._events.event("account_connections", body))
+            self._publish(asked.account, asked.reply, self.events.event("account_connections", body))
         else:
             name = "statsz" if kind in ("PING", "STATSZ") else "data"
             self._answer(asked.account, asked.reply, {name: body})

@@ -184,7 +184,7 @@ class BrokerProcess:
             )
         )
         self.accepting = True
-        self.system.start()
+        self.system.events.start()
         log.info("%s is ready: clients on %s", self.place.name, shown(host, self.client_port))
 
     async def _find_others(self) -> None:
@@ -313,7 +313,7 @@ class BrokerProcess:
         log.info("%s is leaving: clients are asked to go elsewhere", self.place.name)
         self.accepting = False
         deadline_ms = self.clock.machine_ms() + self.settings.limits.drain_ms
-        self.system.leaves()
+        self.system.events.leaves()
         self.server.begin_lame_duck()
         if self.mesh is not None:
             self.mesh.leave()

@@ -44,7 +44,7 @@ from supercluster.broker.jetstream.meta.accounts import AccountLimits, Accounts
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.cordons import Cordon
 from supercluster.broker.jetstream.meta.map_recovery import MapRecovery
-from supercluster.broker.jetstream.meta.move_record import Audit, EarlierMove, Move, MoveEnd, MoveReport
+from supercluster.broker.jetstream.meta.move_record import EarlierMove, Move, MoveEnd, MoveReport
 from supercluster.broker.jetstream.meta.restoring import Restoring
 from supercluster.broker.jetstream.meta.state import BrokerRecord, MetaState
 from supercluster.broker.jetstream.meta.stream_recovery import CopyFacts, Recovery
@@ -380,7 +380,6 @@ STORED = (
     Placement,
     Move,
     MoveReport,
-    Audit,
     EarlierMove,
     MoveEnd,
     Recovery,

@@ -47,12 +47,12 @@ from supercluster.broker.jetstream.encoding.ack_subjects import (
     parse_nak_delay,
 )
 from supercluster.broker.jetstream.errors import (
+    STORE_FAILED,
     STREAM_NOT_FOUND,
     TABLE,
     ApiError,
     declared_stream,
     error,
-    maximum_messages,
 )
 from supercluster.broker.jetstream.meta.accounts import NO_LIMITS, AccountLimits
 from supercluster.broker.jetstream.state.consumer import ConsumerState
@@ -267,7 +267,7 @@ def test_an_error_answer_names_code_and_text() -> None:
 
 def test_texts_with_a_blank_are_filled() -> None:
     assert error(10071, 5).description == "wrong last sequence: 5"
-    assert maximum_messages().to_json() == {
+    assert error(STORE_FAILED, "maximum messages exceeded").to_json() == {
         "code": 503,
         "err_code": 10077,
         "description": "maximum messages exceeded",
@@ -361,7 +361,7 @@ def test_a_consumers_information() -> None:
     state.apply_op(Op(OpKind.REDELIVERED, [2], SECOND), last_seq=9)
     state.apply_op(Op(OpKind.ACK, [1], 2 * SECOND), last_seq=9)
     info = answers.consumer_info("A", state, num_waiting=3, num_pending=7, cluster=None, now_ns=3 * SECOND)
-    found = json.loads(answers.consumer_info_answer(info))
+    found = json.loads(answers.info_answer("consumer_info", info))
     assert found["type"] == "io.nats.jetstream.api.v1.consumer_info_response"
     assert found["delivered"] == {"consumer_seq": 3, "stream_seq": 2, "last_active": "1970-01-01T00:00:01Z"}
     assert found["ack_floor"] == {"consumer_seq": 1, "stream_seq": 1, "last_active": "1970-01-01T00:00:02Z"}
@@ -371,12 +371,12 @@ def test_a_consumers_information() -> None:
 
 def test_lists_are_cut_into_pages() -> None:
     names = [f"s{n:04}" for n in range(1500)]
-    first = json.loads(answers.stream_names_answer(names, 0))
+    first = json.loads(answers.names_answer("stream_names", names, 0))
     assert (first["total"], first["offset"], first["limit"], len(first["streams"])) == (1500, 0, 1024, 1024)
-    second = json.loads(answers.stream_names_answer(names, 1024))
+    second = json.loads(answers.names_answer("stream_names", names, 1024))
     assert second["streams"] == names[1024:]
-    assert json.loads(answers.stream_names_answer(names, 9999))["streams"] is None
-    assert json.loads(answers.consumer_names_answer([], 50)) == {
+    assert json.loads(answers.names_answer("stream_names", names, 9999))["streams"] is None
+    assert json.loads(answers.names_answer("consumer_names", [], 50)) == {
         "type": "io.nats.jetstream.api.v1.consumer_names_response",
         "total": 0,
         "offset": 0,

@@ -123,7 +123,7 @@ def test_the_client_reads_what_we_say_of_a_consumer() -> None:
     config = read_consumer({"durable_name": "d", "ack_policy": "explicit", "backoff": [SECOND]})
     state = ConsumerState(name="d", config=config, created_ns=SECOND, start_seq=1)
     info = answers.consumer_info("S", state, num_waiting=1, num_pending=2, cluster=None, now_ns=SECOND)
-    found = client.ConsumerInfo.from_response(body(answers.consumer_create_answer(info)))
+    found = client.ConsumerInfo.from_response(body(answers.info_answer("consumer_create", info)))
     assert (found.stream_name, found.name, found.num_pending, found.num_waiting) == ("S", "d", 2, 1)
     assert (found.config.durable_name, found.config.ack_wait, found.config.max_ack_pending) == ("d", 1, 1000)
     assert found.delivered.stream_seq == 0

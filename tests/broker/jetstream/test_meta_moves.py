@@ -61,7 +61,7 @@ class Replica:
 
 
 def end(outcome: Outcome, members: tuple[str, ...], move_id: str = "m1") -> MoveEnd:
-    audit = Audit(3, 25_000, 1, 25_000, "ab" * 8, dict.fromkeys(NEW, "equal"))
+    audit = Audit(3, 25_000, 0, 1, 25_000, "ab" * 8, dict.fromkeys(NEW, "equal"))
     return MoveEnd(GROUP, members, MoveReport(move_id, outcome, "", 1 << 20, audit, 99))
 
 

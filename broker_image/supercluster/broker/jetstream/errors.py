@@ -6,29 +6,24 @@ brokers really say; a text with a blank is filled by the caller. Three codes bey
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 
+@dataclass(unsafe_hash=True)
 class ApiError(Exception):
     """One refusal: HTTP-like code, NATS's err_code, and the sentence that a person reads."""
 
-    def __init__(self, code: int, err_code: int, description: str) -> None:
-        super().__init__(f"{description} (code {code}, err_code {err_code})")
-        self.code = code
-        self.err_code = err_code
-        self.description = description
+    code: int
+    err_code: int
+    description: str
+
+    def __str__(self) -> str:
+        return f"{self.description} (code {self.code}, err_code {self.err_code})"
 
     def to_json(self) -> dict[str, Any]:
         """The `error` object of an answer."""
         return {"code": self.code, "err_code": self.err_code, "description": self.description}
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, ApiError):
-            return NotImplemented
-        return self.to_json() == other.to_json()
-
-    def __hash__(self) -> int:
-        return hash((self.code, self.err_code, self.description))
 
 
 # err_code → (code, text). `{}` is what the caller fills in.
@@ -267,7 +262,6 @@ STREAM_NOT_FOUND = 10059
 RESTORE_FAILED = 10062
 RESTORE_NAME_IN_USE = 10130
 DELIVER_SUBJECT_INVALID = 10015
-SUBJECTS_OVERLAP = 10065
 REPLICAS_NOT_SUPPORTED = 10074
 STORE_FAILED = 10077
 HEADER_TOO_LARGE = 10097
@@ -304,7 +298,8 @@ RECOVERY_REFUSED = 19006
 MEMBERS_STAY = 19007
 """A replica was to be added or removed by name, and that can't be."""
 MAP_LEVEL = 19008
-"""The map is to have an operation that came with a version which not all brokers are known to speak."""
+"""The map is to have an operation that came with a version which not all brokers are known to speak. The same call may be
+repeated when all are updated."""
 NOT_SUPPORTED = 19002
 """A field or call of NATS that these brokers do not have yet: refused, never accepted in silence."""
 
@@ -348,11 +343,6 @@ def claimed_stream(stream: str, resource: str) -> ApiError:
     )
 
 
-def foreign_account(account: str) -> ApiError:
-    """Only the operator's credentials reach into accounts that are not their own."""
-    return error(FOREIGN_ACCOUNT, f"streams of account {account} are for its own users and for the operator")
-
-
 def no_suitable_peers(why: str) -> ApiError:
     """NATS's 10005, with what was looked at."""
     return error(NO_SUITABLE_PEERS, f": {why}")
@@ -392,28 +382,8 @@ def map_recovery_refused(why: str) -> ApiError:
     return ApiError(code, RECOVERY_REFUSED, f"the map of streams is not recovered by force: {why}")
 
 
-def map_level_too_low(why: str) -> ApiError:
-    """The same call may be repeated when all brokers are updated."""
-    return error(MAP_LEVEL, why)
-
-
 def map_recovery_not_now(why: str) -> ApiError:
     """Nobody judged it: the same call may be repeated."""
     return ApiError(
         503, RECOVERY_REFUSED, f"the map of streams is not recovered by force now: {why}: ask again"
     )
-
-
-def maximum_messages() -> ApiError:
-    """`discard: new`: the stream holds max_msgs."""
-    return error(STORE_FAILED, "maximum messages exceeded")
-
-
-def maximum_bytes() -> ApiError:
-    """`discard: new`: the stream holds max_bytes."""
-    return error(STORE_FAILED, "maximum bytes exceeded")
-
-
-def maximum_messages_per_subject() -> ApiError:
-    """`discard: new` per subject: the subject holds max_msgs_per_subject."""
-    return error(STORE_FAILED, "maximum messages per subject exceeded")

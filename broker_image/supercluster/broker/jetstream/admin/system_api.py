@@ -85,7 +85,7 @@ class SystemApi:
             self._remove(info, call.peer, respond)
         else:
             self._purge(info, call.account)
-            respond(api_answers.account_purge_answer())
+            respond(api_answers.answer("account_purge", {"initiated": True}))
 
     @property
     def purges(self) -> int:

@@ -121,36 +121,31 @@ class StreamStateInfo:
         return data
 
 
-def _dump(kind: str, data: Mapping[str, Any]) -> bytes:
+def answer(kind: str, data: Mapping[str, Any]) -> bytes:
+    """An answer of a few fields; others are below."""
     body = {"type": f"io.nats.jetstream.api.v1.{kind}_response", **data}
     return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-_NO_PAGE: dict[str, dict[str, Any]] = {
-    "stream_list": {"streams": []},
-    "stream_names": {"streams": None},
-    "consumer_list": {"consumers": []},
-    "consumer_names": {"consumers": []},
+_NO_ROWS = {"total": 0, "offset": 0, "limit": 0}
+_REFUSED: dict[str, dict[str, Any]] = {
+    "stream_info": _NO_ROWS,
+    "stream_list": {**_NO_ROWS, "streams": []},
+    "stream_names": {**_NO_ROWS, "streams": None},
+    "consumer_list": {**_NO_ROWS, "consumers": []},
+    "consumer_names": {**_NO_ROWS, "consumers": []},
+    "stream_purge": {"purged": 0},
+    "stream_restore": {"deliver_subject": ""},
+    "consumer_pause": {"paused": False, "pause_until": ZERO_TIME},
+    "consumer_reset": {"reset_seq": 0},
 }
-"""NATS says null for an empty list of streams' names, and clients have learnt to read it so."""
+"""What a refusal has besides the error. NATS says null for an empty list of streams' names, and clients have learnt to read it
+so."""
 
 
 def error_answer(kind: str, refused: ApiError) -> bytes:
     """The answer to a call that is refused; `kind` is `api.answer_kind` of its subject."""
-    more: dict[str, Any] = {}
-    if kind in ("stream_list", "stream_names", "consumer_list", "consumer_names"):
-        more = {"total": 0, "offset": 0, "limit": 0, **_NO_PAGE.get(kind, {})}
-    elif kind == "stream_info":
-        more = {"total": 0, "offset": 0, "limit": 0}
-    elif kind == "stream_purge":
-        more = {"purged": 0}
-    elif kind == "consumer_pause":
-        more = {"paused": False, "pause_until": ZERO_TIME}
-    elif kind == "stream_restore":
-        more = {"deliver_subject": ""}
-    elif kind == "consumer_reset":
-        more = {"reset_seq": 0}
-    return _dump(kind, {"error": refused.to_json(), **more})
+    return answer(kind, {"error": refused.to_json(), **_REFUSED.get(kind, {})})
 
 
 def fault_answer(kind: str, node: str, cause: Exception) -> bytes:
@@ -183,20 +178,12 @@ def stream_info(
 
 def stream_create_answer(info: Mapping[str, Any], *, did_create: bool) -> bytes:
     told = {name: value for name, value in api_level.told(info).items() if name != "domain"}
-    return _dump("stream_create", {**told, **({"did_create": True} if did_create else {})})
+    return answer("stream_create", {**told, **({"did_create": True} if did_create else {})})
 
 
-def stream_snapshot_answer(info: Mapping[str, Any]) -> bytes:
-    return _dump("stream_snapshot", {"config": info["config"], "state": info["state"]})
-
-
-def stream_restore_answer(deliver_subject: str) -> bytes:
-    """Where the chunks go."""
-    return _dump("stream_restore", {"deliver_subject": deliver_subject})
-
-
-def stream_update_answer(info: Mapping[str, Any]) -> bytes:
-    return _dump("stream_update", api_level.told(info))
+def info_answer(kind: str, info: Mapping[str, Any], **more: Any) -> bytes:
+    """About one stream or consumer, whole, with what that very call gives besides."""
+    return answer(kind, {**api_level.told(info), **more})
 
 
 NO_SUBJECTS = b'"subjects":{}'
@@ -205,19 +192,23 @@ NO_SUBJECTS = b'"subjects":{}'
 
 def stream_info_answer(info: Mapping[str, Any], *, total: int = 0, offset: int = 0, limit: int = 0) -> bytes:
     """`total`, `offset` and `limit` page the subjects, where they were asked for."""
-    return _dump("stream_info", {"total": total, "offset": offset, "limit": limit, **api_level.told(info)})
+    return answer("stream_info", {"total": total, "offset": offset, "limit": limit, **api_level.told(info)})
 
 
-def _page(what: str, everything: Sequence[Any], offset: int, limit: int) -> dict[str, Any]:
-    offset = min(offset, len(everything))
-    shown = list(everything[offset : offset + limit])
-    return {"total": len(everything), "offset": offset, "limit": limit, what: shown}
+def list_page(kind: str, infos: Sequence[Mapping[str, Any]], *, total: int, offset: int) -> bytes:
+    """A page of streams or consumers that the caller has cut."""
+    rows = {kind.replace("_list", "s"): list(infos)}
+    return answer(kind, {"total": total, "offset": min(offset, total), "limit": LIST_PAGE, **rows})
 
 
-def stream_list_page(infos: Sequence[Mapping[str, Any]], *, total: int, offset: int) -> bytes:
-    """A page of all streams that was put together from their leaders' answers."""
-    page = {"total": total, "offset": min(offset, total), "limit": LIST_PAGE, "streams": list(infos)}
-    return _dump("stream_list", page)
+def names_answer(kind: str, names: Sequence[str], offset: int) -> bytes:
+    """The page from `offset` on, of all names."""
+    offset = min(offset, len(names))
+    shown: list[str] | None = list(names[offset : offset + NAMES_PAGE])
+    if kind == "stream_names" and not shown:
+        shown = None  # As where it is refused.
+    rows = {kind.replace("_names", "s"): shown}
+    return answer(kind, {"total": len(names), "offset": offset, "limit": NAMES_PAGE, **rows})
 
 
 _INFO_FIELDS = (
@@ -250,23 +241,9 @@ def err_code_of_answer(answer: bytes) -> int:
     return int(refusal.get("err_code", 0)) if isinstance(refusal, dict) else 0
 
 
-def stream_names_answer(names: Sequence[str], offset: int) -> bytes:
-    page = _page("streams", names, offset, NAMES_PAGE)
-    # NATS says null for an empty list of names, and clients have learnt to read it so.
-    return _dump("stream_names", page | {"streams": page["streams"] or None})
-
-
 def success_answer(kind: str) -> bytes:
     """stream_delete, stream_msg_delete, stream_leader_stepdown, consumer_delete."""
-    return _dump(kind, {"success": True})
-
-
-def account_purge_answer() -> bytes:
-    return _dump("account_purge", {"initiated": True})
-
-
-def purge_answer(purged: int) -> bytes:
-    return _dump("stream_purge", {"success": True, "purged": purged})
+    return answer(kind, {"success": True})
 
 
 def message_answer(
@@ -279,7 +256,7 @@ def message_answer(
     if len(payload):
         data["data"] = b64encode(payload).decode()
     data["time"] = format_time(time_ns)
-    return _dump("stream_msg_get", {"message": data})
+    return answer("stream_msg_get", {"message": data})
 
 
 def pull_refusal(subject: bytes, answer: bytes) -> bytes:
@@ -350,38 +327,12 @@ def consumer_info(
     return data
 
 
-def consumer_create_answer(info: Mapping[str, Any]) -> bytes:
-    return _dump("consumer_create", api_level.told(info))
-
-
-def consumer_info_answer(info: Mapping[str, Any]) -> bytes:
-    return _dump("consumer_info", api_level.told(info))
-
-
-def consumer_reset_answer(info: Mapping[str, Any], seq: int) -> bytes:
-    return _dump("consumer_reset", {**api_level.told(info), "reset_seq": seq})
-
-
 def pause_answer(until_ns: int, now_ns: int) -> bytes:
     left_ns = until_ns - now_ns
     data: dict[str, Any] = {"paused": left_ns > 0, "pause_until": format_time(until_ns)}
     if left_ns > 0:
         data["pause_remaining"] = left_ns
-    return _dump("consumer_pause", data)
-
-
-def unpin_answer() -> bytes:
-    return _dump("consumer_unpin", {})
-
-
-def consumer_list_page(infos: Sequence[Mapping[str, Any]], *, total: int, offset: int) -> bytes:
-    """A page of consumers that the caller has cut."""
-    page = {"total": total, "offset": min(offset, total), "limit": LIST_PAGE, "consumers": list(infos)}
-    return _dump("consumer_list", page)
-
-
-def consumer_names_answer(names: Sequence[str], offset: int) -> bytes:
-    return _dump("consumer_names", _page("consumers", names, offset, NAMES_PAGE))
+    return answer("consumer_pause", data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,7 +382,7 @@ def account_info_answer(totals: AccountTotals, limits: AccountLimits, domain: st
         # Beyond what NATS has, and there only when it says something.
         **({"streams_unknown": totals.streams_unknown} if totals.streams_unknown else {}),
     }
-    return _dump("account_info", data)
+    return answer("account_info", data)
 
 
 def is_error(answer: bytes) -> bool:

@@ -139,14 +139,8 @@ class RestoreReceiver:
 
     # ---- what comes in ----------------------------------------------------------------------------------------------
 
-    def begin(
-        self,
-        request: Request,
-        respond: Respond,
-        answer: Callable[[str], bytes],
-        admission: Admission | None,
-    ) -> None:
-        """The restore's first request has come; `answer` says where chunks go."""
+    def begin(self, request: Request, respond: Respond, admission: Admission | None) -> None:
+        """The restore's first request has come: it is told where chunks go."""
         restoring, now = self._restoring, self._now
         if restoring is None:
             raise errors.error(errors.RESTORE_NAME_IN_USE)
@@ -163,7 +157,8 @@ class RestoreReceiver:
                 self._reader(restoring),
             )
             self._advisories.of_backup("restore_create", {"client": now.client})
-        respond(answer(f"{archive_format.RESTORE_PREFIX.decode()}{self._stream.assignment.name}.{now.token}"))
+        chunks_to = f"{archive_format.RESTORE_PREFIX.decode()}{self._stream.assignment.name}.{now.token}"
+        respond(answers.answer("stream_restore", {"deliver_subject": chunks_to}))
 
     def _reader(self, restoring: Restoring) -> RestoreReader:
         limits = self._host.account_limits(self._stream.assignment.account)

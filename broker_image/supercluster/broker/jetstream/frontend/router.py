@@ -230,7 +230,7 @@ class Router:
         if not self._map.is_fresh and not (is_names and asked.subject and names):
             raise self._not_fresh(call)
         if isinstance(asked, StreamNamesRequest):
-            self._answer(call, api_answers.stream_names_answer(names, asked.offset))
+            self._answer(call, api_answers.names_answer("stream_names", names, asked.offset))
             return
         StreamList(
             self._env,

@@ -80,4 +80,4 @@ class StreamList:
 
     def _answer(self) -> None:
         infos = [self._found[name] for name in self._names if name in self._found]
-        self._then(answers.stream_list_page(infos, total=len(self._names), offset=self._offset))
+        self._then(answers.list_page("stream_list", infos, total=len(self._names), offset=self._offset))

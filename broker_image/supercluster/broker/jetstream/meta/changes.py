@@ -17,21 +17,22 @@ from supercluster.broker.jetstream.meta.stream_recovery import Recovery
 from supercluster.broker.raft.entry import Entry
 
 
+def _without_move(present: Assignment, why: str, entry: Entry) -> Assignment:
+    """With the move that runs, if any, called off."""
+    move = present.move
+    if move is None:
+        return present
+    over = MoveReport(move.id, Outcome.CANCELLED, why).of_move(move, entry.time_ns, present.last_move)
+    return replace(present, config=move.undone(present.config), move=None, last_move=over)
+
+
 def _renewed(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignment:
-    config, last_move = present.config, present.last_move
-    if present.move is not None:
-        gone = MoveReport(present.move.id, Outcome.CANCELLED, "all copies were in memory and are gone")
-        last_move = gone.of_move(present.move, entry.time_ns, last_move)
-        config = present.move.undone(config)
     return replace(
-        present,
+        _without_move(present, "all copies were in memory and are gone", entry),
         group=op["new_group"],
-        config=config,
         version=entry.index,
         members=tuple(op["members"]),
         created_ns=entry.time_ns,
-        move=None,
-        last_move=last_move,
         recovery=None,
         standing=Standing.KNOWN,
     )
@@ -39,22 +40,14 @@ def _renewed(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignmen
 
 def _recovered(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignment:
     """A new lineage, of one member so far. A move that ran is over: nobody knows how far it was."""
-    config, last_move = present.config, present.last_move
-    if present.move is not None:
-        over = MoveReport(present.move.id, Outcome.CANCELLED, "the stream was recovered by force")
-        last_move = over.of_move(present.move, entry.time_ns, last_move)
-        config = present.move.undone(config)
     recovery = Recovery.from_json(op["recovery"]).after(present.recovery, entry.time_ns)
     return replace(
-        present,
+        _without_move(present, "the stream was recovered by force", entry),
         group=op["new_group"],
-        config=config,
         version=entry.index,
         members=(recovery.member,),
         # Sequences behind the copy's end will mean other messages: who stored a position has to notice.
         created_ns=max(entry.time_ns, present.created_ns + 1),
-        move=None,
-        last_move=last_move,
         recovery=recovery,
         standing=present.standing.after_word(),
     )

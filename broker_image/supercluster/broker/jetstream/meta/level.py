@@ -38,7 +38,8 @@ def check_level(needed: int, nodes: Iterable[str], speaks: Callable[[str], int |
         elif version < needed:
             why.append(f"{node} speaks version {version}")
     if why:
-        raise errors.map_level_too_low(
+        raise errors.error(
+            errors.MAP_LEVEL,
             f"{what} can be in the map when all brokers speak version {needed}, and {', '.join(why)}: update them, bring them back, or "
-            "say that they go for good"
+            "say that they go for good",
         )

@@ -70,7 +70,7 @@ class MapRecovery:
         return (self.id, *self.earlier)[:EARLIER_MAX]
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "earlier": list(self.earlier)}
+        return asdict(self)
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> MapRecovery:

@@ -7,7 +7,7 @@ copies are, only the stream's own group knows (SF-5); it tells the meta group th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any
 
@@ -43,10 +43,10 @@ class Move:
     """Targets that others came for: who had taken part already may vote until the stream's group says otherwise."""
     cancel_reason: str = ""
     """Why it was called off, where nobody asked for that."""
-    origin_replicas: int = 0
-    """The configured count of replicas before, where that is what changes; 0: it stays."""
     copy_bytes: int = 0
     """What one copy took when the move began: so much room is kept for it until its leader says how much is still to come."""
+    origin_replicas: int = 0
+    """The configured count of replicas before, where that is what changes; 0: it stays."""
 
     @property
     def joining(self) -> tuple[str, ...]:
@@ -64,35 +64,15 @@ class Move:
         return replace(config, placement=self.origin_placement, num_replicas=replicas)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "targets": list(self.targets),
-            "origin": list(self.origin),
-            "origin_placement": self.origin_placement.to_json(),
-            "started_ns": self.started_ns,
-            "bytes_per_s": self.bytes_per_s,
-            "cancelled": self.cancelled,
-            "replaced": list(self.replaced),
-            "cancel_reason": self.cancel_reason,
-            "copy_bytes": self.copy_bytes,
-            "origin_replicas": self.origin_replicas,
-        }
+        return {**asdict(self), "origin_placement": self.origin_placement.to_json()}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Move:
-        return Move(
-            data["id"],
-            tuple(data["targets"]),
-            tuple(data["origin"]),
-            Placement.from_json(Stored(data["origin_placement"])),
-            data["started_ns"],
-            data["bytes_per_s"],
-            data["cancelled"],
-            tuple(data.get("replaced", ())),
-            str(data.get("cancel_reason", "")),
-            data.get("origin_replicas", 0),
-            data.get("copy_bytes", 0),
-        )
+        """Fields of a later version are passed over."""
+        told = {found.name: data[found.name] for found in fields(Move) if found.name in data}
+        told |= {name: tuple(told[name]) for name in ("targets", "origin", "replaced") if name in told}
+        placement = Placement.from_json(Stored(data["origin_placement"]))
+        return Move(**{**told, "origin_placement": placement})
 
 
 class Outcome(StrEnum):
@@ -111,36 +91,25 @@ class Audit:
     ranges: int = 0
     sequences: int = 0
     """In these ranges, removed ones included."""
+    messages: int = 0
+    """That the stream held when the replicas' states were compared: without removed ones."""
     first_seq: int = 0
     last_seq: int = 0
     digest: str = ""
     """Hash over the hashes of all ranges, hexadecimal; empty where nothing was compared."""
     results: Mapping[str, str] = field(default_factory=dict)
     """Member → `equal`, or a sentence that says what differs."""
-    messages: int = 0
-    """That the stream held when the replicas' states were compared: without removed ones."""
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "ranges": self.ranges,
-            "sequences": self.sequences,
-            "messages": self.messages,
-            "first_seq": self.first_seq,
-            "last_seq": self.last_seq,
-            "digest": self.digest,
-            "results": dict(self.results),
-        }
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Audit:
         return Audit(
             int(data["ranges"]),
             int(data["sequences"]),
+            int(data["messages"]),
             int(data["first_seq"]),
             int(data["last_seq"]),
             str(data["digest"]),
             {str(member): str(result) for member, result in data["results"].items()},
-            int(data["messages"]),
         )
 
 
@@ -226,21 +195,7 @@ class MoveReport:
         )
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "outcome": str(self.outcome),
-            "reason": self.reason,
-            "bytes_copied": self.bytes_copied,
-            "audit": self.audit.to_json(),
-            "config_index": self.config_index,
-            "targets": list(self.targets),
-            "origin": list(self.origin),
-            "started_ns": self.started_ns,
-            "ended_ns": self.ended_ns,
-            "stage_ms": dict(self.stage_ms),
-            "earlier": [found.to_json() for found in self.earlier],
-            "replaced": list(self.replaced),
-        }
+        return {**asdict(self), "earlier": [found.to_json() for found in self.earlier]}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> MoveReport:

@@ -51,7 +51,7 @@ class Recovery:
         return (self.id, *self.earlier)
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "earlier": list(self.earlier)}
+        return asdict(self)
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Recovery:
@@ -95,8 +95,7 @@ class CopyFacts:
         return lineage_of(self.group)
 
     def to_json(self) -> dict[str, Any]:
-        whole = asdict(self)
-        return {**whole, "voters": list(self.voters), "voters_outgoing": list(self.voters_outgoing)}
+        return asdict(self)
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> CopyFacts:
@@ -104,12 +103,8 @@ class CopyFacts:
         Raises:
             KeyError, TypeError, ValueError, AttributeError: it is none.
         """
-        whole: dict[str, Any] = {
-            **data,
-            "voters": tuple(map(str, data["voters"])),
-            "voters_outgoing": tuple(map(str, data["voters_outgoing"])),
-        }
-        return CopyFacts(**whole)
+        voters = {name: tuple(map(str, data[name])) for name in ("voters", "voters_outgoing")}
+        return CopyFacts(**{**data, **voters})
 
 
 CopiesTold = Callable[[list[CopyFacts], frozenset[str]], None]

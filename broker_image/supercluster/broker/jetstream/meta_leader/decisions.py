@@ -108,7 +108,8 @@ class StreamDecisions:
         if is_operator:
             return
         if request.key[0] != request.info.account:
-            raise errors.foreign_account(request.key[0])
+            whose = f"streams of account {request.key[0]} are for its own users and for the operator"
+            raise errors.error(errors.FOREIGN_ACCOUNT, whose)
         differs = present is not None and (request.verb != "create" or request.config != present.config)
         if present is not None and differs and present.declared_by:
             raise errors.declared_stream(present.name, present.declared_by, self._what_it_changes(present))

@@ -308,7 +308,7 @@ class Mover:
             reason = note.difference or self.move.cancel_reason or "cancelled by request"
         ranges, sequences, chain = note.audited
         results, messages = dict(note.results), note.live_messages
-        audit = Audit(ranges, sequences, note.first_seq, note.last_seq, chain, results, messages)
+        audit = Audit(ranges, sequences, messages, note.first_seq, note.last_seq, chain, results)
         report = MoveReport(
             self.move.id,
             outcome,

@@ -29,10 +29,10 @@ def of_publish(item: Exceptional) -> ApiError:
     code, detail, text = item.code, item.seq, item.text.decode("utf-8", "replace")
     if code == STREAM_FULL:
         if detail == FULL_BYTES:
-            return errors.maximum_bytes()
+            return errors.error(errors.STORE_FAILED, "maximum bytes exceeded")
         if detail == FULL_SUBJECT:
-            return errors.maximum_messages_per_subject()
-        return errors.maximum_messages()
+            return errors.error(errors.STORE_FAILED, "maximum messages per subject exceeded")
+        return errors.error(errors.STORE_FAILED, "maximum messages exceeded")
     if code == EXPECTED_LAST_SEQUENCE:
         return errors.error(code, detail)
     if code == ROLLUP_REFUSED and detail == SOURCE_REFUSED:

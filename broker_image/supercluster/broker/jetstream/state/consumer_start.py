@@ -12,7 +12,7 @@ from heapq import merge
 from itertools import islice
 
 from supercluster.broker.jetstream.config.consumer import ConsumerConfig
-from supercluster.broker.jetstream.state.lookup import SLICE_UNITS
+from supercluster.broker.jetstream.state.lookup import SLICE_UNITS, last_seq_of
 from supercluster.broker.jetstream.state.subject_index import SubjectIndex
 
 # Sequences that are sorted into one list in one go.
@@ -47,7 +47,7 @@ def start_position(
     if policy == "last":
         last = last_seq
         if filters:
-            last = yield from _last(subjects.slices(filters), last_seq)
+            last = min((yield from last_seq_of(subjects, filters)), last_seq)
         return StartPosition(max(last, 1) if len(subjects) else behind)
     if policy == "last_per_subject":
         chosen = yield from _lasts(subjects.slices(filters or (">",)), last_seq)
@@ -56,14 +56,6 @@ def start_position(
 
 
 Rows = Iterator[list[tuple[bytes, int, int, int]]]
-
-
-def _last(slices: Rows, last_seq: int) -> Generator[int, None, int]:
-    last = 0
-    for rows in slices:
-        last = max(last, max((row[3] for row in rows), default=0))
-        yield SLICE_UNITS
-    return min(last, last_seq)
 
 
 def _lasts(slices: Rows, last_seq: int) -> Generator[int, None, list[int]]:

@@ -298,12 +298,8 @@ class InteriorDeletes:
 
     # ---- bytes ----------------------------------------------------------------------------------------------------
 
-    def encode(self) -> bytes:
-        """Equal sets give equal bytes, whatever form their parts have."""
-        return self._encode(sorted(self._parts))
-
     def encoded(self) -> Iterator[bytes]:
-        """The same in pieces for `take`, as it is now."""
+        """In pieces for `take`, as it is now. Equal sets give equal bytes, whatever form their parts have."""
         found = self.copy()
 
         def pieces() -> Iterator[bytes]:
@@ -327,16 +323,6 @@ class InteriorDeletes:
                 u64(stretch) + u8(few) + blob(part.tobytes() if isinstance(part, array) else bytes(part))
             )
         return b"".join(parts)
-
-    @classmethod
-    def decode(cls, reader: Reader) -> InteriorDeletes:
-        """
-        Raises:
-            ValueError: it is none.
-        """
-        found = cls()
-        found.take(reader)
-        return found
 
     def take(self, reader: Reader) -> None:
         """Add a piece, behind what is there.

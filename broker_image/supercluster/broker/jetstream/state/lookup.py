@@ -10,6 +10,7 @@ from collections.abc import Generator, Sequence
 
 from supercluster.broker.jetstream.state.log_reader import Message
 from supercluster.broker.jetstream.state.messages import StoredMessages
+from supercluster.broker.jetstream.state.subject_index import SubjectIndex
 from supercluster.broker.jetstream.subjects.filters import compile_filters, is_literal, is_valid_filter
 
 SCAN_MAX = 131_072
@@ -52,10 +53,10 @@ def newest_behind(state: StoredMessages, pattern: str, after_seq: int) -> int:
     return 0
 
 
-def last_seq_of(state: StoredMessages, filters: Sequence[str]) -> Generator[int, None, int]:
+def last_seq_of(subjects: SubjectIndex, filters: Sequence[str]) -> Generator[int, None, int]:
     """The last sequence whose subject matches; 0 when none does."""
     last = 0
-    for rows in state.subjects.slices(filters):
+    for rows in subjects.slices(filters):
         last = max(last, max((row[3] for row in rows), default=0))
         yield SLICE_UNITS
     return last
@@ -69,7 +70,7 @@ def last_of(state: StoredMessages, subject: str) -> Generator[int, None, Message
         seq = state.subjects.last_seq(subject.encode())
         return state.message(seq) if seq else None
     for _ in range(_TRIES):
-        seq = yield from last_seq_of(state, (subject,))
+        seq = yield from last_seq_of(state.subjects, (subject,))
         message = state.message(seq) if seq else None
         if message is not None or not seq:
             return message

@@ -11,7 +11,6 @@ slice at a time.
 
 from __future__ import annotations
 
-import struct
 from array import array
 from bisect import bisect_left
 from collections import Counter
@@ -23,8 +22,6 @@ from supercluster.broker.jetstream.encoding.codec import Reader, WireError, u32
 from supercluster.broker.jetstream.subjects.filters import compile_filters, literals
 from supercluster.broker.jetstream.turn.slices import SLICE_UNITS, Job, emptying
 
-_HEAD = struct.Struct("<Iq")
-_ROW = struct.Struct("<HBQQQI")
 # Up to this limit per subject the sequences themselves are kept: at most so many a subject.
 _KEEP_SEQS_UP_TO = 256
 # Subjects in one part of a snapshot: some milliseconds' work.
@@ -266,11 +263,6 @@ class SubjectIndex:
         """The last sequence whose subject matches; 0 when none does."""
         return max((row[2] for _, row in self._matching(filters)), default=0)
 
-    def bounds(self, filters: Sequence[str]) -> Iterator[tuple[bytes, int, int]]:
-        """Every subject that matches, with a sequence not behind its first message, and its last."""
-        for subject, row in self._matching(filters):
-            yield subject, row[1], row[2]
-
     def next_matching(self, filters: Sequence[str], from_seq: int) -> int | None:
         """A sequence, at least `from_seq`, before which no message matches; None when none matches at all from
         there. It is the message itself where the index knows it exactly, else the place to scan from."""
@@ -359,38 +351,6 @@ class SubjectIndex:
             self._over.update(
                 subject for subject, row in zip(subjects, columns[0], strict=True) if row > limit
             )
-
-    @classmethod
-    def restore(cls, data: bytes) -> SubjectIndex:
-        """The index in a stream's snapshot of version 1 or 2, which has all subjects in one piece.
-
-        Raises:
-            ValueError: the bytes are cut off or longer than they say.
-        """
-        index = cls()
-        rows, kept = index._rows, {}
-        try:
-            total, limit = _HEAD.unpack_from(data, 0)
-            at = _HEAD.size
-            for _ in range(total):
-                size, stale, count, first, last, seqs = _ROW.unpack_from(data, at)
-                at += _ROW.size
-                subject = data[at : at + size]
-                rows[subject] = [count, first, last]
-                if stale:
-                    index._stale_last.add(subject)
-                at += size
-                if seqs:
-                    kept[subject] = list(struct.unpack_from(f"<{seqs}Q", data, at))
-                    at += 8 * seqs
-        except struct.error as problem:
-            raise ValueError(f"subject index snapshot is cut off: {problem}") from None
-        if at != len(data) or len(rows) != total:
-            raise ValueError(f"subject index snapshot has {len(data)} bytes, {at} were expected")
-        if limit:
-            index._seqs = kept
-            index._watch(limit)
-        return index
 
 
 class SubjectsView:

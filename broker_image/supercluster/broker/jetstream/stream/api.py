@@ -92,16 +92,16 @@ class _Requests(StreamCall):
             case requests.StreamCreateRequest():
                 self.respond(answers.stream_create_answer(info(self.copy), did_create=True))
             case requests.StreamUpdateRequest() | requests.StreamMoveCancelRequest():
-                self.respond(answers.stream_update_answer(info(self.copy)))
+                self.respond(answers.info_answer("stream_update", info(self.copy)))
             case requests.StreamInfoRequest():
                 self._info(call)
             case requests.StreamSnapshotRequest():
                 whole = info(self.copy)
-                answer = answers.stream_snapshot_answer(whole)
+                answer = answers.answer(self.kind, {"config": whole["config"], "state": whole["state"]})
                 self.copy.snapshots.begin(self.request, call, whole["state"], self.respond, answer)
             case requests.StreamRestoreRequest():
                 admission = self.copy.appender.admission
-                self.copy.restores.begin(self.request, self.respond, answers.stream_restore_answer, admission)
+                self.copy.restores.begin(self.request, self.respond, admission)
             case requests.StreamPurgeRequest():
                 self._purge(call)
             case requests.MessageGetRequest():
@@ -136,12 +136,15 @@ class _Requests(StreamCall):
         else:
             self.respond(answers.stream_info_answer(whole))
 
+    def _purged(self, count: int) -> bytes:
+        return answers.answer(self.kind, {"success": True, "purged": count})
+
     def _purge(self, call: requests.StreamPurgeRequest) -> None:
         if self.state.config.sealed:
             raise errors.error(10109)
         if self.state.config.deny_purge:
             raise errors.error(10110, "stream purge not permitted")
-        admission, done = self.copy.appender.admission, self.done_with(answers.purge_answer)
+        admission, done = self.copy.appender.admission, self.done_with(self._purged)
         if admission is None or not self.copy.trimming.takes(
             call.filter, call.seq, call.keep, admission.end, done
         ):

@@ -75,7 +75,7 @@ class _ConsumerRequests:
                 told = partial(self._tell_page, page, len(names), call.offset)
                 self.asked.in_slices(self._tell(page, told))
             case requests.ConsumerNamesRequest():
-                respond(answers.consumer_names_answer(sorted(self.state.consumers), call.offset))
+                respond(answers.names_answer("consumer_names", sorted(self.state.consumers), call.offset))
             case requests.ConsumerPauseRequest():
                 self._pause(call)
             case requests.ConsumerResetRequest():
@@ -107,7 +107,7 @@ class _ConsumerRequests:
         yield from tell()
 
     def _tell_one(self, name: str) -> Job:
-        self.asked.respond(answers.consumer_info_answer(self._info(name)))
+        self.asked.respond(answers.info_answer("consumer_info", self._info(name)))
         yield from ()
 
     def _tell_page(self, names: list[str], total: int, offset: int) -> Job:
@@ -116,7 +116,7 @@ class _ConsumerRequests:
             if name in self.state.consumers:
                 infos.append(self._info(name))
             yield INFO_UNITS
-        self.asked.respond(answers.consumer_list_page(infos, total=total, offset=offset))
+        self.asked.respond(answers.list_page("consumer_list", infos, total=total, offset=offset))
 
     def _present(self, name: str) -> ConsumerConfig:
         found = self._config(name)
@@ -178,7 +178,7 @@ class _ConsumerRequests:
             if call.action == "create" and present != config:
                 raise errors.error(10148)
             if present == config and name not in self.copy.coming:
-                self.asked.respond(answers.consumer_create_answer(self._info(name)))
+                self.asked.respond(answers.info_answer("consumer_create", self._info(name)))
                 return
             leader = self.copy.consumers.get(name)
             is_bound = leader is not None and leader.is_bound
@@ -274,7 +274,7 @@ class _ConsumerRequests:
             name,
             config,
             [body],
-            lambda result: answers.consumer_create_answer(self._info(name)),
+            lambda result: answers.info_answer("consumer_create", self._info(name)),
         )
 
     def _delete(self, call: requests.ConsumerDeleteRequest) -> None:
@@ -327,7 +327,9 @@ class _ConsumerRequests:
             if seq is None:
                 self.asked.retry()
             else:
-                self.asked.respond(answers.consumer_reset_answer(self._info(call.name), seq))
+                self.asked.respond(
+                    answers.info_answer("consumer_reset", self._info(call.name), reset_seq=seq)
+                )
 
         if not self.copy.consumers.reset(call.name, call.seq, self.state.last_seq, done):
             raise errors.error(10014)
@@ -345,4 +347,4 @@ class _ConsumerRequests:
         if call.group not in self._present(call.name).priority_groups:
             raise errors.error(10160)
         self.copy.consumers.unpin(call.name)
-        self.asked.respond(answers.unpin_answer())
+        self.asked.respond(answers.answer("consumer_unpin", {}))

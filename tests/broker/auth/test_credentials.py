@@ -56,7 +56,7 @@ def test_with_users_but_no_secret_of_the_cluster_no_broker_is_let_in(tmp_path: P
 
 def test_who_has_no_password_logs_in_by_a_certificate_alone() -> None:
     credentials = Credentials(None)
-    credentials._users = (User("$G", "operator", "ops"),)
+    credentials.users = (User("$G", "operator", "ops"),)
     certificate = {"subject": ((("commonName", "ops"),),), "subjectAltName": (("DNS", "ops"),)}
     assert credentials.find(Shown("ops", "")) is None
     found = credentials.find(Shown("", "", certificate=certificate))

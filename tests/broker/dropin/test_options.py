@@ -6,7 +6,6 @@ import pytest
 
 from supercluster.broker.auth.credentials import Shown, User
 from supercluster.broker.dropin import flags, main
-from supercluster.broker.dropin.account_options import JetStreamLimits
 from supercluster.broker.dropin.addresses import Address
 from supercluster.broker.dropin.conf import ConfError, parse
 from supercluster.broker.dropin.credentials import NamedUsers
@@ -56,8 +55,8 @@ def test_a_server_is_described_as_in_nats_servers_documents() -> None:
     users = (("A", "a", "b"), ("B", "c", "12"), ("SYS", "s", "t"))
     assert found.users == tuple(User(account, "client", name, word) for account, name, word in users)
     assert dict(found.account_limits) == {
-        "A": JetStreamLimits(file_bytes=1 << 20, streams=2),
-        "B": JetStreamLimits(),
+        "A": {"storageBytesMax": 1 << 20, "streamsMax": 2},
+        "B": {},
         "SYS": None,
     }
     assert (found.cluster_name, found.tags, found.warnings) == ("east", ("x", "y"), ())

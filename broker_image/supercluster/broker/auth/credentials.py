@@ -144,11 +144,14 @@ class Credentials:
     def __init__(self, directory: Path | None) -> None:
         self._directory = directory
         self._stamps: dict[str, Stamp | None] = {}
-        self._users: tuple[User, ...] = ()
+        self.users: tuple[User, ...] = ()
+        """All users; none: no authentication."""
         self._anonymous: dict[str, User] = {}
         """By connection type."""
-        self._book = NO_ACCOUNTS
-        self._client_limits: Mapping[str, ClientLimits] = {}
+        self.book = NO_ACCOUNTS
+        """What accounts import and export."""
+        self.client_limits: Mapping[str, ClientLimits] = {}
+        """By account; one that is not there has none."""
         self._known: dict[bytes, User] = {}
         """Keyed digest of what was shown → whose it is. A compared hash is not compared again, whoever else waits."""
         self._known_users: tuple[User, ...] = ()
@@ -157,11 +160,6 @@ class Credentials:
         self._links = LinkCredentials()
         self._gateways = LinkCredentials()
 
-    @property
-    def users(self) -> tuple[User, ...]:
-        """All users; none: no authentication."""
-        return self._users
-
     def anonymous(self, connection_type: str) -> User | None:
         """Who a client is that comes this way and shows nothing; None: nobody."""
         return self._anonymous.get(connection_type)
@@ -169,33 +167,23 @@ class Credentials:
     @property
     def has_nkeys(self) -> bool:
         """Is there a user who has to sign a nonce?"""
-        return any(user.nkey for user in self._users)
-
-    @property
-    def book(self) -> AccountBook:
-        """What accounts import and export."""
-        return self._book
-
-    @property
-    def client_limits(self) -> Mapping[str, ClientLimits]:
-        """By account; one that is not there has none."""
-        return self._client_limits
+        return any(user.nkey for user in self.users)
 
     @property
     def system_account(self) -> str:
         """Where those are who may ask brokers about themselves, and where events are told."""
-        return next((user.account for user in self._users if user.is_system), SYSTEM_ACCOUNT)
+        return next((user.account for user in self.users if user.is_system), SYSTEM_ACCOUNT)
 
     @property
     def links(self) -> LinkCredentials:
         """Those of the cluster port: with other credentials but none for it, nobody is let in there."""
-        others = bool(self._users or self._gateways.accept)
+        others = bool(self.users or self._gateways.accept)
         return replace(self._links, is_open=False) if others else self._links
 
     @property
     def gateways(self) -> LinkCredentials:
         """Those of the gateway port: with other credentials but none for it, nobody is let in there."""
-        others = bool(self._users or self._links.accept)
+        others = bool(self.users or self._links.accept)
         return replace(self._gateways, is_open=False) if others else self._gateways
 
     def load(self) -> None:
@@ -209,14 +197,14 @@ class Credentials:
             raise CredentialsError(
                 f"--credentials {self._directory}: no such directory; an empty one, or none named, lets anyone in"
             )
-        (self._users, self._book), self._links, self._gateways = self._read_all()
+        (self.users, self.book), self._links, self._gateways = self._read_all()
         self._note_stamps()
 
     def refresh(self) -> bool:
         """Read again what has changed; True when the users or links are others now."""
         if self._directory is None or not self._note_stamps():
             return False
-        before = ((self._users, self._book), self._links, self._gateways)
+        before = ((self.users, self.book), self._links, self._gateways)
         try:
             found = self._read_all()
         except CredentialsError as error:
@@ -231,7 +219,7 @@ class Credentials:
                     FILES[index],
                 )
                 kept[index] = before[index]
-        (self._users, self._book), self._links, self._gateways = kept
+        (self.users, self.book), self._links, self._gateways = kept
         return before != tuple(kept)
 
     def _read_all(self) -> tuple[tuple[tuple[User, ...], AccountBook], LinkCredentials, LinkCredentials]:
@@ -246,17 +234,17 @@ class Credentials:
 
     def known(self, shown: Shown) -> User | None:
         """Whose it is, where that was found out by a hash since the files were read."""
-        if not self._known or self._known_users is not self._users:
+        if not self._known or self._known_users is not self.users:
             return None
         digest = self._digest(shown)
         return self._known.get(digest) if digest is not None else None
 
     def remember(self, shown: Shown, user: User) -> None:
         """A hash said that it is the user's."""
-        if self._known_users is not self._users:
-            self._known, self._known_users = {}, self._users
+        if self._known_users is not self.users:
+            self._known, self._known_users = {}, self.users
         digest = self._digest(shown)
-        if digest is not None and user in self._users:
+        if digest is not None and user in self.users:
             self._known[digest] = user
             if len(self._known) > KNOWN_MAX:
                 del self._known[next(iter(self._known))]
@@ -275,7 +263,7 @@ class Credentials:
 
     def _find(self, shown: Shown) -> User | None:
         """Of passwords and tokens all are compared, whichever fits."""
-        users = self._users
+        users = self.users
         if shown.nkey:
             return _find_nkey(users, shown)
         if shown.is_nothing and (user := self.anonymous(shown.connection_type)) is not None:
@@ -313,7 +301,7 @@ class Credentials:
             if user.token
             else passwords.is_hashed(user.password)
             and (shown.certificate is not None or user.user == shown.user)
-            for user in self._users
+            for user in self.users
         )
 
     def _note_stamps(self) -> bool:

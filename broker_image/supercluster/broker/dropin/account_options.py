@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from supercluster.broker.auth.credentials import NO_CLIENT_LIMITS, ClientLimits
 from supercluster.broker.dropin.conf import ConfError, Value
@@ -19,18 +18,17 @@ _THRESHOLDS = dict.fromkeys(("threshold", "response_max_time", "response_time"),
 """Other names that nats-server takes."""
 
 
-@dataclass(frozen=True, slots=True)
-class JetStreamLimits:
-    """Bytes and counts; 0: as much as there is."""
-
-    memory_bytes: int = 0
-    file_bytes: int = 0
-    streams: int = 0
-    consumers: int = 0
-    ack_pending: int = 0
-    memory_stream_bytes: int = 0
-    file_stream_bytes: int = 0
-    max_bytes_required: bool = False
+JetStreamLimits: TypeAlias = Mapping[str, int | bool]
+"""As `/admin/accounts` takes them; what is not there has none."""
+_LIMITS = {
+    "memoryBytesMax": ("max_memory", "max_mem", "mem", "memory"),
+    "storageBytesMax": ("max_store", "max_file", "max_disk", "store", "disk"),
+    "streamsMax": ("max_streams", "streams"),
+    "consumersPerStreamMax": ("max_consumers", "consumers"),
+    "ackPendingMax": ("max_ack_pending",),
+    "memoryStreamBytesMax": ("memory_max_stream_bytes", "mem_max_stream_bytes"),
+    "storageStreamBytesMax": ("disk_max_stream_bytes", "store_max_stream_bytes"),
+}
 
 
 class AccountReader:
@@ -74,8 +72,9 @@ class AccountReader:
         is_item = len(path) == 3 and path[1] in ("exports", "imports")
         for name in _WITHOUT_EFFECT if is_item else ():
             if (useless := value.data.get(name)) is not None:
-                where = f"{useless.file}:{useless.line}:{useless.column}"
-                self._warnings.append(f"{where}: accounts.{path[0]}.{path[1]}: {name} has no effect here")
+                self._warnings.append(
+                    f"{useless.place}: accounts.{path[0]}.{path[1]}: {name} has no effect here"
+                )
         kept = {name: one for name, one in value.data.items() if not (is_item and name in _WITHOUT_EFFECT)}
         if is_item:
             kept = {_THRESHOLDS.get(name, name): one for name, one in kept.items()}
@@ -124,26 +123,17 @@ def read_jetstream(found: Fields) -> JetStreamLimits | None:
     if value is None:
         return None
     if not isinstance(value.data, dict):
-        return JetStreamLimits() if is_on(value, "jetstream") else None
+        return {} if is_on(value, "jetstream") else None
     inner = found.inner(value, "jetstream")
     is_there = inner.boolean("enabled", default=True)
 
-    def limit(*names: str) -> int:
-        return max(0, inner.integer(*names, default=0, low=-1))
-
-    limits = JetStreamLimits(
-        limit("max_memory", "max_mem", "mem", "memory"),
-        limit("max_store", "max_file", "max_disk", "store", "disk"),
-        limit("max_streams", "streams"),
-        limit("max_consumers", "consumers"),
-        limit("max_ack_pending"),
-        limit("memory_max_stream_bytes", "mem_max_stream_bytes"),
-        limit("disk_max_stream_bytes", "store_max_stream_bytes"),
-        inner.boolean("max_bytes_required", "max_stream_bytes", "max_bytes"),
-    )
+    limits: dict[str, int | bool] = {
+        name: inner.integer(*fields, default=0, low=-1) for name, fields in _LIMITS.items()
+    }
+    limits["maxBytesRequired"] = inner.boolean("max_bytes_required", "max_stream_bytes", "max_bytes")
     inner.of_no_use("cluster_traffic")
     inner.done()
-    return limits if is_there else None
+    return {name: limit for name, limit in limits.items() if limit > 0} if is_there else None
 
 
 def read_client_limits(found: Fields) -> ClientLimits:

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeAlias
 
@@ -44,6 +45,11 @@ class Value:
     is_variable: bool = False
     """Another value refers to it: it may have a name that means nothing."""
 
+    @property
+    def place(self) -> str:
+        """For a warning."""
+        return f"{self.file}:{self.line}:{self.column}"
+
     def wrong(self, why: str) -> ConfError:
         """An error at this place."""
         return ConfError(self.file, self.line, self.column, why)
@@ -69,7 +75,7 @@ def parse(text: str, file: str, *, read: Read, environment: Mapping[str, str]) -
     Raises:
         ConfError: the text, or that of an included file, is not of this grammar.
     """
-    return _Parser(text, file, read, environment, 0).whole(())
+    return _Parser(text, file, read, environment, 0).whole(ChainMap())
 
 
 def size_of(text: str) -> int | None:
@@ -83,17 +89,8 @@ def size_of(text: str) -> int | None:
     return int(number * (1000 if len(suffix) == 1 else 1024) ** _EXPONENTS[suffix[0]])
 
 
-@dataclass(slots=True)
-class _Scope:
-    """Maps around a value, the innermost last."""
-
-    maps: tuple[dict[str, Value], ...] = field(default_factory=tuple)
-
-    def find(self, name: str) -> Value | None:
-        for found in reversed(self.maps):
-            if name in found:
-                return found[name]
-        return None
+_Scope: TypeAlias = "ChainMap[str, Value]"
+"""Maps around a value, the innermost first."""
 
 
 class _Parser:
@@ -109,11 +106,11 @@ class _Parser:
         self._values = 0
         self._lines = [at for at, sign in enumerate(text) if sign == "\n"]
 
-    def whole(self, around: tuple[dict[str, Value], ...]) -> Value:
+    def whole(self, around: _Scope) -> Value:
         """All of the text: a map, in braces or not."""
         self._skip()
         if self._next() == "{":
-            value = self._value(_Scope(around))
+            value = self._value(around)
             self._skip()
             if self._at < len(self._text):
                 raise self._error(f"{self._shown()} stands behind the end of the map")
@@ -155,10 +152,10 @@ class _Parser:
 
     # ---- maps and lists -------------------------------------------------------------------------------------------
 
-    def _map(self, around: tuple[dict[str, Value], ...], end: str) -> dict[str, Value]:
+    def _map(self, around: _Scope, end: str) -> dict[str, Value]:
         """Pairs up to the brace that ends them, or to the end of the text."""
         found: dict[str, Value] = {}
-        scope = _Scope((*around, found))
+        scope = around.new_child(found)
         begun = self._at - 1
         while True:
             self._skip("\n,;")
@@ -239,7 +236,7 @@ class _Parser:
             path, text = self._read(self._file, name)
         except (OSError, UnicodeDecodeError) as error:
             raise self._error(f"file {name} can't be included: {error}", at) from error
-        inner = _Parser(text, path, self._read, self._environment, self._depth + 1).whole(scope.maps)
+        inner = _Parser(text, path, self._read, self._environment, self._depth + 1).whole(scope)
         assert isinstance(inner.data, dict)
         return inner.data
 
@@ -252,7 +249,7 @@ class _Parser:
                 raise self._error(f"values stand in one another more than {DEPTH_MAX} deep")
             self._depth += 1
             self._at += 1
-            data: Plain = self._map(scope.maps, "}") if sign == "{" else self._list(scope)
+            data: Plain = self._map(scope, "}") if sign == "{" else self._list(scope)
             self._depth -= 1
             return self._here(data, at)
         if sign in ('"', "'"):
@@ -314,7 +311,7 @@ class _Parser:
         raise self._error("a block that begins here has no end: a ')' alone on its line", begun)
 
     def _variable(self, name: str, scope: _Scope, at: int) -> Value:
-        found = scope.find(name)
+        found = scope.get(name)
         if found is not None:
             found.is_variable = True
             return found

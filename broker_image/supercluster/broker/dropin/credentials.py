@@ -27,12 +27,12 @@ class NamedUsers(Credentials):
 
     def replace(self, options: Options) -> None:
         """These are the users from now on."""
-        self._users = users_of(options)
-        self._book = options.book
-        self._client_limits = dict(options.client_limits)
+        self.users = users_of(options)
+        self.book = options.book
+        self.client_limits = dict(options.client_limits)
         self._links = links_of(options)
         self._gateways = gateways_of(options)
-        by_name = {user.user: user for user in self._users if user.user}
+        by_name = {user.user: user for user in self.users if user.user}
         by_web = options.websocket_no_auth_user or options.no_auth_user
         names = {STANDARD: options.no_auth_user, WEBSOCKET: by_web}
         self._anonymous = {way: by_name[name] for way, name in names.items() if name in by_name}

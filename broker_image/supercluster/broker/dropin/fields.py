@@ -138,9 +138,7 @@ class Fields:
         """What nats-server has and a broker here has no use for: it is named in a warning, but where it is switched off."""
         for name in names:
             if (value := self.take(name)) is not None and value.data is not False:
-                self._warnings.append(
-                    f"{value.file}:{value.line}:{value.column}: {self._where}{name} has no effect here"
-                )
+                self._warnings.append(f"{value.place}: {self._where}{name} has no effect here")
 
     def refuse(self, why: str, *names: str) -> None:
         """What changes who may do what, or where things are: to pass over it would be worse than to end.

@@ -75,7 +75,7 @@ def read_gateway(found: Fields, warnings: list[str]) -> GatewayOption:
     advertise = _advertise(found)
     if not found.boolean("reject_unknown_cluster", "reject_unknown", default=True):
         warnings.append(
-            f"{place.file}:{place.line}:{place.column}: gateway.reject_unknown_cluster has no effect here: "
+            f"{place.place}: gateway.reject_unknown_cluster has no effect here: "
             "clusters that are not named are never let in"
         )
     remotes = _remotes(found, name)
@@ -87,7 +87,7 @@ def read_gateway(found: Fields, warnings: list[str]) -> GatewayOption:
         raise place.wrong("gateway.gateways: all URLs have to name one user and password")
     if not remotes:
         warnings.append(
-            f"{place.file}:{place.line}:{place.column}: gateway.gateways names no other cluster, so none is let in: every file "
+            f"{place.place}: gateway.gateways names no other cluster, so none is let in: every file "
             "has to name all clusters"
         )
     return option

@@ -220,25 +220,9 @@ async def _declare(
     ask: Callable[[CoreCall], Awaitable[Answer]], account: str, limits: JetStreamLimits
 ) -> Answer:
     """Status and answer of the call; asked again while nobody leads the map."""
-    body = _limits_json(limits)
     for _ in range(ACCOUNT_TRIES):
-        found = await ask(lambda calls, then: calls.account("PUT", account, body, then))
+        found = await ask(lambda calls, then: calls.account("PUT", account, limits, then))
         if found[0] != 503:
             break
         await asyncio.sleep(ACCOUNT_RETRY_S)
     return found
-
-
-def _limits_json(limits: JetStreamLimits) -> dict[str, int | bool]:
-    """As `/admin/accounts` takes them."""
-    told = {
-        "streamsMax": limits.streams,
-        "consumersPerStreamMax": limits.consumers,
-        "storageBytesMax": limits.file_bytes,
-        "memoryBytesMax": limits.memory_bytes,
-        "ackPendingMax": limits.ack_pending,
-        "memoryStreamBytesMax": limits.memory_stream_bytes,
-        "storageStreamBytesMax": limits.file_stream_bytes,
-        "maxBytesRequired": limits.max_bytes_required,
-    }
-    return {name: value for name, value in told.items() if value}

@@ -43,7 +43,11 @@ def archive(entries: list[Entry]) -> bytes:
 def read(data: bytes, size: int = 1 << 30) -> tuple[list[Entry], str]:
     """The entries, and what lacks at the end."""
     reader = EntryReader()
-    found = [entry for at in range(0, len(data), size) for entry in reader.feed(data[at : at + size])]
+    found = [
+        entry
+        for at in range(0, len(data), size)
+        for entry in filter(None, reader.slices(data[at : at + size]))
+    ]
     return found, reader.missing
 
 

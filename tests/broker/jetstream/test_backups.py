@@ -193,7 +193,7 @@ def test_times_of_acknowledgements_go_on_where_they_were() -> None:
 
 def test_what_a_consumer_waits_for_and_the_backup_does_not_have_is_not_waited_for() -> None:
     story = played([("many", 4), ("deliver", 4)])
-    entries = list(EntryReader().feed(backup_of(story.state)))
+    entries = list(filter(None, EntryReader().slices(backup_of(story.state))))
     without = [entry for entry in entries if entry.seq != 2]
     found = restored(b"".join(packed(entry.encode() for entry in without)))
     assert list(found.consumers["c"].pending) == [1, 3, 4]
@@ -203,11 +203,8 @@ def test_what_a_consumer_waits_for_and_the_backup_does_not_have_is_not_waited_fo
 def test_a_consumer_never_stands_behind_the_end_of_its_stream() -> None:
     """MV-10: the snapshot's last sequence is older than what the consumer has."""
     story = played([("many", 9), ("deliver", 9)])
-    entry = next(
-        EntryReader().feed(
-            b"".join(packed([archive_format.consumer_entry(story.state.consumers["c"], 5, 1)]))
-        )
-    )
+    made = b"".join(packed([archive_format.consumer_entry(story.state.consumers["c"], 5, 1)]))
+    entry = next(filter(None, EntryReader().slices(made)))
     told = ToldConsumer.read(entry)
     assert (told.delivered, sorted(told.pending)) == ((9, 5), [1, 2, 3, 4, 5])
 
@@ -220,7 +217,9 @@ def test_the_chosen_messages_of_last_per_subject_are_told() -> None:
         start_seq=3,
         last_seqs=(3, 5, 8),
     )
-    entry = next(EntryReader().feed(b"".join(packed([archive_format.consumer_entry(state, 9, 1)]))))
+    entry = next(
+        filter(None, EntryReader().slices(b"".join(packed([archive_format.consumer_entry(state, 9, 1)]))))
+    )
     found = ToldConsumer.read(entry).state(9, 1)
     assert (found.next_sseq, list(found.remaining_last_seqs())) == (3, [3, 5, 8])
 
@@ -583,7 +582,7 @@ def test_a_consumer_that_waits_for_much_is_read_in_slices_to_the_same_end(
     monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:
     encoded = archive_format.consumer_entry(large_consumer(), 1_000, 1)
-    entry = next(EntryReader().feed(b"".join(packed([encoded]))))
+    entry = next(filter(None, EntryReader().slices(b"".join(packed([encoded])))))
     at_once = ToldConsumer.read(entry)
     assert (len(at_once.pending), len(at_once.deliveries), len(at_once.last_seqs)) == (500, 166, 300)
     monkeypatch.setattr(archive_format, "CONSUMER_JSON_MAX", 2_000)
@@ -598,7 +597,7 @@ def test_what_is_no_message_is_bounded_and_refused_before_it_is_held(monkeypatch
     for name, most in ((STATE_NAME, STATE_BYTES_MAX), (b"consumers/c", CONSUMER_BYTES_MAX)):
         begun = Entry(name, 1, 0, b"", b"x" * (most + 1)).encode()[: 200 + len(name)]
         with pytest.raises(ArchiveError, match=f"{most} can be restored"):
-            list(EntryReader().feed(b"".join(packed([begun]))))
+            list(EntryReader().slices(b"".join(packed([begun]))))
     monkeypatch.setattr(archive_format, "CONSUMER_JSON_MAX", 2_000)
     body = json.dumps({"config": {"description": "x" * 3_000}, "state": {"delivered": {}}}).encode()
     with pytest.raises(ArchiveError, match="beside its lists"):

@@ -41,7 +41,7 @@ async def _restore_half(b: Bench) -> str:
         await stream.publish("a", b"%d" % number * 100)
     name = b.name()
     b.will_delete(name)
-    entries = EntryReader().feed((await take_backup(b.nc, stream.name)).data)
+    entries = filter(None, EntryReader().slices((await take_backup(b.nc, stream.name)).data))
     cut = b"".join(packed([entry.encode() for entry in entries][:-1]))
     answer = await restore(b.nc, name, {"subjects": [f"{name}.>"], "num_replicas": b.replicas}, cut)
     assert answer["error"]["err_code"] == 10062

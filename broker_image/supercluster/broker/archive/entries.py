@@ -89,10 +89,6 @@ class EntryReader:
         self._left = bytearray()
         self._has_begun = False
 
-    def feed(self, data: bytes) -> Iterator[Entry]:
-        """`slices` at once: the entries that are whole by now."""
-        return (entry for entry in self.slices(data) if entry is not None)
-
     def slices(self, data: bytes) -> Iterator[Entry | None]:
         """The entries that are whole by now; None where some were unpacked in part only, for others wait.
 

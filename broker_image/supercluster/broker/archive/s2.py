@@ -52,10 +52,6 @@ class FrameReader:
         self._left = bytearray()
         self._has_begun = False
 
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        """`slices` at once: the blocks that are whole by now."""
-        return (block for block in self.slices(data) if block is not None)
-
     def slices(self, data: bytes) -> Iterator[bytes | None]:
         """The blocks that are whole by now; None where some thousand elements of one were looked at: a block is unpacked in
         slices, for others wait.

@@ -166,8 +166,8 @@ _MUTANTS: tuple[Mutant, ...] = (
         "A cancelled move leaves its learners in the membership.",
         (
             "moves/plan.py",
-            "    _Row(\n        lambda v: v.turns_back and bool(v.to_drop),\n        Stage.CANCELLING,",
-            "    _Row(\n        lambda v: v.turns_back and not v.membership.voters,\n        Stage.CANCELLING,",
+            "_Row(lambda v: v.turns_back and v.to_drop, Stage.CANCELLING,",
+            "_Row(lambda v: v.turns_back and not v.membership.voters, Stage.CANCELLING,",
         ),
     ),
     mutant(

@@ -61,21 +61,22 @@ class Comparison:
         """Somebody does not know its state at the mark any more: a new mark is needed."""
         self._chain_before = chain
         self._ranges_before = ranges
-        self._mine: list[RangeHash] = []
-        self._all_mine = False
+        self.own_ranges: list[RangeHash] = []
+        self.knows_own = False
+        """Were all own ranges told?"""
         self._state = b""
         self._members: dict[str, _Member] = {}
 
     # ---- own side -------------------------------------------------------------------------------------------------
 
     def own(self, ranges: Sequence[RangeHash]) -> None:
-        self._mine += ranges
+        self.own_ranges += ranges
         for name in self._members:
             self._compare(name)
 
     def own_end(self, state: bytes) -> None:
         """All own ranges were told; `state` is the hash of the own state at the mark."""
-        self._all_mine = True
+        self.knows_own = True
         self._state = state
         for name in self._members:
             self._compare(name)
@@ -141,16 +142,16 @@ class Comparison:
 
     def _compare(self, name: str) -> None:
         member = self._members[name]
-        while member.held and member.ranges < len(self._mine) and not self.difference:
-            found = self._mine[member.ranges].differs_from(member.held[0])
+        while member.held and member.ranges < len(self.own_ranges) and not self.difference:
+            found = self.own_ranges[member.ranges].differs_from(member.held[0])
             if found:
                 self._differ(name, f"differs in {found}")
             member.ranges += 1
             del member.held[0]
-        if self.difference or not self._all_mine:
+        if self.difference or not self.knows_own:
             return
-        if member.held or (member.told_all and member.ranges < len(self._mine)):
-            self._differ(name, f"has another number of ranges than the {len(self._mine)} here")
+        if member.held or (member.told_all and member.ranges < len(self.own_ranges)):
+            self._differ(name, f"has another number of ranges than the {len(self.own_ranges)} here")
         elif member.told_all and member.state and member.state != self._state:
             mine, theirs = self._state[:_STATE_BYTES], member.state[:_STATE_BYTES]
             what = "its state"
@@ -169,14 +170,14 @@ class Comparison:
     @property
     def equal(self) -> frozenset[str]:
         """Members that have the same ranges, and the same state at the mark."""
-        if not self._all_mine or self.difference:
+        if not self.knows_own or self.difference:
             return frozenset()
         return frozenset(
             name
             for name, member in self._members.items()
             if member.told_all
             and not member.held
-            and member.ranges == len(self._mine)
+            and member.ranges == len(self.own_ranges)
             and member.state == self._state
         )
 
@@ -185,21 +186,12 @@ class Comparison:
         """Who is compared."""
         return tuple(self._members)
 
-    @property
-    def knows_own(self) -> bool:
-        """Were all own ranges told?"""
-        return self._all_mine
-
-    @property
-    def own_ranges(self) -> Sequence[RangeHash]:
-        return self._mine
-
     def complete_ranges(self) -> tuple[int, bytes, int, int]:
         """(how many, their chained hash, their sequences, number of the first range that may still grow): the part that
         a later comparison need not repeat."""
-        complete = self._mine[:-1]
+        complete = self.own_ranges[:-1]
         chain = self._chain_before
         for found in complete:
             chain = chained(chain, found)
-        growing = self._mine[-1].number if self._mine else self.first_range
+        growing = self.own_ranges[-1].number if self.own_ranges else self.first_range
         return self._ranges_before + len(complete), chain, sum(found.count for found in complete), growing

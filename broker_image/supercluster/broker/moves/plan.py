@@ -130,6 +130,16 @@ class View:
         return {node_of(v) for v in self.membership.voters} != {node_of(m) for m in self.origin}
 
     @property
+    def is_voter(self) -> bool:
+        """Joint: is this leader in the new half?"""
+        return self.me in self.membership.voters
+
+    @property
+    def is_old(self) -> bool:
+        """Joint: is it in the old one?"""
+        return self.me in self.membership.voters_outgoing
+
+    @property
     def joining(self) -> tuple[str, ...]:
         """Targets that do not vote yet."""
         return tuple(target for target in self.targets if target not in self.membership.voters)
@@ -143,6 +153,11 @@ class View:
     @property
     def missing(self) -> tuple[str, ...]:
         return tuple(target for target in self.joining if target not in self.membership.learners)
+
+    @property
+    def opens_none(self) -> bool:
+        """Is no target's copy there yet?"""
+        return bool(self.missing) and not set(self.joining) & set(self.membership.learners)
 
     @property
     def to_add(self) -> tuple[str, ...]:
@@ -221,11 +236,13 @@ def resolve_targets(
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    when: Callable[[View], bool]
+    when: Callable[[View], bool | tuple[str, ...]]
+    """A condition, or whom it is met by."""
     stage: Stage
     do: Do
     why: str
-    members: Callable[[View], tuple[str, ...]] = lambda view: ()
+    members: Callable[[View], tuple[str, ...]] | None = None
+    """Whom the row is about, where `when` does not name them."""
 
 
 def _always(view: View) -> bool:
@@ -233,13 +250,7 @@ def _always(view: View) -> bool:
 
 
 _OLD = (
-    _Row(
-        lambda v: v.turns_back and bool(v.to_drop),
-        Stage.CANCELLING,
-        Do.DROP,
-        "learners of the move are dropped",
-        lambda v: v.to_drop,
-    ),
+    _Row(lambda v: v.turns_back and v.to_drop, Stage.CANCELLING, Do.DROP, "learners of the move are dropped"),
     _Row(
         lambda v: v.turns_back and v.has_left,
         Stage.DONE,
@@ -248,46 +259,16 @@ _OLD = (
     ),
     _Row(lambda v: v.turns_back, Stage.CANCELLING, Do.END_CANCELLED, "the origin alone is in force"),
     _Row(
-        lambda v: bool(v.to_drop),
+        lambda v: v.to_drop,
         Stage.LEARNING,
         Do.DROP,
         "learners that the move does not name any more are dropped",
-        lambda v: v.to_drop,
     ),
-    _Row(
-        lambda v: bool(v.to_add),
-        Stage.LEARNING,
-        Do.ADD,
-        "copies that are open learn, without a vote",
-        lambda v: v.to_add,
-    ),
-    _Row(
-        lambda v: bool(v.missing) and not set(v.joining) & set(v.membership.learners),
-        Stage.PLANNED,
-        Do.WAIT,
-        "no target has opened its copy yet",
-    ),
-    _Row(
-        lambda v: bool(v.missing),
-        Stage.LEARNING,
-        Do.WAIT,
-        "targets have not opened their copies yet",
-        lambda v: v.missing,
-    ),
-    _Row(
-        lambda v: bool(v.behind(TAIL_BYTES)),
-        Stage.LEARNING,
-        Do.WAIT,
-        "copies are catching up",
-        lambda v: v.behind(TAIL_BYTES),
-    ),
-    _Row(
-        lambda v: bool(v.behind(NEAR_BYTES)),
-        Stage.TAIL,
-        Do.WAIT,
-        "copies are at the tail",
-        lambda v: v.behind(NEAR_BYTES),
-    ),
+    _Row(lambda v: v.to_add, Stage.LEARNING, Do.ADD, "copies that are open learn, without a vote"),
+    _Row(lambda v: v.opens_none, Stage.PLANNED, Do.WAIT, "no target has opened its copy yet"),
+    _Row(lambda v: v.missing, Stage.LEARNING, Do.WAIT, "targets have not opened their copies yet"),
+    _Row(lambda v: v.behind(TAIL_BYTES), Stage.LEARNING, Do.WAIT, "copies are catching up"),
+    _Row(lambda v: v.behind(NEAR_BYTES), Stage.TAIL, Do.WAIT, "copies are at the tail"),
     _Row(
         lambda v: not set(v.joining) <= v.compared,
         Stage.COMPARING,
@@ -306,40 +287,28 @@ _OLD = (
 )
 
 _JOINT = (
+    _Row(lambda v: v.turns_back and v.is_old, Stage.CANCELLING, Do.GO_BACK, "back to the old voters"),
     _Row(
-        lambda v: v.turns_back and v.me in v.membership.voters_outgoing,
-        Stage.CANCELLING,
-        Do.GO_BACK,
-        "back to the old voters",
-    ),
-    _Row(
-        lambda v: v.turns_back and bool(v.candidates(v.membership.voters_outgoing)),
+        lambda v: v.turns_back and v.candidates(v.membership.voters_outgoing),
         Stage.CANCELLING,
         Do.HAND_OVER,
         "leadership goes back to an old voter",
-        lambda v: v.candidates(v.membership.voters_outgoing),
     ),
     _Row(lambda v: v.turns_back, Stage.CANCELLING, Do.WAIT, "no old voter can take the leadership now"),
     _Row(
-        lambda v: v.is_late and v.me not in v.membership.voters and v.me in v.membership.voters_outgoing,
+        lambda v: v.is_late and not v.is_voter and v.is_old,
         Stage.LEARNING,
         Do.STEP_BACK,
         "no new voter has taken the leadership for too long: the targets learn on",
         lambda v: v.joining_now,
     ),
     _Row(
-        lambda v: v.me not in v.membership.voters and bool(v.candidates(v.membership.voters)),
+        lambda v: not v.is_voter and v.candidates(v.membership.voters),
         Stage.HANDING_OVER,
         Do.HAND_OVER,
         "leadership goes to a new voter with an equal log",
-        lambda v: v.candidates(v.membership.voters),
     ),
-    _Row(
-        lambda v: v.me not in v.membership.voters,
-        Stage.HANDING_OVER,
-        Do.WAIT,
-        "no new voter can take the leadership now",
-    ),
+    _Row(lambda v: not v.is_voter, Stage.HANDING_OVER, Do.WAIT, "no new voter can take the leadership now"),
     _Row(
         lambda v: v.takes_in and not v.compared_by_both(),
         Stage.LEAVING,
@@ -357,7 +326,7 @@ def _unsettled(view: View) -> Step:
     if view.turns_back and not view.is_new:
         stage = Stage.CANCELLING
     elif view.membership.is_joint:
-        stage = Stage.JOINT if view.me not in view.membership.voters else Stage.LEAVING
+        stage = Stage.LEAVING if view.is_voter else Stage.JOINT
     else:
         stage = Stage.DONE if view.is_new else Stage.LEARNING
     return Step(stage, Do.WAIT, "the membership in force is not committed yet, or leadership is on its way")
@@ -368,5 +337,7 @@ def next_step(view: View) -> Step:
     if not view.settled:
         return _unsettled(view)
     rows = _JOINT if view.membership.is_joint else _NEW if view.is_new else _OLD
-    row = next(row for row in rows if row.when(view))
-    return Step(row.stage, row.do, row.why, row.members(view))
+    row, found = next((row, found) for row in rows if (found := row.when(view)))
+    if row.members is not None:
+        found = row.members(view)
+    return Step(row.stage, row.do, row.why, found if isinstance(found, tuple) else ())

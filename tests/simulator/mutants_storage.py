@@ -61,7 +61,7 @@ STORAGE_MUTANTS: tuple[Mutant, ...] = (
         (
             "storage/log/entry_log.py",
             "            return max(self._synced_index, self._memberships[0] - 1)\n",
-            "            return self._last_index\n",
+            "            return self.last_index\n",
         ),
     ),
     mutant(

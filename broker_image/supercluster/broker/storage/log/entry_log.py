@@ -71,13 +71,14 @@ class EntryLog:
         self._notes = Notes.decode(notes.value)
         self._cache = EntryCache(options.cache_bytes, options.cache_budget)
         last = segments.last
-        self._last_index = last.last_index if last is not None else base.index
-        self._last_term = last.last_term if last is not None else base.term
-        self._commit_index = self._notes.commit_index
+        self.last_index = last.last_index if last is not None else base.index
+        self.last_term = last.last_term if last is not None else base.term
+        self.commit_index = self._notes.commit_index
+        """The highest index noted as committed that is held."""
         self._synced_index = synced_index
-        self._directory_dirty = synced_index < self._last_index
+        self._directory_dirty = synced_index < self.last_index
         # What a process that was killed left unsynced may have memberships in it; where it has none, recovery knows.
-        self._memberships = [synced_index + 1] if synced_index < self._last_index and not unsure_index else []
+        self._memberships = [synced_index + 1] if synced_index < self.last_index and not unsure_index else []
         """CONFIG entries that are not durable yet, oldest first. None of them is confirmed before, whatever the policy: a
         group must not go on by a membership that a majority of its members may forget (SF-4)."""
         self._truncations = 0
@@ -99,7 +100,8 @@ class EntryLog:
             last.full = last.size_bytes >= options.segment_bytes
         self._active: Segment | None = None
         self._unsealed = [segment for segment in segments.all if segment.full and not segment.sealed]
-        self._failed: DiskError | None = None
+        self.failed: DiskError | None = None
+        """Why the log refuses everything, when it does."""
         self._closed = False
         self._counted_bytes = 0
         """What the volume's space counts for this log."""
@@ -120,30 +122,12 @@ class EntryLog:
         return self._base.term
 
     @property
-    def last_index(self) -> int:
-        return self._last_index
-
-    @property
-    def last_term(self) -> int:
-        return self._last_term
-
-    @property
     def persisted_index(self) -> int:
         if self._pace.fsync is Fsync.ALWAYS:
             return max(self._synced_index, self._confirmed_index)
         if self._memberships:
             return max(self._synced_index, self._memberships[0] - 1)
-        return self._last_index
-
-    @property
-    def commit_index(self) -> int:
-        """The highest index noted as committed that is held."""
-        return self._commit_index
-
-    @property
-    def failed(self) -> DiskError | None:
-        """Why the log refuses everything, when it does."""
-        return self._failed
+        return self.last_index
 
     @property
     def may_open_anew(self) -> bool:
@@ -152,14 +136,14 @@ class EntryLog:
     @property
     def may_ever_open_anew(self) -> bool:
         # LOST stands for a damaged record, which the disk knows of.
-        return self._failed is None or self._hard.integrity is Integrity.LOST
+        return self.failed is None or self._hard.integrity is Integrity.LOST
 
     def term(self, index: int) -> int | None:
-        if index == self._last_index:
-            return self._last_term
+        if index == self.last_index:
+            return self.last_term
         if index == self._base.index:
             return self._base.term
-        if self._base.index < index < self._last_index:
+        if self._base.index < index < self.last_index:
             return self._terms.term(index)
         return None
 
@@ -167,15 +151,15 @@ class EntryLog:
         self._guard()
         if not entries:
             return
-        if entries[0].index != self._last_index + 1:
+        if entries[0].index != self.last_index + 1:
             raise ValueError(
-                f"{self._directory}: append of entry {entries[0].index} behind entry {self._last_index} leaves a gap"
+                f"{self._directory}: append of entry {entries[0].index} behind entry {self.last_index} leaves a gap"
             )
         try:
             segment, before = self._write(entries)
         except DiskError:
             if (
-                self._failed is not None
+                self.failed is not None
                 or not any(map(self.frees_room, entries))
                 or not self._give_up_ballast()
             ):
@@ -185,10 +169,10 @@ class EntryLog:
         for entry in entries:
             if entry.kind == _CONFIG:
                 self._memberships.append(entry.index)
-            if entry.term != self._last_term or not self._terms:
+            if entry.term != self.last_term or not self._terms:
                 self._terms.note(entry.index, entry.term)
-                self._last_term = entry.term
-        self._last_index = entries[-1].index
+                self.last_term = entry.term
+        self.last_index = entries[-1].index
         self._cache.add(entries)
         self._took(segment.size_bytes - before)
         if segment.size_bytes >= self._options.segment_bytes:
@@ -214,7 +198,7 @@ class EntryLog:
 
     def _new_segment(self, last: Segment | None) -> Segment:
         head = SegmentHead(
-            self._base.epoch, self._last_index, self._last_term, last.next_seq if last is not None else 1
+            self._base.epoch, self.last_index, self.last_term, last.next_seq if last is not None else 1
         )
         segment = self._segments.create(head)
         self._active = segment
@@ -234,17 +218,17 @@ class EntryLog:
         try:
             self._segments.opened(segment).truncate(segment.size_bytes)
         except DiskError:
-            self._failed = error
+            self.failed = error
         if self._options.space is not None:
             self._options.space.refresh()
 
     def truncate_after(self, index: int) -> None:
         self._guard()
-        if index >= self._last_index:
+        if index >= self.last_index:
             return
-        if index < max(self._base.index, self._commit_index):
+        if index < max(self._base.index, self.commit_index):
             raise ValueError(
-                f"{self._directory}: entries behind {index} are to be dropped, but {self._commit_index} is committed"
+                f"{self._directory}: entries behind {index} are to be dropped, but {self.commit_index} is committed"
             )
         term = self._term_held(index)
         with self._failing():
@@ -265,8 +249,8 @@ class EntryLog:
                 self._directory_dirty = True
         self._took(self._segments.size_bytes - before)
         self._truncations += 1
-        self._last_term = term
-        self._last_index = index
+        self.last_term = term
+        self.last_index = index
         self._terms.truncate_after(index)
         self._cache.truncate_after(index)
         self._synced_index = min(self._synced_index, index)
@@ -277,7 +261,7 @@ class EntryLog:
         self._checkpoints.remove_after(index)
 
     def entries(self, first: int, last: int, bytes_max: int) -> list[Entry]:
-        last = min(last, self._last_index)
+        last = min(last, self.last_index)
         if first <= self._base.index or first > last:
             return []
         found: list[Entry] = []
@@ -305,14 +289,14 @@ class EntryLog:
         held = self._cache.get(index)
         if held is not None:
             return held
-        if not self._base.index < index <= self._last_index:
+        if not self._base.index < index <= self.last_index:
             return None
         return self._read(index, index, 1)[0]
 
     def memberships(self, first: int, last: int) -> list[Entry]:
         self._guard()
         try:
-            indexes = list(self._segments.configs(first, min(last, self._last_index)))
+            indexes = list(self._segments.configs(first, min(last, self.last_index)))
         except DamagedError as error:
             raise self._damaged(error) from error
         found = [self.entry(index) for index in indexes]
@@ -334,20 +318,20 @@ class EntryLog:
     def want_durable(self, index: int) -> bool:
         if self._unsure_index:
             return False
-        self._wanted_index = max(self._wanted_index, min(index, self._last_index))
+        self._wanted_index = max(self._wanted_index, min(index, self.last_index))
         if self.on_unsynced is not None and self._wanted_index > self._synced_index:
             self.on_unsynced()
         return True
 
     def _damaged(self, error: DamagedError) -> DiskError:
         """A record is gone: say so on disk before anything else, and refuse from now on (SF-4)."""
-        self._failed = DiskError(f"record damaged: {error.why}", error.path)
+        self.failed = DiskError(f"record damaged: {error.why}", error.path)
         try:
             self._save_hard(replace(self._hard, integrity=Integrity.LOST))
         except DiskError:
             # The disk does not even take the mark. The damage stays where it is, and is found again.
-            return self._failed
-        return self._failed
+            return self.failed
+        return self.failed
 
     @property
     def first_seq(self) -> int:
@@ -369,12 +353,12 @@ class EntryLog:
 
     @property
     def all_synced(self) -> bool:
-        return self._synced_index >= self._last_index
+        return self._synced_index >= self.last_index
 
     @property
     def rests(self) -> bool:
         """Is nothing left that the policy wants to be durable, now or later?"""
-        if self._closed or self._failed is not None:
+        if self._closed or self.failed is not None:
             return True
         is_wanted = self._pace.fsync is not Fsync.NEVER or self._is_urgent
         # What a ticket that is out says of the mark may be more to do.
@@ -394,7 +378,7 @@ class EntryLog:
     @property
     def _is_left(self) -> bool:
         """Is there anything to make durable?"""
-        return self._synced_index < self._last_index or self._is_mark_due
+        return self._synced_index < self.last_index or self._is_mark_due
 
     @property
     def fsync(self) -> Fsync:
@@ -429,7 +413,7 @@ class EntryLog:
 
     def sync_due(self, now_ms: int) -> bool:
         """Should a sync begin, by the policy?"""
-        if self._closed or self._failed is not None or self._ticket is not None or not self._is_left:
+        if self._closed or self.failed is not None or self._ticket is not None or not self._is_left:
             return False
         return self._pace.is_due(now_ms, is_urgent=self._is_urgent)
 
@@ -439,7 +423,7 @@ class EntryLog:
 
     def next_sync_ms(self) -> int | None:
         """When `sync_due` turns true (0: it is); None while everything is as durable as the policy wants it."""
-        if self._failed is not None or self._ticket is not None or not self._is_left:
+        if self.failed is not None or self._ticket is not None or not self._is_left:
             return None
         return self._pace.next_ms(is_urgent=self._is_urgent)
 
@@ -469,11 +453,11 @@ class EntryLog:
             self._disk,
             self._directory,
             tuple(parts),
-            self._last_index,
+            self.last_index,
             self._truncations,
-            sync_directory=self._directory_dirty and failure is None,
-            mark=self._wants_mark if self._is_marked is not self._wants_mark else None,
-            mark_text=self._options.mark_text,
+            self._directory_dirty and failure is None,
+            self._wants_mark if self._is_marked is not self._wants_mark else None,
+            self._options.mark_text,
         )
         self._directory_dirty = False
         self._ticket.error = failure
@@ -493,7 +477,7 @@ class EntryLog:
             self._pace.found_no_descriptor()
             return
         if ticket.error is not None:
-            self._failed = ticket.error
+            self.failed = ticket.error
             raise ticket.error
         if ticket.is_dropped:
             return
@@ -538,21 +522,21 @@ class EntryLog:
             and not isinstance(before.error, NoDescriptorError)
         ):
             # What it could not make durable no other fsync does, though it would say so.
-            self._failed = before.error
+            self.failed = before.error
             raise before.error
         ticket = self.begin_sync()
         if ticket is not None:
             ticket.run()
             self.finish_sync(ticket)
             if ticket.error is not None:
-                self._failed = ticket.error
+                self.failed = ticket.error
                 raise ticket.error
 
     def _write_again(self) -> None:
         """Before a clean stop: what a killed process left, and NEVER did not need, is made sure of as by an opening that does."""
         if not self._unsure_index:
             return
-        durable = min(self._notes.durable_index, self._last_index)
+        durable = min(self._notes.durable_index, self.last_index)
         for segment in self._segments.all:
             if segment.last_index > durable and segment.first_index <= self._unsure_index:
                 self._segments.write_again(segment, durable + 1)
@@ -572,7 +556,7 @@ class EntryLog:
             self._hard_file.save(hard.encode(), durable=True)
         except DiskError as error:
             # After a failed fsync nobody knows what the disk has: no vote may be answered from here on.
-            self._failed = self._failed or error
+            self.failed = self.failed or error
             raise
         self._hard = hard
 
@@ -601,8 +585,8 @@ class EntryLog:
         return term
 
     def _guard(self) -> None:
-        if self._failed is not None:
-            raise DiskError(f"the log refuses everything since a failure: {self._failed}", self._directory)
+        if self.failed is not None:
+            raise DiskError(f"the log refuses everything since a failure: {self.failed}", self._directory)
         if self._closed:
             raise DiskError("the log is closed", self._directory)
 
@@ -612,5 +596,5 @@ class EntryLog:
         try:
             yield
         except DiskError as error:
-            self._failed = error
+            self.failed = error
             raise

@@ -37,7 +37,7 @@ class FileLog(EntryLog):
         try:
             self._vote = VoteTicket(self._hard_file.begin(hard.encode()), hard)
         except DiskError as error:
-            self._failed = self._failed or error
+            self.failed = self.failed or error
             raise
         return self._vote
 
@@ -46,7 +46,7 @@ class FileLog(EntryLog):
             return
         if ticket.error is not None:
             # After a failed fsync nobody knows what the disk has: no vote may be answered from here on.
-            self._failed = self._failed or ticket.error
+            self.failed = self.failed or ticket.error
             raise ticket.error
         if ticket is self._vote:  # Else something newer was made durable over it.
             self._vote = None
@@ -69,9 +69,9 @@ class FileLog(EntryLog):
             self._save_hard(replace(self._hard, integrity=Integrity.SOUND))
 
     def note_commit(self, index: int) -> None:
-        index = min(index, self._last_index)
-        if index > self._commit_index:
-            self._commit_index = index
+        index = min(index, self.last_index)
+        if index > self.commit_index:
+            self.commit_index = index
         while self._unsealed and self._unsealed[0].last_index <= index:
             self._seal(self._unsealed.pop(0))
 
@@ -92,11 +92,11 @@ class FileLog(EntryLog):
             self._save_notes(notes, durable=False)
 
     def _current_notes(self) -> Notes:
-        durable_index = min(self._synced_index, self._last_index)
+        durable_index = min(self._synced_index, self.last_index)
         if self._unsure_index:
             # The next opening begins there with what it writes again.
-            durable_index = min(self._notes.durable_index, self._last_index)
-        return Notes(self._base.epoch, self._commit_index, durable_index, self._notes.power_failures)
+            durable_index = min(self._notes.durable_index, self.last_index)
+        return Notes(self._base.epoch, self.commit_index, durable_index, self._notes.power_failures)
 
     # ---- checkpoints and the head ---------------------------------------------------------------------------------
 
@@ -200,13 +200,13 @@ class FileLog(EntryLog):
     def _new_base(self, keep_from_index: int) -> int | None:
         """The base that a head drop would take; None when no segment would go."""
         first = self._segments.all[0] if len(self._segments) else None
-        if first is None or not first.full or first.last_index > min(keep_from_index - 1, self._commit_index):
+        if first is None or not first.full or first.last_index > min(keep_from_index - 1, self.commit_index):
             return None
         usable = [index for index in self._checkpoints.indexes if first.last_index <= index < keep_from_index]
         return max(usable, default=None)
 
     def can_drop_head(self, keep_from_index: int) -> bool:
-        return self._failed is None and self._new_base(keep_from_index) is not None
+        return self.failed is None and self._new_base(keep_from_index) is not None
 
     def drop_head(self, keep_from_index: int) -> int:
         self._guard()
@@ -244,7 +244,7 @@ class FileLog(EntryLog):
             except DiskError:
                 is_old = False
             if not is_old:
-                self._failed = error
+                self.failed = error
             raise
 
     def lose(self, why: str) -> DiskError:
@@ -289,10 +289,10 @@ class FileLog(EntryLog):
         self._cache.clear()
         self._unsealed = []
         self._truncations += 1
-        self._last_index = self._commit_index = self._synced_index = base_index
+        self.last_index = self.commit_index = self._synced_index = base_index
         self._confirmed_index = self._wanted_index = 0
         self._memberships = []
-        self._last_term = base_term
+        self.last_term = base_term
         if self._unsure_index:
             self._unsure_index = 0
             self._follow_policy()
@@ -301,7 +301,7 @@ class FileLog(EntryLog):
     # ---- life -----------------------------------------------------------------------------------------------------
 
     def has_room(self, size_bytes: int) -> bool:
-        if self._failed is not None:
+        if self.failed is not None:
             return False
         space = self._options.space
         return space is None or space.has_room(size_bytes)
@@ -312,7 +312,7 @@ class FileLog(EntryLog):
         return space is not None and space.is_scarce
 
     def tick(self, now_ms: int) -> int:
-        if self._failed is None and not self._closed:
+        if self.failed is None and not self._closed:
             if self._options.sync_in_tick and self.sync_due(now_ms):
                 self._pace.begins(now_ms)
                 self.sync()
@@ -322,7 +322,7 @@ class FileLog(EntryLog):
         return self.persisted_index
 
     def deadline_ms(self) -> int | None:
-        if self._failed is not None or self._closed:
+        if self.failed is not None or self._closed:
             return None
         sync_ms = self.next_sync_ms()
         if self._notes == self._current_notes():
@@ -335,7 +335,7 @@ class FileLog(EntryLog):
         if self._closed:
             return
         try:
-            if clean and self._failed is None:
+            if clean and self.failed is None:
                 self._write_again()
                 self.sync()
                 self._save_notes(self._current_notes(), durable=True)

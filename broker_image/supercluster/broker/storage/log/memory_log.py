@@ -34,7 +34,7 @@ class MemoryLog:
         self._bytes = 0
         self._checkpoints: dict[int, tuple[int, bytes]] = {}
         self._vote = (0, "")
-        self._commit_index = 0
+        self.commit_index = 0
         self.frees_room: Callable[[Entry], bool] = lambda entry: False
 
     # ---- Raft's view ----------------------------------------------------------------------------------------------
@@ -58,10 +58,6 @@ class MemoryLog:
     @property
     def persisted_index(self) -> int:
         return self.last_index
-
-    @property
-    def commit_index(self) -> int:
-        return self._commit_index
 
     def term(self, index: int) -> int | None:
         if index == self._base[0]:
@@ -94,9 +90,9 @@ class MemoryLog:
     def truncate_after(self, index: int) -> None:
         if index >= self.last_index:
             return
-        if index < max(self._base[0], self._commit_index):
+        if index < max(self._base[0], self.commit_index):
             raise ValueError(
-                f"entries behind {index} are to be dropped, but {self._commit_index} is committed"
+                f"entries behind {index} are to be dropped, but {self.commit_index} is committed"
             )
         keep = index - self._base[0]
         self._took(-sum(len(entry.record) for entry in self._entries[keep:]))
@@ -208,7 +204,7 @@ class MemoryLog:
         return found[1] if found is not None else None
 
     def _new_base(self, keep_from_index: int) -> int | None:
-        if not self._ends or self._ends[0] > self._commit_index:
+        if not self._ends or self._ends[0] > self.commit_index:
             return None
         usable = [index for index in self._checkpoints if self._ends[0] <= index < keep_from_index]
         return max(usable, default=None)
@@ -241,7 +237,7 @@ class MemoryLog:
         self._ends = []
         self._segment_bytes = 0
         self._base = (base_index, base_term)
-        self._commit_index = base_index
+        self.commit_index = base_index
 
     def install_base(self, base_index: int, base_term: int, state: bytes) -> None:
         self.reset(base_index, base_term)
@@ -268,7 +264,7 @@ class MemoryLog:
         """Nothing is ever found: the log begins with its process."""
 
     def note_commit(self, index: int) -> None:
-        self._commit_index = max(self._commit_index, min(index, self.last_index))
+        self.commit_index = max(self.commit_index, min(index, self.last_index))
 
     def bytes_on_disk(self) -> int:
         return self._bytes

@@ -5,7 +5,7 @@ The log goes on taking appends meanwhile. One ticket is out at a time per log, s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Lock
 
 from supercluster.broker.raft.errors import DiskError
@@ -23,53 +23,26 @@ class SyncPart:
     handle: SyncHandle
 
 
+@dataclass(slots=True, eq=False)
 class SyncTicket:
     """What `begin_sync` hands out. Only `run` may be called on another thread."""
 
-    __slots__ = (
-        "_directory",
-        "_disk",
-        "_lock",
-        "_mark_text",
-        "_running",
-        "covers_directory",
-        "error",
-        "generation",
-        "index",
-        "is_dropped",
-        "mark",
-        "mark_error",
-        "parts",
-    )
-
-    def __init__(
-        self,
-        disk: Disk,
-        directory: str,
-        parts: tuple[SyncPart, ...],
-        index: int,
-        generation: int,
-        *,
-        sync_directory: bool,
-        mark: bool | None = None,
-        mark_text: bytes = b"",
-    ) -> None:
-        """`mark`: also put the mark of a log whose entries are each fsynced (True), with that text, or take it away (False)."""
-        self._disk = disk
-        self._directory = directory
-        self.covers_directory = sync_directory
-        self.mark = mark
-        self._mark_text = mark_text
-        self.mark_error: DiskError | None = None
-        self._lock = Lock()
-        self._running = Lock()
-        self.is_dropped = False
-        self.parts = parts
-        self.index = index
-        """Everything up to here is durable when `run` succeeded."""
-        self.generation = generation
-        """The log's count of truncations when the ticket was made: after one, the ticket says nothing."""
-        self.error: DiskError | None = None
+    _disk: Disk
+    _directory: str
+    parts: tuple[SyncPart, ...]
+    index: int
+    """Everything up to here is durable when `run` succeeded."""
+    generation: int
+    """The log's count of truncations when the ticket was made: after one, the ticket says nothing."""
+    covers_directory: bool
+    mark: bool | None = None
+    """Is the mark of a log whose entries are each fsynced put as well (True), or taken away (False)?"""
+    _mark_text: bytes = b""
+    mark_error: DiskError | None = None
+    error: DiskError | None = None
+    is_dropped: bool = False
+    _lock: Lock = field(default_factory=Lock)
+    _running: Lock = field(default_factory=Lock)
 
     def run(self) -> None:
         """fsync. An error is kept for `finish_sync`."""
@@ -124,15 +97,13 @@ class SyncTicket:
             self.mark_error = error
 
 
+@dataclass(slots=True, eq=False)
 class VoteTicket:
     """Term and vote on their way to the disk. Only `run` may be called on another thread."""
 
-    __slots__ = ("_handle", "error", "hard")
-
-    def __init__(self, handle: SyncHandle, hard: HardState) -> None:
-        self._handle = handle
-        self.hard = hard
-        self.error: DiskError | None = None
+    _handle: SyncHandle
+    hard: HardState
+    error: DiskError | None = None
 
     def run(self) -> None:
         """fsync. An error is kept for `finish_vote`."""

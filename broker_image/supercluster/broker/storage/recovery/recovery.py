@@ -16,7 +16,7 @@ last segment is read as a whole; sealed ones are taken by their side-car and siz
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from supercluster.broker.storage.disk.disk import Disk
@@ -86,7 +86,7 @@ def open_log(
     Raises:
         DiskError: the directory cannot be read or written.
     """
-    opening = _LogOpener(disk, directory, options, stop, known=known, power_failures=power_failures)
+    opening = _LogOpener(disk, directory, options, stop, known, power_failures)
     if had_it_open:
         opening.stop, opening.is_judged = Stop.KILLED, True
     with ExitStack() as on_failure:
@@ -95,34 +95,25 @@ def open_log(
     return found
 
 
+@dataclass(slots=True)
 class _LogOpener:
     """One opening, step by step: read everything, judge, write the judgement down, repair, hand out."""
 
-    def __init__(
-        self,
-        disk: Disk,
-        directory: str,
-        options: LogOptions,
-        stop: Stop,
-        *,
-        known: bool,
-        power_failures: int,
-    ) -> None:
-        self.disk = disk
-        self.directory = directory
-        self.options = options
-        self.stop = stop
-        self.known = known
-        self.power_failures = power_failures
-        self.is_judged = False
-        """By the power failures so far."""
-        self.is_marked: bool | None = False
-        """Was all that the log has confirmed fsynced before? What its policy is now says nothing of that. None: that mark was
-        on its way out."""
-        self.integrity = Integrity.SOUND
-        self.torn = False
-        self.reasons: list[str] = []
-        self.quarantined: list[str] = []
+    disk: Disk
+    directory: str
+    options: LogOptions
+    stop: Stop
+    known: bool
+    power_failures: int
+    is_judged: bool = False
+    """By the power failures so far."""
+    is_marked: bool | None = False
+    """Was all that the log has confirmed fsynced before? What its policy is now says nothing of that. None: that mark was
+    on its way out."""
+    integrity: Integrity = Integrity.SOUND
+    torn: bool = False
+    reasons: list[str] = field(default_factory=list)
+    quarantined: list[str] = field(default_factory=list)
 
     def path(self, name: str) -> str:
         return f"{self.directory}/{name}"

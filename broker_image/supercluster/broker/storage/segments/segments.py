@@ -52,32 +52,28 @@ class Segments:
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self._directory = directory
-        self._list: list[Segment] = []
+        self.all: list[Segment] = []
         self._lasts: list[int] = []  # last index of all but the last segment, for bisection
         self._opened: OrderedDict[int, Segment] = OrderedDict()
         self._loaded: OrderedDict[int, Segment] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._list)
-
-    @property
-    def all(self) -> list[Segment]:
-        return self._list
+        return len(self.all)
 
     @property
     def last(self) -> Segment | None:
-        return self._list[-1] if self._list else None
+        return self.all[-1] if self.all else None
 
     @property
     def size_bytes(self) -> int:
-        return sum(segment.size_bytes for segment in self._list)
+        return sum(segment.size_bytes for segment in self.all)
 
     def bytes_behind(self, index: int) -> int:
         """Bytes of the entries behind `index`."""
         position = bisect_left(self._lasts, index + 1)
-        if position >= len(self._list) or index >= self._list[-1].last_index:
+        if position >= len(self.all) or index >= self.all[-1].last_index:
             return 0
-        segment, whole = self._list[position], self._list[position + 1 :]
+        segment, whole = self.all[position], self.all[position + 1 :]
         found = sum(each.size_bytes - SEGMENT_HEAD_BYTES for each in whole)
         if index < segment.first_index:
             return found + segment.size_bytes - SEGMENT_HEAD_BYTES
@@ -90,9 +86,9 @@ class Segments:
         return f"{self._directory}/{segment.stem}{suffix}"
 
     def add(self, segment: Segment) -> None:
-        if self._list:
-            self._lasts.append(self._list[-1].last_index)
-        self._list.append(segment)
+        if self.all:
+            self._lasts.append(self.all[-1].last_index)
+        self.all.append(segment)
 
     def create(self, head: SegmentHead) -> Segment:
         """A new last segment. Raises DiskError, and then leaves none."""
@@ -114,16 +110,16 @@ class Segments:
 
     def holding(self, index: int) -> Segment | None:
         position = bisect_left(self._lasts, index)
-        if position >= len(self._list):
+        if position >= len(self.all):
             return None
-        segment = self._list[position]
+        segment = self.all[position]
         return segment if segment.first_index <= index <= segment.last_index else None
 
     def index_of_seq(self, seq: int) -> int | None:
-        position = bisect_right(self._list, seq, key=_first_seq) - 1
-        if position < 0 or seq >= self._list[position].next_seq:
+        position = bisect_right(self.all, seq, key=_first_seq) - 1
+        if position < 0 or seq >= self.all[position].next_seq:
             return None
-        segment = self._list[position]
+        segment = self.all[position]
         found = self.loaded(segment).position_of_seq(seq)
         return segment.first_index + found if found is not None else None
 
@@ -242,7 +238,7 @@ class Segments:
         Raises:
             DamagedError: a segment cannot be read.
         """
-        for segment in self._list:
+        for segment in self.all:
             if segment.last_index < first or segment.first_index > last:
                 continue
             held = self.loaded(segment)
@@ -304,13 +300,13 @@ class Segments:
 
     def remove(self, segment: Segment) -> None:
         """Delete the first or the last segment."""
-        position = self._list.index(segment)
-        assert position in (0, len(self._list) - 1), "only the ends of a log are removed"
+        position = self.all.index(segment)
+        assert position in (0, len(self.all) - 1), "only the ends of a log are removed"
         self._disk.unlink(self.path(segment))
         self._disk.unlink(self.path(segment, INDEX_SUFFIX))
         self.forget(segment)
-        del self._list[position]
-        self._lasts = [each.last_index for each in self._list[:-1]]
+        del self.all[position]
+        self._lasts = [each.last_index for each in self.all[:-1]]
 
     def cut(self, segment: Segment, index: int, term: int) -> None:
         """Truncate the last segment behind the entry `index` of `term`, durably, and let it be appended to again."""
@@ -334,7 +330,7 @@ class Segments:
 
     def close(self) -> None:
         """Nothing counts as durable by it, so what the disk says to it is of no use."""
-        for segment in self._list:
+        for segment in self.all:
             with suppress(DiskError):
                 self.forget(segment)
 

@@ -45,6 +45,16 @@ def _lines(data: bytes) -> list[bytes]:
     return lines[:-1] if lines and _parse(lines[-1]) is None else lines
 
 
+def _apply(groups: dict[str, str], homes: dict[str, str], group: str, member: str | None, home: str) -> None:
+    homes.pop(group, None)
+    if member is None:
+        groups.pop(group, None)
+        return
+    groups[group] = member
+    if home:
+        homes[group] = home
+
+
 def is_whole(disk: Disk) -> bool:
     """Does the journal say which groups were joined? Not where it is gone, nor where a line before the last is damaged.
     Raises DiskError."""
@@ -78,14 +88,7 @@ class Registry:
             act = _parse(line)
             if act is None:
                 raise DiskError("a line before the last is damaged", REGISTRY)
-            group, member, home = act
-            homes.pop(group, None)
-            if member is None:
-                groups.pop(group, None)
-                continue
-            groups[group] = member
-            if home:
-                homes[group] = home
+            _apply(groups, homes, *act)
         size = sum(map(len, lines)) + len(lines)
         if len(lines) > max(2 * len(groups), _REWRITE_LINES_MIN) or size < len(data):
             text = b"".join(_line(*item, homes.get(item[0], "")) for item in groups.items())
@@ -109,13 +112,7 @@ class Registry:
             self._file.truncate(self._size)
             raise
         self._size += len(line)
-        if member is None:
-            self.groups.pop(group, None)
-            self.homes.pop(group, None)
-            return
-        self.groups[group] = member
-        if home:
-            self.homes[group] = home
+        _apply(self.groups, self.homes, group, member, home)
 
     def close(self) -> None:
         self._file.close()

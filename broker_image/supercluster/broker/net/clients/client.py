@@ -114,7 +114,8 @@ class Client(ABC):
         self._write_deadline = WriteDeadline(host.loop, self.close_slow)
         self._pauses: set[str] = set()
         """Why the socket is not read: the held messages, or brokers whose link is congested."""
-        self._fin_sent = False
+        self.is_leaving = False
+        """It was asked to leave, and can be sent nothing more."""
 
     @property
     def id(self) -> int:
@@ -271,7 +272,7 @@ class Client(ABC):
     def write(self, data: bytes) -> None:
         """Write what was collected; cut the client off when it takes too little."""
         transport = self._transport
-        if transport is None or self.closed or self._fin_sent:
+        if transport is None or self.closed or self.is_leaving:
             return
         waiting = transport.get_write_buffer_size()
         limit = self.host.limits.max_pending_bytes
@@ -315,11 +316,6 @@ class Client(ABC):
         return bool(self._pauses)
 
     @property
-    def is_leaving(self) -> bool:
-        """It was asked to leave, and can be sent nothing more."""
-        return self._fin_sent
-
-    @property
     def is_owed(self) -> bool:
         """Some of its messages wait for their streams, or it has not taken all that it was sent."""
         return bool(
@@ -329,12 +325,12 @@ class Client(ABC):
     def finish(self) -> None:
         """Lame duck: send FIN and read on until the client's (SF-16). It can be sent nothing from now on, so it wants nothing:
         other members of its queue groups get what comes, and messages of streams wait for it elsewhere."""
-        if self._transport is None or self.closed or self._fin_sent:
+        if self._transport is None or self.closed or self.is_leaving:
             return
         for subscription in list(self.subscriber.subscriptions.values()):
             self.subscriber.end(subscription)
         self.flush()
-        self._fin_sent = True
+        self.is_leaving = True
         self._transport.write_eof()
 
     def unsubscribed(self, subscription: Subscription) -> None:

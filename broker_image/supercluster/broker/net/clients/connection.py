@@ -291,7 +291,7 @@ class ClientConnection(Client, asyncio.Protocol):
         note("client %d (%s) closed: %s", self.id, self.peer[0], reason)
         if transport is None:
             return
-        if tell and not self._fin_sent:
+        if tell and not self.is_leaving:
             transport.write(error_line(reason))
         transport.close()
         self.server.loop.call_later(CLOSE_WAIT_S, transport.abort)
@@ -320,7 +320,7 @@ class ClientConnection(Client, asyncio.Protocol):
         if not is_valid_filter(subject) or len(queue) > QUEUE_NAME_BYTES_MAX:
             self.error("Invalid Subject")
             return
-        if sid in subscriber.subscriptions or self._fin_sent:
+        if sid in subscriber.subscriptions or self.is_leaving:
             self.ok()
             return
         if subscriber.gate is not None and not subscriber.gate.may_subscribe(subject, queue):

@@ -6,16 +6,20 @@ meanwhile, in order, and past a bound its socket is read no more.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from supercluster.broker.bounds import read_json
 from supercluster.broker.net.clients.account_limits import TOO_MANY
 from supercluster.broker.net.clients.client import Client
 from supercluster.broker.net.clients.client_server import ClientServer
-from supercluster.broker.net.clients.connect_options import PROTOCOLS, are_typed
 from supercluster.broker.net.clients.keep_alive import KeepAlive
 from supercluster.broker.protocol.parser import PARSER_ERROR
+
+PROTOCOLS = (None, 0, 1)
+"""Not said, and of clients that take INFO at any time (1) or only at the beginning (0)."""
+_FLAGS = ("verbose", "pedantic", "tls_required", "echo", "headers", "no_responders")
+_TEXTS = ("jwt", "nkey", "sig", "auth_token", "user", "pass", "name", "lang", "version", "account")
 
 _JUDGED = " "
 """A reason for not reading that is no broker's name."""
@@ -23,6 +27,15 @@ _JUDGED = " "
 POSTPONED_BYTES_MAX = 64 << 10
 """What a client may say before its password was compared, until its socket is read no more: a refusal is lost where a socket is
 closed with bytes that nobody has read."""
+
+
+def are_typed(options: Mapping[str, Any]) -> bool:
+    """Is each known field of CONNECT null or of its type? Else it is nonsense, as for nats-server, whose clients send none."""
+    wanted = (*((name, bool) for name in _FLAGS), *((name, str) for name in _TEXTS))
+    if not all(options.get(name) is None or isinstance(options[name], kind) for name, kind in wanted):
+        return False
+    protocol = options.get("protocol")
+    return protocol is None or type(protocol) is int
 
 
 class Login:

@@ -21,6 +21,7 @@ from typing import Any
 from supercluster.broker.net.clients.client import Client
 from supercluster.broker.net.clients.client_server import ClientServer
 from supercluster.broker.ports import ClientInfo, Publisher
+from supercluster.broker.settings.settings import camel
 
 log = logging.getLogger(__name__)
 
@@ -81,16 +82,8 @@ class Run:
     """Client → when it is cut off."""
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "wanted": self.wanted,
-            "keep": self.keep,
-            "perS": self.per_s,
-            "asked": self.asked,
-            "gone": self.gone,
-            "cutOff": self.cut_off,
-            "busy": self.busy,
-            "why": self.why,
-        }
+        told = ("wanted", "keep", "per_s", "asked", "gone", "cut_off", "busy", "why")
+        return {camel(name): getattr(self, name) for name in told}
 
 
 class Rebalance:

@@ -9,9 +9,8 @@ from collections.abc import Awaitable
 from typing import TypeVar
 
 from supercluster.broker.net.links.door import Door
-from supercluster.broker.net.links.environment import LinkEnvironment
 from supercluster.broker.net.links.handshake import Handshakes
-from supercluster.broker.net.links.link import Link, LinkConnection
+from supercluster.broker.net.links.link import Link, LinkConnection, LinkEnvironment
 from supercluster.broker.net.links.resolver import Resolver
 from supercluster.broker.ports import Channel
 from supercluster.broker.protocol.frames import FrameError, Hello

@@ -22,8 +22,7 @@ from supercluster.broker.net.links.address_book import AddressBook
 from supercluster.broker.net.links.broker_facts import BrokerFacts
 from supercluster.broker.net.links.dialler import UNEXPECTED, Dialler
 from supercluster.broker.net.links.door import Door
-from supercluster.broker.net.links.environment import LinkEnvironment
-from supercluster.broker.net.links.link import Link
+from supercluster.broker.net.links.link import Link, LinkEnvironment
 from supercluster.broker.net.links.routes import Routes
 from supercluster.broker.ports import Channel
 from supercluster.broker.protocol import frames

@@ -14,8 +14,7 @@ from collections.abc import Callable, Mapping
 from supercluster.broker.net.clients.strangers import PendingConnections, RationedLog
 from supercluster.broker.net.links.broker_facts import BrokerFacts
 from supercluster.broker.net.links.door import Door
-from supercluster.broker.net.links.environment import LinkEnvironment
-from supercluster.broker.net.links.link import Link, LinkConnection
+from supercluster.broker.net.links.link import Link, LinkConnection, LinkEnvironment
 from supercluster.broker.net.listen_address import where
 from supercluster.broker.ports import Channel
 from supercluster.broker.protocol import frames

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 from supercluster.broker.bounds import FRAME_BYTES_MAX
 from supercluster.broker.net.links.door import Door
-from supercluster.broker.net.links.environment import LinkEnvironment
+from supercluster.broker.net.links.faults import LinkFaults
+from supercluster.broker.net.links.open_sockets import OpenSockets
 from supercluster.broker.net.routing.origin import ClientOrigin
+from supercluster.broker.net.routing.turn import Turn
+from supercluster.broker.own_time import OwnTime
 from supercluster.broker.ports import Channel, PeerInfo
 from supercluster.broker.protocol.frames import (
     QUEUES_PER_MESSAGE_MAX,
@@ -43,6 +47,18 @@ PIECE_BYTES_MIN = 8 << 10
 
 BATCH_BYTES_MAX = 1 << 20
 """Messages are put in one frame until it has this size."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkEnvironment:
+    """What all connections of one broker to others have in common."""
+
+    loop: asyncio.AbstractEventLoop
+    clock: OwnTime
+    turn: Turn
+    handshake_s: float
+    faults: LinkFaults
+    sockets: OpenSockets
 
 
 class Doorkeeper(Protocol):

@@ -22,11 +22,10 @@ from supercluster.broker.net.hooks import CoreHooks
 from supercluster.broker.net.links.broker_facts import BrokerFacts
 from supercluster.broker.net.links.dialler import Dialler
 from supercluster.broker.net.links.door import Door, cluster_refusal, gateway_refusal
-from supercluster.broker.net.links.environment import LinkEnvironment
 from supercluster.broker.net.links.faults import LinkFaults
 from supercluster.broker.net.links.gateways import Gateways
 from supercluster.broker.net.links.handshake import Handshakes
-from supercluster.broker.net.links.link import Link, LinkConnection
+from supercluster.broker.net.links.link import Link, LinkConnection, LinkEnvironment
 from supercluster.broker.net.links.open_sockets import OpenSockets
 from supercluster.broker.net.links.peers import ClusterPeers
 from supercluster.broker.net.links.resolver import Resolver

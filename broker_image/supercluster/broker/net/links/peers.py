@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from supercluster.broker.net.links.dialler import UNEXPECTED, Dialler
 from supercluster.broker.net.links.door import Door
-from supercluster.broker.net.links.environment import LinkEnvironment
+from supercluster.broker.net.links.link import LinkEnvironment
 
 log = logging.getLogger(__name__)
 

@@ -304,12 +304,7 @@ class Router:
     def join(self, account: Account, subscription: Subscription) -> None:
         """Somebody listens in that account from now on."""
         count = account.add(subscription)
-        if count == 1 and self._core is not None:
-            self._core.interest_changed(account.name, subscription.subject)
-        if self.linked_brokers is not None and (count == 1 or subscription.queue):
-            self.linked_brokers.interest_changed(
-                account.name, subscription.subject, subscription.queue, count
-            )
+        self._tell_interest(account, subscription, count, is_other=count == 1)
 
     def unsubscribe(self, account: Account, subscription: Subscription) -> None:
         """A subscription ended, or its client went."""
@@ -320,12 +315,17 @@ class Router:
     def leave(self, account: Account, subscription: Subscription) -> None:
         """Somebody listens there no more."""
         count = account.discard(subscription)
-        if count == 0 and self._core is not None:
-            self._core.interest_changed(account.name, subscription.subject)
-        if self.linked_brokers is not None and (count == 0 or subscription.queue):
-            self.linked_brokers.interest_changed(
-                account.name, subscription.subject, subscription.queue, count
-            )
+        self._tell_interest(account, subscription, count, is_other=count == 0)
+
+    def _tell_interest(
+        self, account: Account, subscription: Subscription, count: int, *, is_other: bool
+    ) -> None:
+        """So many listen to its subject and queue now; `is_other`: the first one came, or the last one went."""
+        subject, queue = subscription.subject, subscription.queue
+        if is_other and self._core is not None:
+            self._core.interest_changed(account.name, subject)
+        if self.linked_brokers is not None and (is_other or queue):
+            self.linked_brokers.interest_changed(account.name, subject, queue, count)
 
     # Links
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from supercluster.broker.protocol.parser import Message
@@ -59,45 +60,29 @@ class Connection(Protocol):
         """A subscription ended."""
 
 
+@dataclass(slots=True, eq=False)
 class Subscriber:
     """One client. Routing puts messages into `out`, and this into `Turn.dirty` when `out` was empty."""
 
-    __slots__ = (
-        "_connection",
-        "congested",
-        "gate",
-        "headers",
-        "id",
-        "name",
-        "out",
-        "out_bytes",
-        "out_messages",
-        "slow_for",
-        "solicited",
-        "solicited_bytes",
-        "subscriptions",
-    )
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self.id = 0
-        self.name = ""
-        """As the client calls itself."""
-        self.gate: PermissionGate | None = None
-        """What the user may do; None: everything."""
-        self.headers = False
-        self.subscriptions: dict[bytes, Subscription] = {}
-        self.out: list[Any] = []
-        self.out_messages = 0
-        self.out_bytes = 0
-        """Of messages: headers and payloads."""
-        self.congested = False
-        self.solicited = False
-        """What waits to be sent was asked for by pull requests, which are served at the client's pace."""
-        self.solicited_bytes = 0
-        """Of it, what was collected since the last write."""
-        self.slow_for: set[tuple[str, str, bytes]] = set()
-        """(broker, account, inbox) that were told that this client takes too little."""
+    _connection: Connection
+    id: int = 0
+    name: str = ""
+    """As the client calls itself."""
+    gate: PermissionGate | None = None
+    """What the user may do; None: everything."""
+    headers: bool = False
+    subscriptions: dict[bytes, Subscription] = field(default_factory=dict)
+    out: list[Any] = field(default_factory=list)
+    out_messages: int = 0
+    out_bytes: int = 0
+    """Of messages: headers and payloads."""
+    congested: bool = False
+    solicited: bool = False
+    """What waits to be sent was asked for by pull requests, which are served at the client's pace."""
+    solicited_bytes: int = 0
+    """Of it, what was collected since the last write."""
+    slow_for: set[tuple[str, str, bytes]] = field(default_factory=set)
+    """(broker, account, inbox) that were told that this client takes too little."""
 
     def flush(self) -> None:
         """Write what was collected."""

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from supercluster.broker.monitor import views
 from supercluster.broker.monitor.broker import Network
 from supercluster.broker.monitor.options import Options, WrongOptionsError
+from supercluster.broker.net.clients.client import Client
 from supercluster.broker.net.routing.router import BROKERS_ACCOUNT
+from supercluster.broker.net.routing.subscriber import Subscription
 from supercluster.broker.protocol.subjects import matches
-
-if TYPE_CHECKING:
-    from supercluster.broker.net.clients.client import Client
-    from supercluster.broker.net.routing.subscriber import Subscription
 
 Json = dict[str, Any]
 

@@ -8,16 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aiohttp import web
 
 from supercluster.broker.monitor.options import Options, WrongOptionsError
 from supercluster.broker.monitor.slices import encode_jsz
-
-if TYPE_CHECKING:
-    from supercluster.broker.monitor.system_documents import SystemDocuments
-    from supercluster.broker.ports import Clock
+from supercluster.broker.monitor.system_documents import SystemDocuments
+from supercluster.broker.ports import Clock
 
 _STATES = {"": "0", "open": "0", "closed": "1", "any": "2", "all": "2"}
 _WRONG = 400

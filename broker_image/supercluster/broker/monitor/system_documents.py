@@ -10,21 +10,19 @@ import resource
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from supercluster.broker.jetstream.admin.totals import Held, Totals
 from supercluster.broker.jetstream.config.api_level import LEVEL
 from supercluster.broker.monitor import health, varz, views
 from supercluster.broker.monitor.broker import Broker
 from supercluster.broker.monitor.connections import Connections
 from supercluster.broker.monitor.options import Options, WrongOptionsError
+from supercluster.broker.net.clients.client import Client
 from supercluster.broker.net.clients.client_server import Traffic
+from supercluster.broker.net.links.link import Link
 from supercluster.broker.net.routing.router import BROKERS_ACCOUNT
 from supercluster.broker.version import NATS_VERSION
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.admin.totals import Held, Totals
-    from supercluster.broker.net.clients.client import Client
-    from supercluster.broker.net.links.link import Link
 
 Json = dict[str, Any]
 
@@ -192,7 +190,7 @@ class SystemDocuments:
     def jsz(self, options: Options) -> tuple[Json, dict[str, Iterator[Json]]]:
         """Streams in sum; of the accounts that are asked for also one by one, to be put into their `stream_detail`."""
         broker, core = self._broker, self._broker.core
-        head: Json = {"server_id": broker.process_id, "now": self.now()}
+        head = self.head()
         if core is None:
             return {**head, "disabled": True}, {}
         totals = core.totals()
@@ -262,11 +260,7 @@ class SystemDocuments:
     def accountz(self, options: Options) -> Json:
         """The accounts, or one of them."""
         broker = self._broker
-        told: Json = {
-            "server_id": broker.process_id,
-            "now": self.now(),
-            "system_account": broker.credentials.system_account,
-        }
+        told: Json = {**self.head(), "system_account": broker.credentials.system_account}
         account = options.text("account")
         if account:
             return {**told, "account_detail": self.account_info(account)}
@@ -321,7 +315,7 @@ class SystemDocuments:
         told = [each for each in told if with_unused or each["conns"]]
         if not told:
             return None
-        return {"server_id": self._broker.process_id, "now": self.now(), "account_statz": told}
+        return {**self.head(), "account_statz": told}
 
     def routez(self) -> Json:
         """The links within the cluster."""
@@ -387,8 +381,7 @@ class SystemDocuments:
             "port": broker.gateway_port,
         }
         return {
-            "server_id": broker.process_id,
-            "now": self.now(),
+            **self.head(),
             **(there if broker.gateway_port else {}),
             "outbound_gateways": outbound,
             "inbound_gateways": inbound,
@@ -396,7 +389,7 @@ class SystemDocuments:
 
     def leafz(self) -> Json:
         """There are no leaf nodes."""
-        return {"server_id": self._broker.process_id, "now": self.now(), "leafnodes": 0, "leafs": []}
+        return {**self.head(), "leafnodes": 0, "leafs": []}
 
 
 def account_jsz(account: str, held: Held | None) -> Json:

@@ -8,14 +8,11 @@ from __future__ import annotations
 import asyncio
 import json
 from hashlib import blake2b
-from typing import TYPE_CHECKING
 
 from supercluster.broker.monitor import views
 from supercluster.broker.monitor.broker import Network
 from supercluster.broker.monitor.system_documents import Json, SystemDocuments
-
-if TYPE_CHECKING:
-    from supercluster.broker.net.clients.client import Client
+from supercluster.broker.net.clients.client import Client
 
 STATS_EVERY_S = 10.0
 

@@ -30,17 +30,13 @@ def of(broker: Broker, cpu_percent: float, jetstream: Json, page_requests: Mappi
         "host": told["host"],
         "port": told["port"],
         "connect_urls": list(broker.server.urls),
-        "max_connections": told["max_connections"],
-        "ping_interval": told["ping_interval"],
-        "ping_max": told["ping_max"],
+        **_some(told, "max_connections", "ping_interval", "ping_max"),
         "http_host": place.monitor_host or place.host,
         "http_port": 0 if place.monitor_tls is not None else broker.monitor_port,
         "http_base_path": "",
         "https_port": broker.monitor_port if place.monitor_tls is not None else 0,
         "auth_timeout": limits.auth_timeout_ms / 1000,
-        "max_control_line": told["max_control_line"],
-        "max_payload": told["max_payload"],
-        "max_pending": told["max_pending"],
+        **_some(told, "max_control_line", "max_payload", "max_pending"),
         "cluster": _cluster(broker),
         "gateway": _gateway(broker),
         "leaf": {},
@@ -49,21 +45,14 @@ def of(broker: Broker, cpu_percent: float, jetstream: Json, page_requests: Mappi
         "jetstream": jetstream,
         "tls_timeout": tls.timeout_ms / 1000 if tls is not None else 0,
         "write_deadline": limits.write_deadline_ms * 1_000_000,
-        "start": told["start"],
-        "now": told["now"],
+        **_some(told, "start", "now"),
         "uptime": views.span_of((broker.clock.now_ns() - broker.started_ns) // 1_000_000),
         "mem": told["mem"],
         "cores": os.cpu_count() or 1,
         "cpu": cpu_percent,
-        "connections": told["connections"],
-        "total_connections": told["total_connections"],
-        "routes": told["routes"],
-        "remotes": told["remotes"],
+        **_some(told, "connections", "total_connections", "routes", "remotes"),
         "leafnodes": 0,
-        "in_msgs": told["in_msgs"],
-        "out_msgs": told["out_msgs"],
-        "in_bytes": told["in_bytes"],
-        "out_bytes": told["out_bytes"],
+        **_some(told, "in_msgs", "out_msgs", "in_bytes", "out_bytes"),
         "in_client_msgs": told["in_msgs"],
         "out_client_msgs": told["out_msgs"],
         "in_client_bytes": told["in_bytes"],
@@ -82,6 +71,10 @@ def of(broker: Broker, cpu_percent: float, jetstream: Json, page_requests: Mappi
     optional = {name: told[name] for name in ("auth_required", "tls_required", "tls_verify")}
     optional["tags"] = list(settings.tags)
     return found | {name: value for name, value in optional.items() if value}
+
+
+def _some(told: Json, *names: str) -> Json:
+    return {name: told[name] for name in names}
 
 
 def _cluster(broker: Broker) -> Json:

@@ -6,14 +6,12 @@ import resource
 import time
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from supercluster.broker.monitor.broker import Broker, Network
+from supercluster.broker.net.clients.client import Client
+from supercluster.broker.net.links.link import Link
 from supercluster.broker.version import NATS_VERSION, VERSION
-
-if TYPE_CHECKING:
-    from supercluster.broker.net.clients.client import Client
-    from supercluster.broker.net.links.link import Link
 
 View: TypeAlias = Callable[[Broker, dict[str, str]], Any]
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from supercluster.broker.jetstream import errors
@@ -259,23 +258,21 @@ class ProcessCore(BrokerCore):
     def start_votes(self, votes: list[tuple[str, Ticket]]) -> None:
         # Each by itself: a vote that is through does not wait for those behind it.
         for group_id, ticket in votes:
-            future = self._process.loop.run_in_executor(self._vote_threads, ticket.run)
-            future.add_done_callback(partial(self._voted, group_id, ticket))
-
-    def _voted(self, group_id: str, ticket: Ticket, done: asyncio.Future[None]) -> None:
-        _keep_error(ticket, done, group_id)
-        self.vote_saved(group_id, ticket)
-        self._process.turn.want()
+            self._run(self._vote_threads, group_id, ticket, self.vote_saved)
 
     def save_checkpoint(self, group_id: str, ticket: Ticket) -> None:
         # One after the other, and never in the place of an fsync that publishers wait for.
-        future = self._process.loop.run_in_executor(self._checkpoint_thread, ticket.run)
-        future.add_done_callback(partial(self._checkpointed, group_id, ticket))
+        self._run(self._checkpoint_thread, group_id, ticket, self.checkpoint_saved)
 
-    def _checkpointed(self, group_id: str, ticket: Ticket, done: asyncio.Future[None]) -> None:
-        _keep_error(ticket, done, group_id)
-        self.checkpoint_saved(group_id, ticket)
-        self._process.turn.want()
+    def _run(
+        self, threads: ThreadPoolExecutor, group_id: str, ticket: Ticket, saved: Callable[[str, Ticket], None]
+    ) -> None:
+        def done(future: asyncio.Future[None]) -> None:
+            _keep_error(ticket, future, group_id)
+            saved(group_id, ticket)
+            self._process.turn.want()
+
+        self._process.loop.run_in_executor(threads, ticket.run).add_done_callback(done)
 
     def _synced(self, due: DueSync, done: asyncio.Future[None]) -> None:
         group = self.groups.get(due.group)

@@ -1,22 +1,26 @@
 """A blocking NATS client over one socket: what a Spark task needs, and nothing that runs in the background.
 
 `Connection` is one socket to one broker; `Servers` knows the brokers (those named and those INFO lists) and connects to
-the first that answers. Every wait has a limit. A connection that failed once is never used again: the caller asks
+the first that answers. The first INFO comes in the clear; TLS begins behind it where the URL says `tls://` or the
+broker requires it, and never ends in the clear where it was asked for. Every wait has a limit. A connection that failed once is never used again: the caller asks
 `Servers` for a new one and repeats what was unanswered. Secrets are sent to the broker and appear in no message.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import json
 import os
 import random
 import secrets
 import socket
+import ssl
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from supercluster.spark.wire import Message, MessageParser, ProtocolError, status_of
@@ -37,6 +41,10 @@ class LoginRefusedError(Exception):
     """The broker refused the credentials: repeating does not help."""
 
 
+class CertificateRefusedError(LoginRefusedError):
+    """One side does not trust the other's certificate."""
+
+
 @dataclass(frozen=True, slots=True)
 class Credentials:
     """Who the reader is; no field of it is ever shown."""
@@ -52,13 +60,57 @@ class Credentials:
 
 
 @dataclass(frozen=True, slots=True)
+class Tls:
+    """Which authorities are trusted (the system's, where no file is named), and the certificate that is shown."""
+
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    is_required: bool = field(default=False, kw_only=True)
+    """A broker without TLS is refused. URLs with `tls://` say so for all brokers."""
+
+    def context(self) -> ssl.SSLContext:
+        """Read the files again: they may have been renewed.
+
+        Raises:
+            CertificateRefusedError: one cannot be used.
+        """
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file or None)
+        except OSError as error:
+            raise CertificateRefusedError(
+                f"caFile {self.ca_file!r} cannot be used ({_reason(error)}); name a PEM file with the authority of"
+                " the brokers' certificates that this process can read"
+            ) from None
+        if self.cert_file:
+            try:
+                # An empty password, so that nobody is asked for one.
+                context.load_cert_chain(self.cert_file, self.key_file, password="")
+            except OSError as error:
+                raise CertificateRefusedError(
+                    f"certFile {self.cert_file!r} and keyFile {self.key_file!r} cannot be used ({_reason(error)}); name"
+                    " PEM files with a certificate and its key, without a password, that this process can read"
+                ) from None
+        return context
+
+
+def _reason(error: OSError) -> str:
+    return (
+        getattr(error, "verify_message", "") or getattr(error, "reason", "") or error.strerror or str(error)
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Address:
     host: str
     port: int
+    is_tls: bool = field(default=False, compare=False)
+    tls_name: str = field(default="", compare=False)
+    """The name in the certificate; empty: the host."""
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """Read `host:port` or `nats://host:port`; credentials in a URL are refused, because URLs are shown.
+        """Read `host:port`, `nats://host:port` or `tls://host:port`; credentials in a URL are refused, because URLs are shown.
 
         Raises:
             ValueError: it is neither.
@@ -69,9 +121,9 @@ class Address:
             raise ValueError(
                 "credentials do not belong in a URL; use the options user and password, or credentialsFile"
             )
-        if url.scheme != "nats" or not url.hostname or url.path not in ("", "/"):
-            raise ValueError(f"{text!r} is no broker address; write nats://host:port")
-        return cls(url.hostname, url.port or CLIENT_PORT)
+        if url.scheme not in ("nats", "tls") or not url.hostname or url.path not in ("", "/"):
+            raise ValueError(f"{text!r} is no broker address; write nats://host:port or tls://host:port")
+        return cls(url.hostname, url.port or CLIENT_PORT, url.scheme == "tls")
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -96,20 +148,26 @@ class Connection:
 
     Raises from every method:
         ConnectionFailedError: the broker went away or a time limit passed; close this and take another connection.
-        LoginRefusedError: the broker said that the credentials are not good.
+        LoginRefusedError: the broker said that the credentials are not good, or a certificate is not.
     """
 
     def __init__(
-        self, address: Address, credentials: Credentials, *, timeout_seconds: float = CONNECT_TIMEOUT_SECONDS
+        self,
+        address: Address,
+        credentials: Credentials,
+        *,
+        tls: Tls | None = None,
+        timeout_seconds: float = CONNECT_TIMEOUT_SECONDS,
     ) -> None:
         self.address = address
+        self._tls = tls or Tls()
         self._parser = MessageParser()
         self._ready: list[Message] = []
         self._inbox = f"_INBOX.{secrets.token_hex(8)}"
         self._requests = 0
         self._sids = 1
         try:
-            self._socket = socket.create_connection(
+            self._socket: socket.socket = socket.create_connection(
                 (resolved(address.host), address.port), timeout=timeout_seconds
             )
         except OSError as error:
@@ -124,6 +182,7 @@ class Connection:
     def _handshake(self, credentials: Credentials, deadline: float) -> None:
         while self._parser.info is None:
             self._fill(deadline)
+        self._start_tls(self._parser.info, deadline)
         hello = {
             "verbose": False,
             "pedantic": False,
@@ -140,6 +199,48 @@ class Connection:
         )
         while not self._parser.pongs:
             self._fill(deadline)
+
+    def _start_tls(self, info: dict[str, Any], deadline: float) -> None:
+        is_required = self._tls.is_required or self.address.is_tls
+        offered = info.get("tls_required") or info.get("tls_available")
+        if is_required and not offered:
+            raise CertificateRefusedError(
+                f"{self.address} has no TLS; write nats:// and leave caFile and certFile out, or ask for TLS there"
+            )
+        if not (is_required or info.get("tls_required")):
+            return
+        if info.get("tls_verify") and not self._tls.cert_file:
+            raise CertificateRefusedError(
+                f"{self.address} asks for a client's certificate; set the options certFile and keyFile"
+            )
+        context = self._tls.context()
+        try:
+            self._socket.settimeout(max(0.05, deadline - time.monotonic()))
+            name = self.address.tls_name or self.address.host
+            self._socket = context.wrap_socket(self._socket, server_hostname=name)
+        except OSError as error:
+            raise self._failure(error) from None
+
+    def _failure(self, error: OSError) -> Exception:
+        """What an error of the socket means: another broker may do, unless a certificate is the reason."""
+        if isinstance(error, ssl.SSLCertVerificationError):
+            remedy = (
+                "connect by a name that the certificate has"
+                if "mismatch" in error.verify_message
+                else "have it renewed"
+                if "expired" in error.verify_message
+                else "set the option caFile to the authority that signed it"
+            )
+            return CertificateRefusedError(
+                f"the certificate of {self.address} is not trusted ({_reason(error)}); {remedy}"
+            )
+        reason = _reason(error)
+        if isinstance(error, ssl.SSLError) and "ALERT" in reason and ("CERT" in reason or "CA" in reason):
+            return CertificateRefusedError(
+                f"{self.address} refused the client's certificate ({reason}); set certFile and keyFile to one that an"
+                " authority of the brokers has signed"
+            )
+        return ConnectionFailedError(f"{self.address}: {error}")
 
     @property
     def server_names(self) -> list[str]:
@@ -164,7 +265,7 @@ class Connection:
             self._socket.settimeout(CONNECT_TIMEOUT_SECONDS)
             self._socket.sendall(data)
         except OSError as error:
-            raise ConnectionFailedError(f"{self.address}: {error}") from None
+            raise self._failure(error) from None
 
     def read(self, deadline: float) -> list[Message]:
         """Messages for subscriptions, at least one; an empty list when `deadline` passed."""
@@ -215,7 +316,7 @@ class Connection:
         except TimeoutError:
             raise
         except OSError as error:
-            raise ConnectionFailedError(f"{self.address}: {error}") from None
+            raise self._failure(error) from None
         if not data:
             self._raise_errors()
             raise ConnectionFailedError(f"{self.address}: closed by the broker")
@@ -233,7 +334,14 @@ class Connection:
             text = "; ".join(self._parser.errors)
             self._parser.errors.clear()
             if "authorization" in text.lower() or "authentication" in text.lower():
-                raise LoginRefusedError(f"{self.address} refused the login: {text}")
+                raise LoginRefusedError(
+                    f"{self.address} refused the login ({text}); check user and password, token, or the file that"
+                    " credentialsFile names"
+                )
+            if text.lower().startswith("permissions violation"):
+                raise LoginRefusedError(
+                    f"{self.address}: {text}; this user needs a permission for that subject"
+                )
             raise ConnectionFailedError(f"{self.address}: {text}")
 
     def close(self) -> None:
@@ -241,17 +349,32 @@ class Connection:
             self._socket.close()
 
 
+def _is_number(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 class Servers:
     """The brokers that are known, and a connection to one of them on request."""
 
     def __init__(
-        self, addresses: Sequence[Address], credentials: Credentials, *, seed: int | None = None
+        self,
+        addresses: Sequence[Address],
+        credentials: Credentials,
+        *,
+        tls: Tls | None = None,
+        seed: int | None = None,
     ) -> None:
         if not addresses:
             raise ValueError("no broker address given")
         self._named = list(dict.fromkeys(addresses))
         self._known = list(self._named)
         self._credentials = credentials
+        tls = tls or Tls()
+        self._tls = replace(tls, is_required=tls.is_required or any(each.is_tls for each in addresses))
         self._turn = 0
         if (
             seed is not None
@@ -262,11 +385,15 @@ class Servers:
     def known(self) -> tuple[Address, ...]:
         return tuple(self._known)
 
-    def learn(self, names: Iterable[str]) -> None:
-        """Remember addresses that a broker's INFO named."""
+    def learn(self, names: Iterable[str], of: Address) -> None:
+        """Remember addresses that the INFO of a broker named. Where they are numbers, their certificates have to have the name by
+        which that broker is known, as nats.go has it."""
+        known_name = of.tls_name or of.host
         for name in names:
             with contextlib.suppress(ValueError):
                 address = Address.parse(name)
+                if _is_number(address.host) and not _is_number(known_name):
+                    address = replace(address, tls_name=known_name)
                 if address not in self._known and len(self._known) < SERVERS_MAX:
                     self._known.append(address)
 
@@ -275,7 +402,7 @@ class Servers:
 
         Raises:
             ConnectionFailedError: none did; the message has what each said last.
-            LoginRefusedError: one refused the credentials.
+            LoginRefusedError: one refused the credentials, or a certificate was refused.
         """
         failures: dict[Address, str] = {}
         pause_seconds = 0.05
@@ -290,12 +417,13 @@ class Servers:
                     connection = Connection(
                         address,
                         self._credentials,
+                        tls=self._tls,
                         timeout_seconds=max(0.05, min(CONNECT_TIMEOUT_SECONDS, left)),
                     )
                 except (ConnectionFailedError, TimeoutError) as error:
                     failures[address] = str(error) or f"{address}: no handshake in time"
                     continue
-                self.learn(connection.server_names)
+                self.learn(connection.server_names, address)
                 return connection
             if time.monotonic() + pause_seconds >= deadline:
                 said = "; ".join(failures.values())

@@ -98,7 +98,7 @@ class Session:
     def drop(self) -> None:
         """Close the connection; the next question takes another broker."""
         if self._connection is not None:
-            self._servers.learn(self._connection.server_names)
+            self._servers.learn(self._connection.server_names, self._connection.address)
             self._connection.close()
             self._connection = None
 

@@ -2,8 +2,8 @@
 
 Secrets are best given in a file (`credentialsFile`, for instance a mounted Secret): options become part of a query's
 plan, and although Spark redacts values whose names look secret, what is not there cannot be shown. In the pods of a
-StreamPipeline both may be left out: the folder that SUPERCLUSTER_CLIENT names has a Secret for applications, a file each
-for `user`, `password` and `urls`.
+StreamPipeline all may be left out: the folder that SUPERCLUSTER_CLIENT names has a Secret for applications, a file each
+for `user`, `password` and `urls`, and for `ca.crt`, `tls.crt` and `tls.key` where brokers ask for TLS.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from supercluster.spark.client import Address, Credentials
+from supercluster.spark.client import Address, Credentials, Tls
 
 PARTITIONS_DEFAULT = 4
 PARTITIONS_MAX = 4_096
@@ -22,6 +22,7 @@ PATIENCE_SECONDS_DEFAULT = 60.0
 EARLIEST = "earliest"
 LATEST = "latest"
 CLIENT_FOLDER = "SUPERCLUSTER_CLIENT"
+TLS_FILES = ("ca.crt", "tls.crt", "tls.key")
 _FORBIDDEN_IN_NAME = frozenset(" \t\r\n.*>/\\")
 _TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
@@ -33,6 +34,9 @@ KNOWN = (
     "password",
     "token",
     "credentialsFile",
+    "caFile",
+    "certFile",
+    "keyFile",
     "startingSequence",
     "endingSequence",
     "partitions",
@@ -61,6 +65,7 @@ class ReadOptions:
     has_client_folder: bool
     """No credentials were given: each process reads those of its own CLIENT_FOLDER."""
     user: str
+    tls: Tls
     starting_sequence: int | None
     """None: the first one that the stream holds."""
     starts_at_latest: bool
@@ -78,6 +83,13 @@ class ReadOptions:
         return (
             read_credentials(self.credentials_file, self.user) if self.credentials_file else self.credentials
         )
+
+    def current_tls(self) -> Tls:
+        """The files that options name, or else those of the process's CLIENT_FOLDER."""
+        folder = _client_folder()
+        if folder is None or self.tls != Tls():
+            return self.tls
+        return Tls(*(str(folder / name) if (folder / name).is_file() else "" for name in TLS_FILES))
 
 
 def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
@@ -111,6 +123,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         has_client_folder=_client_folder() is not None
         and not any(values.get(name) for name in ("credentialsfile", "user", "password", "token")),
         user=user,
+        tls=_tls(values),
         starting_sequence=starting,
         starts_at_latest=starts_at_latest,
         ending_sequence=ending,
@@ -168,7 +181,7 @@ def _addresses(values: Mapping[str, str]) -> tuple[Address, ...]:
     folder = _client_folder()
     if not text and folder is not None:
         text = _client_file(folder, "urls") or _client_file(folder, "url")
-    right = "give one or more broker addresses like nats://host:4222, separated by commas"
+    right = "give one or more broker addresses like nats://host:4222 or tls://host:4222, separated by commas"
     if not text:
         raise OptionError("url", text, right)
     try:
@@ -176,6 +189,15 @@ def _addresses(values: Mapping[str, str]) -> tuple[Address, ...]:
     except ValueError as error:
         shown = None if "credentials" in str(error) else text
         raise OptionError("url", shown or "(not shown)", str(error)) from None
+
+
+def _tls(values: Mapping[str, str]) -> Tls:
+    ca, cert, key = (values.get(name, "") for name in ("cafile", "certfile", "keyfile"))
+    if bool(cert) != bool(key):
+        raise OptionError(
+            *(("keyFile", None) if cert else ("certFile", None)), "certFile and keyFile go together"
+        )
+    return Tls(ca, cert, key, is_required=bool(ca or cert))
 
 
 def _starting(text: str | None, *, streaming: bool) -> tuple[int | None, bool]:

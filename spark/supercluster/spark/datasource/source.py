@@ -72,7 +72,10 @@ class _Range:
     columns: tuple[str, ...]
 
     def session(self, *, seed: int | None = None) -> Session:
-        servers = Servers(self.options.addresses, self.options.current_credentials(), seed=seed)
+        options = self.options
+        servers = Servers(
+            options.addresses, options.current_credentials(), tls=options.current_tls(), seed=seed
+        )
         return Session(servers, patience_seconds=self.options.patience_seconds)
 
     def state(self) -> StreamState:

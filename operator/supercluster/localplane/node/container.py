@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import os
+from collections.abc import AsyncIterator, Awaitable
 from dataclasses import replace
 from pathlib import Path
 
@@ -264,14 +265,16 @@ class Container:
 
         return Target(self.host.pod, self.host.address, launch.env, launch.cwd, self.host.run_dir, command)
 
-    async def _attempt(self, probe: Json, timeout_s: float, target: Target) -> Outcome:
-        return await probes.attempt(probe, timeout_s, target, self.host.session)
+    def _tries(
+        self, probe: Json, target: Target, *, is_eager: bool
+    ) -> AsyncIterator[tuple[bool | None, Outcome]]:
+        def attempt(timeout_s: float) -> Awaitable[Outcome]:
+            return probes.attempt(probe, timeout_s, target, self.host.session)
+
+        return probes.verdicts(probe, attempt, is_eager=is_eager)
 
     async def _pass_startup(self, probe: Json, target: Target, process: Process) -> bool:
-        tries = probes.verdicts(
-            probe, lambda timeout_s: self._attempt(probe, timeout_s, target), is_eager=True
-        )
-        async for verdict, outcome in tries:
+        async for verdict, outcome in self._tries(probe, target, is_eager=True):
             if verdict:
                 return True
             if not outcome.is_success:
@@ -284,10 +287,7 @@ class Container:
         return False
 
     async def _watch_readiness(self, probe: Json, target: Target) -> None:
-        tries = probes.verdicts(
-            probe, lambda timeout_s: self._attempt(probe, timeout_s, target), is_eager=True
-        )
-        async for verdict, outcome in tries:
+        async for verdict, outcome in self._tries(probe, target, is_eager=True):
             if not outcome.is_success:
                 self.host.warning("Unhealthy", f"Readiness probe failed: {outcome.message}")
             if verdict is not None and verdict != self.is_ready:
@@ -295,10 +295,7 @@ class Container:
                 self.host.changed()
 
     async def _watch_liveness(self, probe: Json, target: Target, process: Process) -> None:
-        tries = probes.verdicts(
-            probe, lambda timeout_s: self._attempt(probe, timeout_s, target), is_eager=False
-        )
-        async for verdict, outcome in tries:
+        async for verdict, outcome in self._tries(probe, target, is_eager=False):
             if not outcome.is_success:
                 self.host.warning("Unhealthy", f"Liveness probe failed: {outcome.message}")
             if verdict is False:
@@ -335,7 +332,8 @@ class Container:
             await asyncio.sleep(min(float(hook["sleep"]["seconds"]), grace_s))
             return
         try:
-            outcome = await self._attempt(hook, grace_s, self._target(prepare(self.host, self.spec)))
+            target = self._target(prepare(self.host, self.spec))
+            outcome = await probes.attempt(hook, grace_s, target, self.host.session)
         except (MissingReference, OSError) as error:
             outcome = Outcome(False, str(error))
         if not outcome.is_success:

@@ -60,21 +60,27 @@ def one_group(registry: Registry, group: str) -> Json | None:
     return {"kind": "APIGroup", "apiVersion": "v1", **group_document(group, versions)}
 
 
+_SUBRESOURCES = {
+    "scale": ("autoscaling", "v1", "Scale", ["get", "patch", "update"]),
+    "eviction": ("policy", "v1", "Eviction", ["create"]),
+    "token": ("authentication.k8s.io", "v1", "TokenRequest", ["create"]),
+    "binding": ("", "v1", "Binding", ["create"]),
+    "log": ("", "", "Pod", ["get"]),
+    "finalize": ("", "", "", ["update"]),
+}
+_OF_ITS_KIND = ("", "", "", ["get", "patch", "update"])
+
+
 def _subresource_kind(resource: Resource, name: str) -> tuple[str, str, str, list[str]]:
     """Group, version, kind and verbs of a subresource."""
-    if name == "scale":
-        return "autoscaling", "v1", "Scale", ["get", "patch", "update"]
-    if name == "eviction":
-        return "policy", "v1", "Eviction", ["create"]
-    if name == "token":
-        return "authentication.k8s.io", "v1", "TokenRequest", ["create"]
-    if name == "binding":
-        return "", "v1", "Binding", ["create"]
-    if name == "log":
-        return "", "", "Pod", ["get"]
-    if name == "finalize":
-        return "", "", resource.kind, ["update"]
-    return "", "", resource.kind, ["get", "patch", "update"]
+    group, served, kind, verbs = _SUBRESOURCES.get(name, _OF_ITS_KIND)
+    return group, served, kind or resource.kind, verbs
+
+
+def _names(item: Resource) -> Json:
+    """Of a resource, those that not every one has."""
+    found = {"shortNames": list(item.short_names), "categories": list(item.categories)}
+    return {key: names for key, names in found.items() if names}
 
 
 def resource_list(registry: Registry, group: str, served: str) -> Json | None:
@@ -92,11 +98,7 @@ def resource_list(registry: Registry, group: str, served: str) -> Json | None:
             "verbs": list(item.verbs),
             "storageVersionHash": hashlib.sha256(repr(item.storage).encode()).hexdigest()[:11] + "=",
         }
-        if item.short_names:
-            entry["shortNames"] = list(item.short_names)
-        if item.categories:
-            entry["categories"] = list(item.categories)
-        entries.append(entry)
+        entries.append({**entry, **_names(item)})
         for name in item.subresources:
             sub_group, sub_version, kind, verbs = _subresource_kind(item, name)
             sub: Json = {
@@ -143,11 +145,8 @@ def _aggregated_resource(item: Resource) -> Json:
         "scope": "Namespaced" if item.namespaced else "Cluster",
         "singularResource": item.singular,
         "verbs": list(item.verbs),
+        **_names(item),
     }
-    if item.short_names:
-        entry["shortNames"] = list(item.short_names)
-    if item.categories:
-        entry["categories"] = list(item.categories)
     subresources = []
     for name in item.subresources:
         group, served, kind, verbs = _subresource_kind(item, name)

@@ -201,9 +201,8 @@ class Handlers:
             metadata["continue"] = found.continue_token
             if not query.label_selector and not query.field_selector:
                 metadata["remainingItemCount"] = found.remaining
-        return _json(
-            representation.many(target.resource, found.items, metadata, form, self._objects.chance.now())
-        )
+        now = self._objects.chance.now()
+        return _json(representation.many(target.resource, found.items, metadata, form, now))
 
     async def _create(self, request: web.Request, target: Target) -> Answer:
         body = await parameters.body(request)
@@ -226,21 +225,15 @@ class Handlers:
                 target.resource, metadata.get("namespace", ""), metadata["name"], options, write
             )
         metadata = {"resourceVersion": str(self._store.revision)}
-        form = parameters.form(request)
-        return _json(
-            representation.many(target.resource, found.items, metadata, form, self._objects.chance.now())
-        )
+        form, now = parameters.form(request), self._objects.chance.now()
+        return _json(representation.many(target.resource, found.items, metadata, form, now))
 
     # --- one object ---
 
     async def _one(self, request: web.Request, target: Target) -> Answer:
         if request.method == "GET":
             found = self._objects.get(target.resource, target.namespace, target.name)
-            return _json(
-                representation.one(
-                    target.resource, found, parameters.form(request), self._objects.chance.now()
-                )
-            )
+            return self._shown(request, target, found)
         if request.method == "PUT":
             body, write = await parameters.body(request), parameters.writing(request)
             new = self._objects.update(
@@ -253,11 +246,14 @@ class Handlers:
             return await self._delete(request, target)
         raise errors.method_not_allowed(request.method, request.path)
 
+    def _shown(self, request: web.Request, target: Target, obj: Json, status: int = 200) -> web.Response:
+        form, now = parameters.form(request), self._objects.chance.now()
+        return _json(representation.one(target.resource, obj, form, now), status)
+
     def _written(
         self, request: web.Request, target: Target, obj: Json, write: Write, status: int = 200
     ) -> Answer:
-        shown = representation.one(target.resource, obj, parameters.form(request), self._objects.chance.now())
-        answer = _json(shown, status)
+        answer = self._shown(request, target, obj, status)
         for warning in write.warnings:
             quoted = warning.replace("\\", "\\\\").replace('"', '\\"')
             answer.headers.add("Warning", f'299 - "{quoted}"')
@@ -299,9 +295,7 @@ class Handlers:
         resource = target.resource
         last, gone = self._objects.delete(resource, target.namespace, target.name, options, write)
         if not gone:
-            return _json(
-                representation.one(resource, last, parameters.form(request), self._objects.chance.now())
-            )
+            return self._shown(request, target, last)
         details = {
             "name": target.name,
             "group": resource.group,

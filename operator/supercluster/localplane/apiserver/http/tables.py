@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from supercluster.localplane.apiserver.storage.registry import Resource
@@ -13,19 +14,15 @@ Json = dict[str, Any]
 Cell = Callable[[Json], Any]
 
 
+@dataclass(frozen=True, slots=True)
 class Column:
     """One column: its name, how a cell is made, and whether only `-o wide` shows it."""
 
-    __slots__ = ("cell", "description", "kind", "name", "wide")
-
-    def __init__(
-        self, name: str, cell: Cell, *, kind: str = "string", wide: bool = False, description: str = ""
-    ) -> None:
-        self.name = name
-        self.cell = cell
-        self.kind = kind
-        self.wide = wide
-        self.description = description
+    name: str
+    cell: Cell
+    kind: str = "string"
+    wide: bool = False
+    description: str = ""
 
     def definition(self) -> Json:
         return {

@@ -21,13 +21,15 @@ QUANTITY = re.compile(
 SHOWN_MAX_CHARACTERS = 200
 # What Kubernetes calls the field of a cause that its validation library gives no field.
 NOWHERE = "<nil>"
-TYPES = {
-    "string": "string",
-    "integer": "integer",
-    "number": "number",
-    "boolean": "boolean",
-    "array": "array",
-    "object": "object",
+# What JSON's values are called.
+TYPES: dict[type, str] = {
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "string",
+    list: "array",
+    dict: "object",
+    type(None): "null",
 }
 
 
@@ -43,17 +45,7 @@ def shown(value: Any) -> str:
 
 
 def type_name(value: Any) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int):
-        return "integer"
-    if isinstance(value, float):
-        return "number"
-    if isinstance(value, str):
-        return "string"
-    return "array" if isinstance(value, list) else "object"
+    return TYPES.get(type(value), "object")
 
 
 def _has_type(value: Any, wanted: str) -> bool:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
 
 from supercluster.api import API_VERSION, Stream, StreamMove, SuperCluster
 from supercluster.reconcilers.planners import naming
-from supercluster.reconcilers.planners.plan import CreateObject, DeleteObject, Ground, Manifest, Note
+from supercluster.reconcilers.planners.move.views import is_ended
+from supercluster.reconcilers.planners.plan import CreateObject, DeleteObject, Ground, Manifest, Note, Step
+from supercluster.reconcilers.planners.status import is_within, parse_timestamp
 
 NAME_CHARACTERS_MAX = 200
 REASON_CHARACTERS_MAX = 250
@@ -54,6 +57,21 @@ def tries_of(base: str, moves: Iterable[StreamMove]) -> dict[int, StreamMove]:
 def next_name(base: str, tries: Mapping[int, StreamMove]) -> str:
     """Behind the last one: older ones may be gone while newer ones are there."""
     return f"{base}-{max(tries) + 1}" if tries else base
+
+
+def beyond_history(moves: Iterable[StreamMove], kept_max: int) -> list[Step]:
+    """Deletes the oldest of too many that have ended."""
+    ended = sorted((move for move in moves if is_ended(move)), key=lambda move: move.metadata.age_key)
+    return [delete(move, None) for move in ended[: max(0, len(ended) - kept_max)]]
+
+
+def why_planned_anew(move: StreamMove, after: timedelta, now: datetime) -> str:
+    """Of one that the brokers have refused for so long; empty: they have not."""
+    made = parse_timestamp(move.metadata.creation_timestamp)
+    if move.status.phase != "Refused" or is_within(made, after, now):
+        return ""
+    told = (move.status.message or "no reason was told")[:REASON_CHARACTERS_MAX]
+    return f"the brokers refuse StreamMove {move.metadata.name}, and it is planned anew: {told}"
 
 
 def why_refused(step: CreateObject | None, refused: Mapping[str, str] | None) -> str:

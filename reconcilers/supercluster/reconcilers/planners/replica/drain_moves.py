@@ -99,8 +99,7 @@ def consider(
             elif step is not None:
                 steps.append(step)
                 held_free, free = (held_free - 1, free) if waits else (held_free, free - 1)
-    ended = sorted((move for move in mine if is_ended(move)), key=lambda move: move.metadata.age_key)
-    steps += [delete(move, None) for move in ended[: max(0, len(ended) - HISTORY_MAX)]]
+    steps += generated.beyond_history(mine, HISTORY_MAX)
     holding = tuple(name for name in sorted(going) if observed.nodes[name].copies)
     if not holding and not open_ones:
         return DrainMoves(tuple(steps))
@@ -247,11 +246,7 @@ def _why_withdrawn(move: StreamMove, going: frozenset[str], now: datetime) -> st
     drained = move.spec.drains or ()
     if not going & set(drained):
         return f"{', '.join(drained)} stays after all: deleted StreamMove {metadata.name}"
-    made = parse_timestamp(metadata.creation_timestamp)
-    if status.phase == "Refused" and not is_within(made, AGAIN_AFTER, now):
-        told = status.message or "no reason was told"
-        return f"the brokers refuse StreamMove {metadata.name}, and it is planned anew: {told[:REASON_CHARACTERS_MAX]}"
-    return ""
+    return generated.why_planned_anew(move, AGAIN_AFTER, now)
 
 
 def _create(

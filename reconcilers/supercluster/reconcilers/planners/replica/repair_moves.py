@@ -149,8 +149,7 @@ def consider(
         step = _create_trim(super_cluster, trim, by_name.get(trim.stream), mine, now)
         if step is not None and not generated.why_refused(step, refused):
             steps.append(step)
-    ended = sorted((move for move in mine if is_ended(move)), key=lambda move: move.metadata.age_key)
-    steps += [delete(move, None) for move in ended[: max(0, len(ended) - HISTORY_MAX)]]
+    steps += generated.beyond_history(mine, HISTORY_MAX)
     waits = (*not_made.items(), *(told for told in plan.waiting if told[0] not in not_made))
     waiting = tuple(WaitingRepair(stream=name, reason=why[:1000]) for name, why in waits[:OTHER_MOVES_MAX])
     status = RepairStatus(
@@ -280,11 +279,7 @@ def _why_withdrawn(
         return (
             f"{', '.join(back)} is back before its replica was replaced: deleted StreamMove {metadata.name}"
         )
-    made = parse_timestamp(metadata.creation_timestamp)
-    if move.status.phase == "Refused" and not is_within(made, REFUSED_KEPT, now):
-        told = move.status.message or "no reason was told"
-        return f"the brokers refuse StreamMove {metadata.name}, and it is planned anew: {told[:REASON_CHARACTERS_MAX]}"
-    return ""
+    return generated.why_planned_anew(move, REFUSED_KEPT, now)
 
 
 def _why_stays(

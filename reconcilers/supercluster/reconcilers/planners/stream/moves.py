@@ -174,13 +174,8 @@ def _is_to_go(stream: Stream, move: StreamMove, wanted: Cluster, to_do: tuple[_C
 
 def _pruning(stream: Stream, moves: tuple[StreamMove, ...]) -> tuple[Step, ...]:
     """The oldest of too many StreamMoves that the Stream made and that have ended, one at a time."""
-    own = sorted(
-        (move for move in moves if owner_uid(move) == stream.metadata.uid and is_ended(move)),
-        key=lambda move: move.metadata.age_key,
-    )
-    if len(own) <= HISTORY_MAX:
-        return ()
-    return (generated.delete(own[0], None),)
+    own = (move for move in moves if owner_uid(move) == stream.metadata.uid)
+    return tuple(generated.beyond_history(own, HISTORY_MAX)[:1])
 
 
 def _last(moves: tuple[StreamMove, ...]) -> StreamMove | None:

@@ -91,29 +91,30 @@ def consider(
             f"annotation {FORCE_RECOVER} is {value[:100]!r}; it has to be <broker>:<last sequence that its copy must have>, "
             "such as east-0:1200"
         )
-        return _refused(value, why, conditions)
+        return Recovery(status=refused(value, why, conditions))
     if is_inherited(desired.status.observed_generation):
-        return _refused(value, INHERITED, conditions)
+        return Recovery(status=refused(value, INHERITED, conditions))
     if rival:
-        return _refused(value, f"Stream {rival} is older and declares stream {name} too", conditions)
+        return Recovery(
+            status=refused(value, f"Stream {rival} is older and declares stream {name} too", conditions)
+        )
     if refusal is not None:
-        return _refused(value, refusal, conditions)
+        return Recovery(status=refused(value, refusal, conditions))
     if view.error:
         conditions.put(ConditionType.RECOVERED, None, Reason.RECOVERING, view.error)
         return Recovery()
     if not view.is_there:
-        return _refused(value, f"the brokers know no stream {name}", conditions)
+        return Recovery(status=refused(value, f"the brokers know no stream {name}", conditions))
     if view.declared_by != resource_mark(desired):
         whose = f"is declared by {view.declared_by}" if view.declared_by else "is declared by no resource"
-        return _refused(value, f"stream {name} {whose} on the brokers, and not by this one", conditions)
+        return Recovery(
+            status=refused(value, f"stream {name} {whose} on the brokers, and not by this one", conditions)
+        )
     node, accepted = wanted
     act = recovery_id(desired, value)
-    if act in (view.done.get("known") or ()):
-        # Of one that another came after, the brokers have no words any more.
-        is_last = view.done.get("id") == act
-        message = str(view.done.get("mayLose", ""))[:MESSAGE_CHARS_MAX] if is_last else ""
-        conditions.put(ConditionType.RECOVERED, True, Reason.RECOVERY_FORCED, message)
-        return Recovery(status=RecoveryStatus(request=value, outcome="Recovered", message=message))
+    done = recovered(value, act, view.done, conditions)
+    if done is not None:
+        return Recovery(status=done)
     conditions.put(
         ConditionType.RECOVERED, None, Reason.RECOVERING, f"stream {name} is to go on from the copy on {node}"
     )
@@ -124,7 +125,17 @@ def consider(
     return Recovery(step=ForceRecovery(name, act, node, accepted, note=note))
 
 
-def _refused(value: str, why: str, conditions: Conditions) -> Recovery:
+def recovered(value: str, act: str, done: Mapping[str, Any], conditions: Conditions) -> RecoveryStatus | None:
+    """What came of a request by what the brokers know of recoveries; None: nothing so far."""
+    if act not in (done.get("known") or ()):
+        return None
+    # Of one that another came after, the brokers have no words any more.
+    message = str(done.get("mayLose", ""))[:MESSAGE_CHARS_MAX] if done.get("id") == act else ""
+    conditions.put(ConditionType.RECOVERED, True, Reason.RECOVERY_FORCED, message)
+    return RecoveryStatus(request=value, outcome="Recovered", message=message)
+
+
+def refused(value: str, why: str, conditions: Conditions) -> RecoveryStatus:
     message = why[:MESSAGE_CHARS_MAX]
     conditions.put(ConditionType.RECOVERED, False, Reason.RECOVERY_REFUSED, message)
-    return Recovery(status=RecoveryStatus(request=value, outcome="Refused", message=message))
+    return RecoveryStatus(request=value, outcome="Refused", message=message)

@@ -18,7 +18,14 @@ from supercluster.api.conditions import ConditionType, EventReason, Reason
 from supercluster.api.recovery import ACCEPT_DOUBTFUL, FORCE_RECOVER_META, RecoveryStatus
 from supercluster.reconcilers.planners.plan import ForceMapRecovery, Note
 from supercluster.reconcilers.planners.status import Conditions
-from supercluster.reconcilers.planners.stream.recovery import INHERITED, MESSAGE_CHARS_MAX, is_inherited, read
+from supercluster.reconcilers.planners.stream.recovery import (
+    INHERITED,
+    MESSAGE_CHARS_MAX,
+    is_inherited,
+    read,
+    recovered,
+    refused,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,26 +83,25 @@ def consider(
             f"annotation {FORCE_RECOVER_META} is {value[:100]!r}; it has to be <broker>:<last entry that its copy must have>, "
             "such as east-0:840"
         )
-        return _refused(value, why, conditions)
+        return MapRecovery(status=refused(value, why, conditions))
     if is_inherited(desired.status.observed_generation):
-        return _refused(value, INHERITED, conditions)
+        return MapRecovery(status=refused(value, INHERITED, conditions))
     node, accepted = wanted
     if node not in view.brokers:
         there = ", ".join(view.brokers) or "none"
-        return _refused(value, f"there is no broker {node}; there are: {there}", conditions)
+        return MapRecovery(
+            status=refused(value, f"there is no broker {node}; there are: {there}", conditions)
+        )
     act = recovery_id(desired, value)
-    if act in (view.done.get("known") or ()):
-        # Of one that another came after, the brokers have no words any more.
-        is_last = view.done.get("id") == act
-        message = str(view.done.get("mayLose", ""))[:MESSAGE_CHARS_MAX] if is_last else ""
-        conditions.put(ConditionType.RECOVERED, True, Reason.RECOVERY_FORCED, message)
-        return MapRecovery(status=RecoveryStatus(request=value, outcome="Recovered", message=message))
+    done = recovered(value, act, view.done, conditions)
+    if done is not None:
+        return MapRecovery(status=done)
     before = desired.status.map_recovery
     if view.error:
         conditions.put(ConditionType.RECOVERED, None, Reason.RECOVERING, view.error[:MESSAGE_CHARS_MAX])
         return MapRecovery(status=before, is_waiting=True)
     if refusal is not None:
-        return _refused(value, refusal, conditions)
+        return MapRecovery(status=refused(value, refusal, conditions))
     goes_on = f"the map of streams is to go on from the copy on {node}"
     conditions.put(ConditionType.RECOVERED, None, Reason.RECOVERING, goes_on)
     note = Note.done(
@@ -105,9 +111,3 @@ def consider(
     accepts_doubt = ACCEPT_DOUBTFUL in value.split(":")[2:]
     step = ForceMapRecovery(act, node, accepted, accepts_doubt, note=note)
     return MapRecovery((step,), before, is_waiting=True)
-
-
-def _refused(value: str, why: str, conditions: Conditions) -> MapRecovery:
-    message = why[:MESSAGE_CHARS_MAX]
-    conditions.put(ConditionType.RECOVERED, False, Reason.RECOVERY_REFUSED, message)
-    return MapRecovery(status=RecoveryStatus(request=value, outcome="Refused", message=message))

@@ -84,36 +84,29 @@ async def _apply(kube: KubeClient, given: argparse.Namespace, namespace: str) ->
     if not given.wait:
         return EXIT_OK
     ours = [document.body for document in documents if document.body["apiVersion"] == API_VERSION]
-    waiting = {(body["kind"], body["metadata"]["name"]) for body in ours}
+    waiting = {f"{body['kind']} {body['metadata']['name']}" for body in ours}
     namespaces = {body["metadata"].get("namespace", namespace) for body in ours}
 
     async def unready() -> list[str]:
-        left = []
-        for each in namespaces:
-            for kind, bodies in (await overview.fetch(kube, each)).items():
-                left += [
-                    f"{kind} {body['metadata']['name']}"
-                    for body in bodies
-                    if (kind, body["metadata"]["name"]) in waiting and not overview.is_ready(body)
-                ]
-        return left
+        found = [each for where in namespaces for each in await _unready(kube, where)]
+        return [each for each in found if each in waiting]
 
     return await _wait(unready, given.timeout)
 
 
+async def _unready(kube: KubeClient, namespace: str | None) -> list[str]:
+    found = await overview.fetch(kube, namespace)
+    return [
+        f"{kind} {body['metadata']['name']}"
+        for kind, bodies in found.items()
+        for body in bodies
+        if not overview.is_ready(body)
+    ]
+
+
 async def _status(kube: KubeClient, given: argparse.Namespace, namespace: str) -> int:
     scope = None if given.all_namespaces else namespace
-
-    async def unready() -> list[str]:
-        found = await overview.fetch(kube, scope)
-        return [
-            f"{kind} {body['metadata']['name']}"
-            for kind, bodies in found.items()
-            for body in bodies
-            if not overview.is_ready(body)
-        ]
-
-    code = await _wait(unready, given.timeout) if given.wait else EXIT_OK
+    code = await _wait(lambda: _unready(kube, scope), given.timeout) if given.wait else EXIT_OK
     found = await overview.fetch(kube, scope)
     if given.output == "json":
         print(json.dumps(found, indent=2))

@@ -172,10 +172,7 @@ class KubeClient:
     async def apply(
         self, manifest: Manifest, *, force: bool = True, query: Mapping[str, str] | None = None
     ) -> Json:
-        metadata = manifest["metadata"]
-        path = object_path(
-            manifest["apiVersion"], manifest["kind"], metadata.get("namespace"), metadata["name"]
-        )
+        path = _path_of(manifest, manifest["metadata"]["name"])
         parameters = {
             "fieldManager": self._field_manager,
             "force": "true" if force else "false",
@@ -186,16 +183,11 @@ class KubeClient:
         )
 
     async def create(self, manifest: Manifest) -> Json:
-        path = object_path(manifest["apiVersion"], manifest["kind"], manifest["metadata"].get("namespace"))
-        return await self.request(
-            "POST", path, body=manifest, query={"fieldManager": self._field_manager}, repeatable=False
-        )
+        query = {"fieldManager": self._field_manager}
+        return await self.request("POST", _path_of(manifest), body=manifest, query=query, repeatable=False)
 
     async def replace(self, manifest: Manifest) -> Json:
-        metadata = manifest["metadata"]
-        path = object_path(
-            manifest["apiVersion"], manifest["kind"], metadata.get("namespace"), metadata["name"]
-        )
+        path = _path_of(manifest, manifest["metadata"]["name"])
         return await self.request("PUT", path, body=manifest, query={"fieldManager": self._field_manager})
 
     async def merge_patch(
@@ -271,6 +263,11 @@ def object_path(api_version: str, kind: str, namespace: str | None, name: str | 
     scope = f"/namespaces/{namespace}" if namespace else ""
     plural = PLURALS.get(kind) or _guessed_plural(kind)
     return f"{root}{scope}/{plural}" + (f"/{name}" if name else "")
+
+
+def _path_of(manifest: Manifest, name: str | None = None) -> str:
+    namespace = manifest["metadata"].get("namespace")
+    return object_path(manifest["apiVersion"], manifest["kind"], namespace, name)
 
 
 def _guessed_plural(kind: str) -> str:

@@ -19,6 +19,7 @@ from supercluster.localplane.plane import DirectoryInUseError, Plane
 
 DEFAULT_NODES = 3
 MAX_NODES = 100
+EXIT_CODES = {KubePlaneError: 1, StateInUse: 3, DirectoryInUseError: 4}
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -78,15 +79,9 @@ def main(argv: list[str] | None = None) -> int:
     arguments = _arguments(argv)
     try:
         asyncio.run(run(arguments.state.absolute(), arguments.port, arguments.nodes, arguments.kube_assets))
-    except KubePlaneError as error:
+    except (KubePlaneError, StateInUse, DirectoryInUseError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 1
-    except StateInUse as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 3
-    except DirectoryInUseError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 4
+        return EXIT_CODES[type(error)]
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise

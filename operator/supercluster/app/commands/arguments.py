@@ -56,17 +56,13 @@ def parser() -> argparse.ArgumentParser:
     )
     apply.add_argument("--force", action="store_true", help="take over fields that another tool owns")
     apply.add_argument("--wait", action="store_true", help="wait until what was applied is Ready")
-    apply.add_argument(
-        "--timeout", type=seconds, default=60.0, metavar="SECONDS", help="for --wait (%(default)s)"
-    )
+    _add_timeout(apply, 60.0, "for --wait")
     _add_connection(apply)
     status = commands.add_parser("status", help="show super-clusters, clusters and streams")
     status.add_argument("-A", "--all-namespaces", action="store_true", help="of all namespaces")
     status.add_argument("-o", "--output", choices=("table", "json"), default="table", help="(%(default)s)")
     status.add_argument("--wait", action="store_true", help="wait until all of them are Ready")
-    status.add_argument(
-        "--timeout", type=seconds, default=60.0, metavar="SECONDS", help="for --wait (%(default)s)"
-    )
+    _add_timeout(status, 60.0, "for --wait")
     _add_connection(status)
     _add_moves(commands)
     explain = commands.add_parser(
@@ -96,9 +92,7 @@ def _add_rebalance(commands: argparse._SubParsersAction[argparse.ArgumentParser]
         metavar="N",
         help="clients that each broker asks in a second (%(default)s)",
     )
-    rebalance.add_argument(
-        "--timeout", type=seconds, default=300.0, metavar="SECONDS", help="for all of it (%(default)s)"
-    )
+    _add_timeout(rebalance, 300.0, "for all of it")
     _add_connection(rebalance)
 
 
@@ -186,19 +180,19 @@ def _add_wishes(command: argparse.ArgumentParser) -> None:
         help="of a stream that no resource declares (the only one there is)",
     )
     command.add_argument("--wait", action="store_true", help="wait until it is done, and tell how far it is")
-    command.add_argument(
-        "--timeout",
-        type=seconds,
-        default=600.0,
-        metavar="SECONDS",
-        help="for --wait and --dry-run (%(default)s)",
-    )
+    _add_timeout(command, 600.0, "for --wait and --dry-run")
 
 
 def _size(text: str) -> str:
     if not re.fullmatch(SIZE_PATTERN, text) or size_bytes(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of bytes such as 1000000 or 50Mi")
     return text
+
+
+def _add_timeout(command: argparse.ArgumentParser, default_s: float, what: str) -> None:
+    command.add_argument(
+        "--timeout", type=seconds, default=default_s, metavar="SECONDS", help=f"{what} (%(default)s)"
+    )
 
 
 def _add_connection(command: argparse.ArgumentParser) -> None:
@@ -224,9 +218,7 @@ def _add_dev(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "--port", type=_port, default=0, metavar="PORT", help="of the API; 0 takes any (%(default)s)"
     )
     up.add_argument("--no-operator", action="store_true", help="leave the operator out")
-    up.add_argument(
-        "--timeout", type=seconds, default=60.0, metavar="SECONDS", help="until ready (%(default)s)"
-    )
+    _add_timeout(up, 60.0, "until ready")
     down = actions.add_parser(
         "down", help="end what `dev up` started; objects and volumes stay in the state folder"
     )

@@ -145,7 +145,7 @@ def container_env(container: Json, pod: Json, base: Mapping[str, str], sources: 
 def _env_from(source: Json, sources: Sources) -> dict[str, str]:
     kind = "Secret" if source.get("secretRef") else "ConfigMap"
     reference = source.get("secretRef") or source.get("configMapRef") or {}
-    obj = _find(kind, reference, sources)
+    obj = find(kind, reference, sources)
     if obj is None:
         return {}
     prefix = source.get("prefix") or ""
@@ -164,7 +164,7 @@ def _value_from(entry: Json, container: Json, pod: Json, sources: Sources) -> st
         return resource_value(value_from["resourceFieldRef"], container, pod["spec"]["containers"])
     kind = "Secret" if value_from.get("secretKeyRef") else "ConfigMap"
     reference = value_from.get("secretKeyRef") or value_from.get("configMapKeyRef") or {}
-    obj = _find(kind, reference, sources)
+    obj = find(kind, reference, sources)
     if obj is None:
         return None
     data = data_of(kind, obj)
@@ -175,7 +175,8 @@ def _value_from(entry: Json, container: Json, pod: Json, sources: Sources) -> st
     return data[reference["key"]].decode(errors="surrogateescape")
 
 
-def _find(kind: str, reference: Json, sources: Sources) -> Json | None:
+def find(kind: str, reference: Json, sources: Sources) -> Json | None:
+    """A ConfigMap or Secret that is referred to; None: it is not there, and optional."""
     name = reference.get("name", "")
     obj = sources.secret(name) if kind == "Secret" else sources.config_map(name)
     if obj is None and not reference.get("optional"):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from supercluster.localplane.client import Json
-from supercluster.localplane.node.environment import MissingReference, Sources, data_of, field_value
+from supercluster.localplane.node.environment import MissingReference, Sources, data_of, field_value, find
 
 DEFAULT_MODE = 0o644
 TOKEN_MODE = 0o600
@@ -81,11 +81,9 @@ def _part_files(part: Json, pod: Json, sources: Sources, mode: int) -> Files:
     kind = "Secret" if part.get("secret") else "ConfigMap"
     detail = part.get("secret") or part.get("configMap") or {}
     name = detail.get("secretName") or detail.get("name", "")
-    obj = sources.secret(name) if kind == "Secret" else sources.config_map(name)
+    obj = find(kind, {**detail, "name": name}, sources)
     if obj is None:
-        if detail.get("optional"):
-            return {}
-        raise MissingReference(f'{kind.lower()} "{name}" not found')
+        return {}
     data = data_of(kind, obj)
     if not detail.get("items"):
         return {_safe(key): File(value, mode) for key, value in data.items()}

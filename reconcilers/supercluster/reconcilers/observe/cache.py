@@ -145,15 +145,11 @@ class ObjectCache:
         self, model: type[ResourceT], namespace: str, super_cluster: str
     ) -> tuple[ResourceT, ...]:
         """Resources of a kind that name a super-cluster, in the order of their names."""
-        keys = self._by_owner.get((model.__name__, namespace, "super", super_cluster), set())
-        found = (self.model(model, namespace, key.name) for key in sorted(keys, key=lambda key: key.name))
-        return tuple(resource for resource in found if resource is not None)
+        return self._models_of(model, namespace, "super", super_cluster)
 
     def claimants(self, namespace: str, super_cluster: str, stream_name: str) -> tuple[Stream, ...]:
         """Stream resources that declare one stream."""
-        keys = self._by_owner.get(("Stream", namespace, f"stream-of-{super_cluster}", stream_name), set())
-        found = (self.model(Stream, namespace, key.name) for key in keys)
-        return tuple(stream for stream in found if stream is not None)
+        return self._models_of(Stream, namespace, f"stream-of-{super_cluster}", stream_name)
 
     def moves_of(self, stream: Stream) -> tuple[StreamMove, ...]:
         """StreamMoves of a Stream resource; not those that an earlier Stream of its name has left behind."""
@@ -163,25 +159,29 @@ class ObjectCache:
 
     def moves_about(self, namespace: str, super_cluster: str, stream_ref: str) -> tuple[StreamMove, ...]:
         """StreamMoves that name a Stream resource, in the order of their names. Thousands of others are not looked at."""
-        keys = self._by_owner.get(("StreamMove", namespace, f"moves-of-{super_cluster}", stream_ref), set())
-        found = (
-            self.model(StreamMove, namespace, key.name) for key in sorted(keys, key=lambda key: key.name)
-        )
-        return tuple(move for move in found if move is not None)
+        return self._models_of(StreamMove, namespace, f"moves-of-{super_cluster}", stream_ref)
+
+    def _models_of(
+        self, model: type[ResourceT], namespace: str, index: str, name: str
+    ) -> tuple[ResourceT, ...]:
+        keys = self._by_owner.get((model.__name__, namespace, index, name), set())
+        found = (self.model(model, namespace, key.name) for key in sorted(keys, key=lambda key: key.name))
+        return tuple(resource for resource in found if resource is not None)
 
     def of_cluster(self, namespace: str, cluster: str) -> Iterator[Mapping[str, Any]]:
         """Objects that were made for a Cluster."""
-        for key in sorted(self._by_owner.get(("", namespace, "cluster", cluster), set()), key=str):
-            yield self._objects[key]
+        return self._objects_of(namespace, "cluster", cluster)
 
     def claims_of(self, namespace: str, super_cluster: str) -> Iterator[Mapping[str, Any]]:
         """Volume claims of a super-cluster's brokers; those of a Cluster that is gone too, if it kept them."""
-        for key in sorted(self._by_owner.get(("", namespace, "claims", super_cluster), set()), key=str):
-            yield self._objects[key]
+        return self._objects_of(namespace, "claims", super_cluster)
 
     def of_pipeline(self, namespace: str, pipeline: str) -> Iterator[Mapping[str, Any]]:
         """Objects that were made for a StreamPipeline, its executors included."""
-        for key in sorted(self._by_owner.get(("", namespace, "pipeline", pipeline), set()), key=str):
+        return self._objects_of(namespace, "pipeline", pipeline)
+
+    def _objects_of(self, namespace: str, index: str, name: str) -> Iterator[Mapping[str, Any]]:
+        for key in sorted(self._by_owner.get(("", namespace, index, name), set()), key=str):
             yield self._objects[key]
 
     def all_of(self, model: type[ResourceT]) -> Iterator[ResourceT]:

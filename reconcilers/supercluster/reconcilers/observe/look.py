@@ -21,7 +21,7 @@ from supercluster.reconcilers.observe.cordons import look_at_cordons
 from supercluster.reconcilers.observe.map_recoveries import look_at_map_recovery
 from supercluster.reconcilers.observe.repairs import Hosts, brokers_answer, look_at_repairs
 from supercluster.reconcilers.observe.rollouts import look_at_reports
-from supercluster.reconcilers.observe.targets import broker_target, pods_of
+from supercluster.reconcilers.observe.targets import answer_of, broker_target, pods_of
 from supercluster.reconcilers.observe.views import (
     account_view,
     brokers_move,
@@ -139,12 +139,8 @@ async def _secret(cache: ObjectCache, hosts: Hosts, namespace: str, name: str) -
 
 async def _accounts(brokers: Brokers, target: BrokerTarget | str) -> tuple[AccountView, ...] | None:
     """What the brokers have of accounts; None when nobody says."""
-    if isinstance(target, str):
-        return None
-    try:
-        return tuple(account_view(answer) for answer in await brokers.accounts(target))
-    except BrokersError:
-        return None
+    answers = await answer_of(target, brokers.accounts)
+    return tuple(map(account_view, answers)) if answers is not None else None
 
 
 async def _running_moves(
@@ -153,12 +149,8 @@ async def _running_moves(
     """What the brokers move now; None when nobody says. Without a target nobody wants to know."""
     if target is None:
         return ()
-    if isinstance(target, str):
-        return None
-    try:
-        return tuple(brokers_move(answer) for answer in await brokers.running_moves(target))
-    except BrokersError:
-        return None
+    answers = await answer_of(target, brokers.running_moves)
+    return tuple(map(brokers_move, answers)) if answers is not None else None
 
 
 def _traces(cache: ObjectCache, desired: SuperCluster) -> Traces:

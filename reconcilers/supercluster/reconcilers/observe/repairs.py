@@ -12,6 +12,7 @@ from supercluster.api import Cluster, ReplicaPolicy, Stream, StreamMove, SuperCl
 from supercluster.api.units import duration_ms
 from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.observe.lists import StreamLists
+from supercluster.reconcilers.observe.targets import answer_of
 from supercluster.reconcilers.observe.views import DEFAULT_ACCOUNT, living_stream, pod_view
 from supercluster.reconcilers.planners.move.generated import stream_of
 from supercluster.reconcilers.planners.move.views import is_ended
@@ -92,12 +93,7 @@ async def brokers_answer(
     brokers: Brokers, target: BrokerTarget | str, *, with_room: bool = False
 ) -> Mapping[str, Any] | None:
     """What the map has of all brokers; None when nobody says."""
-    if isinstance(target, str):
-        return None
-    try:
-        return await brokers.brokers_state(target, with_room=with_room)
-    except BrokersError:
-        return None
+    return await answer_of(target, lambda each: brokers.brokers_state(each, with_room=with_room))
 
 
 async def look_at_repairs(

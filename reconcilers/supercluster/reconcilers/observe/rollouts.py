@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from supercluster.reconcilers.observe.targets import answer_of
 from supercluster.reconcilers.observe.views import DEFAULT_ACCOUNT
 from supercluster.reconcilers.planners.cluster.restart_order import BrokerReport, GroupTrouble, Reports
-from supercluster.reconcilers.ports import Brokers, BrokersError, BrokerTarget, mapping
+from supercluster.reconcilers.ports import Brokers, BrokerTarget, mapping
 
 
 async def look_at_reports(brokers: Brokers, target: BrokerTarget | str) -> Reports | None:
     """None when one of the brokers that are ready does not answer: what it leads may be what is not whole."""
-    if isinstance(target, str):
-        return None
-    try:
-        return reports_of(await brokers.restart_states(target))
-    except BrokersError:
-        return None
+    states = await answer_of(target, brokers.restart_states)
+    return reports_of(states) if states is not None else None
 
 
 def reports_of(states: Mapping[str, Mapping[str, Any]]) -> Reports:

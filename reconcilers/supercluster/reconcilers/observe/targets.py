@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
 from supercluster.api import Cluster
 from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.observe.views import credentials_view, pod_view
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.cluster.restart_order import PodView
-from supercluster.reconcilers.ports import BrokerTarget
+from supercluster.reconcilers.ports import BrokersError, BrokerTarget
+
+AnswerT = TypeVar("AnswerT")
 
 
 def broker_target(cache: ObjectCache, namespace: str, super_cluster: str) -> BrokerTarget | str:
@@ -52,6 +57,18 @@ def each_broker(cache: ObjectCache, namespace: str, super_cluster: str) -> dict[
                     namespace, super_cluster, (), naming.OPERATOR_USER, password, (monitor,), (pod.name,)
                 )
     return found
+
+
+async def answer_of(
+    target: BrokerTarget | str, ask: Callable[[BrokerTarget], Awaitable[AnswerT]]
+) -> AnswerT | None:
+    """What the brokers say; None when they don't, or there are none that could."""
+    if isinstance(target, str):
+        return None
+    try:
+        return await ask(target)
+    except BrokersError:
+        return None
 
 
 def pods_of(cache: ObjectCache, namespace: str, cluster: str) -> tuple[PodView, ...]:

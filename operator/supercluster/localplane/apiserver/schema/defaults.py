@@ -94,6 +94,12 @@ def _probe(probe: Json) -> None:
         _fill(probe["grpc"], service="")
 
 
+def _field_references(source: Json) -> None:
+    for item in _items(source, "items"):
+        if isinstance(item.get("fieldRef"), dict):
+            _fill(item["fieldRef"], apiVersion="v1")
+
+
 def _volume(volume: Json) -> None:
     sources = [key for key in volume if key != "name"]
     if not sources:
@@ -102,18 +108,14 @@ def _volume(volume: Json) -> None:
         source = volume.get(kind)
         if isinstance(source, dict):
             _fill(source, defaultMode=FILE_MODE)
-            for item in _items(source, "items"):
-                if isinstance(item.get("fieldRef"), dict):
-                    _fill(item["fieldRef"], apiVersion="v1")
+            _field_references(source)
     projected = volume.get("projected")
     if isinstance(projected, dict):
         _fill(projected, defaultMode=FILE_MODE)
         for source in _items(projected, "sources"):
             if isinstance(source.get("serviceAccountToken"), dict):
                 _fill(source["serviceAccountToken"], expirationSeconds=3600)
-            for item in _items(source.get("downwardAPI") or {}, "items"):
-                if isinstance(item.get("fieldRef"), dict):
-                    _fill(item["fieldRef"], apiVersion="v1")
+            _field_references(source.get("downwardAPI") or {})
     ephemeral = volume.get("ephemeral")
     if isinstance(ephemeral, dict) and isinstance(ephemeral.get("volumeClaimTemplate"), dict):
         _claim_spec(_sub(ephemeral["volumeClaimTemplate"], "spec"))
@@ -137,23 +139,23 @@ def _template(spec: Json) -> None:
     pod_spec(_sub(template, "spec"))
 
 
+def _roll(strategy: Json, **values: Any) -> None:
+    _fill(strategy, type="RollingUpdate")
+    if strategy["type"] == "RollingUpdate":
+        _fill(_sub(strategy, "rollingUpdate"), **values)
+
+
 def deployment(obj: Json) -> None:
     spec = _sub(obj, "spec")
     _fill(spec, replicas=1, revisionHistoryLimit=10, progressDeadlineSeconds=600)
-    strategy = _sub(spec, "strategy")
-    _fill(strategy, type="RollingUpdate")
-    if strategy["type"] == "RollingUpdate":
-        _fill(_sub(strategy, "rollingUpdate"), maxUnavailable="25%", maxSurge="25%")
+    _roll(_sub(spec, "strategy"), maxUnavailable="25%", maxSurge="25%")
     _template(spec)
 
 
 def stateful_set(obj: Json) -> None:
     spec = _sub(obj, "spec")
     _fill(spec, replicas=1, podManagementPolicy="OrderedReady", revisionHistoryLimit=10)
-    strategy = _sub(spec, "updateStrategy")
-    _fill(strategy, type="RollingUpdate")
-    if strategy["type"] == "RollingUpdate":
-        _fill(_sub(strategy, "rollingUpdate"), partition=0)
+    _roll(_sub(spec, "updateStrategy"), partition=0)
     retention = _sub(spec, "persistentVolumeClaimRetentionPolicy")
     _fill(retention, whenDeleted="Retain", whenScaled="Retain")
     for claim in _items(spec, "volumeClaimTemplates"):
@@ -171,10 +173,7 @@ def replica_set(obj: Json) -> None:
 def daemon_set(obj: Json) -> None:
     spec = _sub(obj, "spec")
     _fill(spec, revisionHistoryLimit=10)
-    strategy = _sub(spec, "updateStrategy")
-    _fill(strategy, type="RollingUpdate")
-    if strategy["type"] == "RollingUpdate":
-        _fill(_sub(strategy, "rollingUpdate"), maxUnavailable=1, maxSurge=0)
+    _roll(_sub(spec, "updateStrategy"), maxUnavailable=1, maxSurge=0)
     _template(spec)
 
 

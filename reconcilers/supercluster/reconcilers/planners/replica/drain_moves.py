@@ -25,6 +25,7 @@ from supercluster.reconcilers.planners.replica.repair_moves import (
     LivingStream,
     RepairObserved,
     is_about_to_run,
+    state_of,
 )
 from supercluster.reconcilers.planners.replica.repairs import StreamState
 from supercluster.reconcilers.planners.replica.rules import Rule, rule_for
@@ -194,21 +195,8 @@ def stream_states(
         tags = frozenset(living.tags) | frozenset(
             declared.spec.placement.tags if declared is not None else ()
         )
-        states.append(
-            StreamState(
-                living.name,
-                living.members,
-                living.leader,
-                rule or Rule(0, super_cluster.spec.repair, "nobody", "no resource declares the stream"),
-                tags,
-                living.bytes,
-                living.is_moving or living.name in busy,
-                _elsewhere(declared, living, clusters),
-                observed.unusable.get(living.name, {}),
-                living.replicas,
-                living.in_memory,
-            )
-        )
+        rule = rule or Rule(0, super_cluster.spec.repair, "nobody", "no resource declares the stream")
+        states.append(state_of(living, rule, observed, busy, tags, _elsewhere(declared, living, clusters)))
     return states, unknown
 
 

@@ -196,23 +196,7 @@ def _plan(
         rule = rule_for(declared, living.name, living.replicas, observed.policies, super_cluster)
         if rule is None or (living.declared_by and declared is None):
             continue
-        is_moving = living.is_moving or living.name in busy
-        tags = frozenset(living.tags)
-        states.append(
-            StreamState(
-                living.name,
-                living.members,
-                living.leader,
-                rule,
-                tags,
-                living.bytes,
-                is_moving,
-                unusable=unusable,
-                why_unusable=observed.why_unusable.get(living.name, {}),
-                count=living.replicas,
-                in_memory=living.in_memory,
-            )
-        )
+        states.append(state_of(living, rule, observed, busy, frozenset(living.tags)))
     held = {living.name: frozenset(living.members) for living in observed.streams}
     # One that the brokers refuse copies nothing; it is planned anew after a while, and nobody waits for it.
     running = tuple(
@@ -225,6 +209,31 @@ def _plan(
     taken = passed | {repair.stream for repair in plan.repairs}
     trims = plan_trims(observed.nodes, states, taken, strategies, budget, observed.now)
     return plan, trims
+
+
+def state_of(
+    living: LivingStream,
+    rule: Rule,
+    observed: RepairObserved,
+    busy: Collection[str],
+    tags: frozenset[str],
+    elsewhere: frozenset[str] = frozenset(),
+) -> StreamState:
+    """A stream as it is planned with. `busy`: streams that a move is under way, or planned, of."""
+    return StreamState(
+        living.name,
+        living.members,
+        living.leader,
+        rule,
+        tags,
+        living.bytes,
+        living.is_moving or living.name in busy,
+        elsewhere,
+        observed.unusable.get(living.name, {}),
+        living.replicas,
+        living.in_memory,
+        observed.why_unusable.get(living.name, {}),
+    )
 
 
 def is_about_to_run(move: StreamMove) -> bool:

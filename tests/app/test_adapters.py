@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import ssl
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -341,7 +342,7 @@ def test_log_lines_are_json_with_their_fields() -> None:
 
 
 def test_metrics_are_prometheus_text() -> None:
-    counters = Counters(rounds={"Stream": 3}, steps={"Apply": 2})
+    counters = Counters(rounds=Counter({"Stream": 3}), steps=Counter({"Apply": 2}))
     text = prometheus_text(
         families(State(counters, lambda: True, lambda: True, lambda: 4, lambda: 1, lambda: 9))
     )

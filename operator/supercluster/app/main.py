@@ -44,6 +44,7 @@ from supercluster.reconcilers.execute.executor import Executor
 from supercluster.reconcilers.execute.tools import Tools
 from supercluster.reconcilers.handlers.intake import Intake
 from supercluster.reconcilers.handlers.registration import (
+    CHILD_KINDS,
     CHILD_SELECTOR,
     CHUNK_OBJECTS,
     build_registry,
@@ -65,13 +66,7 @@ READY_RETRY_MS = 500
 NAMESPACE_LEASE = "supercluster-operator"
 SWEPT = (
     *((API_VERSION, kind.name) for kind in KINDS),
-    ("apps/v1", "StatefulSet"),
-    ("batch/v1", "Job"),
-    ("v1", "Pod"),
-    ("v1", "Service"),
-    ("v1", "ConfigMap"),
-    ("v1", "Secret"),
-    ("v1", "PersistentVolumeClaim"),
+    *CHILD_KINDS,
 )
 
 

@@ -58,6 +58,11 @@ class ApiError(Exception):
         }
 
 
+def success(**more: Any) -> Json:
+    """The Status of a request that has no other answer."""
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", **more}
+
+
 def qualified(plural: str, group: str) -> str:
     """`statefulsets.apps`, or only the plural in the core group."""
     return f"{plural}.{group}" if group else plural

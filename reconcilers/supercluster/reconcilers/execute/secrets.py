@@ -32,7 +32,7 @@ async def _make_credentials(
     there = await tools.kube.get("v1", "Secret", metadata["namespace"], name)
     if there is None:
         data = completed({}, step.missing, step.application_user, tools.password)
-        tools.cache.put(await tools.kube.create({**step.manifest, "data": data}))
+        await _put_secret(tools, step.manifest, None, data)
         return
     found = credentials_view(there)
     assert found is not None
@@ -47,18 +47,8 @@ async def _make_credentials(
     if found.broken:
         raise StepRefusedError(f"Secret {name}: {found.broken}; nothing of it is changed")
     missing = found.missing(step.application_user)
-    patch: Json = {
-        "metadata": {
-            # The version makes sure that nobody's new password is overwritten by one that we made from an older look.
-            "resourceVersion": there["metadata"]["resourceVersion"],
-            "labels": metadata["labels"],
-            "annotations": metadata["annotations"],
-            "ownerReferences": None,
-        }
-    }
-    if missing:
-        patch["data"] = completed(there, missing, step.application_user, tools.password)
-    tools.cache.put(await tools.kube.merge_patch("v1", "Secret", metadata["namespace"], name, patch))
+    data = completed(there, missing, step.application_user, tools.password) if missing else {}
+    await _put_secret(tools, step.manifest, there, data)
 
 
 async def _make_authority(
@@ -145,6 +135,7 @@ async def _put_secret(
     metadata = manifest["metadata"]
     patch: Json = {
         "metadata": {
+            # The version makes sure that nobody's new password is overwritten by one that we made from an older look.
             "resourceVersion": there["metadata"]["resourceVersion"],
             "labels": metadata["labels"],
             "annotations": metadata["annotations"],

@@ -14,16 +14,18 @@ from supercluster.api import GROUP, VERSION
 from supercluster.reconcilers.handlers.intake import Intake
 from supercluster.reconcilers.planners.plan import LABEL_SUPER_CLUSTER
 
-# (group, version, plural) of what is made for clusters; the budget's version depends on the server.
-CHILDREN = (
-    ("", "v1", "pods"),
-    ("", "v1", "services"),
-    ("", "v1", "configmaps"),
-    ("", "v1", "secrets"),
-    ("", "v1", "persistentvolumeclaims"),
-    ("apps", "v1", "statefulsets"),
-    ("batch", "v1", "jobs"),
-)
+# What is made for clusters, by version and kind; the budget's version depends on the server.
+CHILD_KINDS = {
+    ("apps/v1", "StatefulSet"): "statefulsets",
+    ("batch/v1", "Job"): "jobs",
+    ("v1", "Pod"): "pods",
+    ("v1", "Service"): "services",
+    ("v1", "ConfigMap"): "configmaps",
+    ("v1", "Secret"): "secrets",
+    ("v1", "PersistentVolumeClaim"): "persistentvolumeclaims",
+}
+# The same as (group, version, plural).
+CHILDREN = tuple((*version.rpartition("/")[::2], plural) for (version, _), plural in CHILD_KINDS.items())
 
 # What is made for clusters carries this label; of a Kubernetes cluster's other pods and Secrets nothing is read or kept.
 CHILD_SELECTOR = LABEL_SUPER_CLUSTER

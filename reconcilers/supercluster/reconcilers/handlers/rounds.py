@@ -6,6 +6,7 @@ A round that is cut off anywhere leaves nothing that the next one could not see.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -60,17 +61,13 @@ VALUE_CHARS_MAX = 100
 class Counters:
     """For /metrics."""
 
-    rounds: dict[str, int] = field(default_factory=dict)
-    steps: dict[str, int] = field(default_factory=dict)
-    failures: dict[str, int] = field(default_factory=dict)
+    rounds: Counter[str] = field(default_factory=Counter)
+    steps: Counter[str] = field(default_factory=Counter)
+    failures: Counter[str] = field(default_factory=Counter)
     repairs: RepairCounts = field(default_factory=RepairCounts)
-    status_writes: dict[str, int] = field(default_factory=dict)
+    status_writes: Counter[str] = field(default_factory=Counter)
     """By kind of resource."""
     streams: StreamFigures = field(default_factory=StreamFigures)
-
-    @staticmethod
-    def add(counter: dict[str, int], label: str) -> None:
-        counter[label] = counter.get(label, 0) + 1
 
 
 @dataclass(slots=True)
@@ -106,7 +103,7 @@ class Rounds:
 
     async def reconcile(self, key: Key) -> Outcome:
         """One round of one resource."""
-        self.counters.add(self.counters.rounds, key.kind)
+        self.counters.rounds[key.kind] += 1
         refusal, refusal_code = None, 0
         aside: list[SetAside] = []
         for _ in range(STEPS_PER_ROUND_MAX):
@@ -201,12 +198,12 @@ class Rounds:
         target = broker_target(self.cache, key.namespace, resource.super_cluster)
         log.info("step", extra={"resource": str(key), "step": str(step)})
         await self.executor.run(resource, step, target, self.reconcilers[key.kind].steps)
-        self.counters.add(self.counters.steps, type(step).__name__)
+        self.counters.steps[type(step).__name__] += 1
         if step.note is not None:
             await self.kube.emit(body, step.note)
 
     async def _note_held(self, key: Key, step: Step, error: HeldError) -> None:
-        self.counters.add(self.counters.failures, key.kind)
+        self.counters.failures[key.kind] += 1
         log.warning("step held", extra={"resource": str(key), "step": str(step), "error": str(error)})
 
     async def _tell(self, key: Key, body: Mapping[str, Any], plan: Plan, held: str | None = None) -> bool:
@@ -232,7 +229,7 @@ class Rounds:
             if error.status != 404:
                 raise
             return True
-        self.counters.add(self.counters.status_writes, key.kind)
+        self.counters.status_writes[key.kind] += 1
         self.counters.repairs.note(body, patched)
         dropped = self._writes.wrote(key, status, patch, patched)
         self.cache.wrote(patched)
@@ -257,7 +254,7 @@ class Rounds:
         if _is_stale(error):
             log.info("stale look", extra={"resource": str(key), "step": str(step)})
             return
-        self.counters.add(self.counters.failures, key.kind)
+        self.counters.failures[key.kind] += 1
         log.warning("step failed", extra={"resource": str(key), "step": str(step), "error": str(error)})
         if not isinstance(error, BrokersUnreachableError | BrokersRefusedError):
             await self.kube.emit(body, Note.done(EventReason.STEP_FAILED, f"{step}: {error}"))

@@ -302,14 +302,7 @@ class Handlers:
             "kind": resource.plural,
             "uid": last["metadata"]["uid"],
         }
-        success = {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Success",
-            "details": details,
-        }
-        return _json(success)
+        return _json(errors.success(details=details))
 
     # --- below an object ---
 

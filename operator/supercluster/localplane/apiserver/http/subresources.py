@@ -69,7 +69,7 @@ class Subresources:
         pod = self._objects.get(target.resource, target.namespace, target.name)
         evictions.check(self._objects, pod, write)
         self._objects.delete(target.resource, target.namespace, target.name, options, write)
-        return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+        return errors.success(code=201)
 
     def bind(self, target: Target, body: Any, write: Write) -> Json:
         """Give a pod its node."""
@@ -88,7 +88,7 @@ class Subresources:
             return new
 
         self._objects.patch(target.resource, target.namespace, target.name, change, write)
-        return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+        return errors.success(code=201)
 
     async def log(self, request: web.Request, target: Target) -> web.StreamResponse:
         """The log of a container, followed if asked."""

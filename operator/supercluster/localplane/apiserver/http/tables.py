@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from supercluster.localplane.apiserver.storage.registry import Resource
+from supercluster.localplane.apiserver.storage.selectors import at
 
 Json = dict[str, Any]
 Cell = Callable[[Json], Any]
@@ -68,14 +69,6 @@ def _duration(seconds: int) -> str:
     if days < 730:
         return f"{days}d"
     return f"{days // 365}y{days % 365}d"
-
-
-def at(obj: Any, path: str, default: Any = None) -> Any:
-    for part in path.split("."):
-        if not isinstance(obj, dict):
-            return default
-        obj = obj.get(part)
-    return default if obj is None else obj
 
 
 def _shown(path: str, default: Any = "<none>") -> Cell:

@@ -120,18 +120,19 @@ def label_selector_matches(selector: Json | None, labels: Labels) -> bool:
     return True
 
 
-def _at(obj: Json, path: str) -> str:
-    """The value at a dotted path as selectors compare it: text, and empty when there is none."""
-    value: Any = obj
+def at(obj: Any, path: str, default: Any = None) -> Any:
+    """The value at a dotted path."""
     for part in path.split("."):
-        if not isinstance(value, dict):
-            return ""
-        value = value.get(part)
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
+        if not isinstance(obj, dict):
+            return default
+        obj = obj.get(part)
+    return default if obj is None else obj
+
+
+def _text_at(obj: Json, path: str) -> str:
+    """As selectors compare it, and empty when there is none."""
+    value = at(obj, path, "")
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _terms(text: str) -> list[tuple[str, bool, str]]:
@@ -148,7 +149,7 @@ def _terms(text: str) -> list[tuple[str, bool, str]]:
 def parse_fields(text: str) -> Predicate:
     """A predicate over objects from the text of `fieldSelector`."""
     terms = _terms(text)
-    return lambda obj: all((_at(obj, path) == value) == wanted for path, wanted, value in terms)
+    return lambda obj: all((_text_at(obj, path) == value) == wanted for path, wanted, value in terms)
 
 
 def predicate(label_selector: str, field_selector: str) -> Predicate:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 from supercluster.api import Cluster, Stream, StreamMove, SuperCluster
 from supercluster.api.stream import ReplicaStatus
 from supercluster.reconcilers.planners import naming
+from supercluster.reconcilers.planners.cluster.certificates import MarksView
 from supercluster.reconcilers.planners.cluster.cluster_observed import ClusterObserved
 from supercluster.reconcilers.planners.cluster.manifests import OperatorDefaults
 from supercluster.reconcilers.planners.cluster.restart_order import BrokerReport, PodView, Reports
@@ -108,9 +109,7 @@ def credentials(user: str = "app") -> CredentialsView:
         frozenset({"operator"}),
         has_route=True,
         has_gateway=True,
-        labels=naming.labels("demo"),
-        identity="uid-demo",
-        uid="uid-demo-credentials",
+        marks=MarksView(naming.labels("demo"), "uid-demo", uid="uid-demo-credentials"),
     )
 
 

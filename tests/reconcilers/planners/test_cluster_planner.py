@@ -869,8 +869,10 @@ def test_a_super_cluster_stays_until_its_clusters_are_gone() -> None:
     (secret,) = look(resource, clusters=()).steps
     assert isinstance(secret, DeleteObject)
     assert (secret.kind, secret.ground) == ("Secret", Ground.CREDENTIALS_UNUSED)
-    foreign = replace(credentials(), identity="another")
-    for there in (None, foreign, replace(credentials(), owners=({"uid": "uid-demo"},))):
+    ours = credentials()
+    foreign = replace(ours, marks=replace(ours.marks, identity="another"))
+    owned = replace(ours, marks=replace(ours.marks, owners=frozenset({"uid-demo"})))
+    for there in (None, foreign, owned):
         assert look(resource, clusters=(), credentials=there).steps == (SetFinalizers((), "7"),)
     assert FINALIZER in resource.metadata.finalizers
 

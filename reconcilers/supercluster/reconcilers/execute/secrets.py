@@ -40,7 +40,7 @@ async def _make_credentials(
     is_ours = (
         annotations.get(IDENTITY_ANNOTATION) == metadata["annotations"][IDENTITY_ANNOTATION]
         or made_by_us(there)
-        or resource.metadata.uid in {mapping(each).get("uid") for each in found.owners}
+        or resource.metadata.uid in found.marks.owners
     )
     if not is_ours:
         raise foreign(step.manifest)

@@ -16,14 +16,10 @@ from supercluster.api import Cluster
 from supercluster.api.super_cluster import EXCHANGE_AUTHORITY
 from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.observe.targets import pods_of
+from supercluster.reconcilers.observe.views import marks_view
 from supercluster.reconcilers.planners import naming
-from supercluster.reconcilers.planners.cluster.certificates import (
-    AuthorityView,
-    CertificateView,
-    LoadedView,
-    MarksView,
-)
-from supercluster.reconcilers.planners.plan import IDENTITY_ANNOTATION, LABEL_CLUSTER
+from supercluster.reconcilers.planners.cluster.certificates import AuthorityView, CertificateView, LoadedView
+from supercluster.reconcilers.planners.plan import LABEL_CLUSTER
 from supercluster.reconcilers.ports import Brokers, BrokersError, BrokerTarget, Kube, mapping
 
 ISSUER_CERTIFICATE, ISSUER_KEY = "issuer.crt", "issuer.key"
@@ -46,7 +42,7 @@ def content(secret: Mapping[str, Any], file: str) -> bytes:
 def authority_view(secret: Mapping[str, Any] | None) -> AuthorityView | None:
     if secret is None:
         return None
-    marks, data = _marks(secret), mapping(secret.get("data"))
+    marks, data = marks_view(secret), mapping(secret.get("data"))
     files = {name: str(data.get(name) or "") for name in AUTHORITY_FILES}
     if not any(files.values()):
         return AuthorityView(marks=marks)
@@ -78,7 +74,7 @@ def authority_view(secret: Mapping[str, Any] | None) -> AuthorityView | None:
 def certificate_view(secret: Mapping[str, Any] | None) -> CertificateView | None:
     if secret is None:
         return None
-    marks = _marks(secret)
+    marks = marks_view(secret)
     data = mapping(secret.get("data"))
     try:
         found = _pair(str(data.get("tls.crt", "")), str(data.get("tls.key", "")))
@@ -149,17 +145,6 @@ async def look_at_loaded(
             for each in map(mapping, (told.get("clusterTls"), told.get("gatewayTls")))
         )
     return found
-
-
-def _marks(secret: Mapping[str, Any]) -> MarksView:
-    metadata = mapping(secret.get("metadata"))
-    return MarksView(
-        labels={str(k): str(v) for k, v in mapping(metadata.get("labels")).items()},
-        identity=str(mapping(metadata.get("annotations")).get(IDENTITY_ANNOTATION, "")),
-        has_owner=bool(metadata.get("ownerReferences")),
-        uid=str(metadata.get("uid", "")),
-        terminating=metadata.get("deletionTimestamp") is not None,
-    )
 
 
 @lru_cache(REMEMBERED_MAX)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from supercluster.api.stream import ReplicaStatus
+from supercluster.reconcilers.planners.cluster.certificates import MarksView
 from supercluster.reconcilers.planners.cluster.restart_order import PodView
 from supercluster.reconcilers.planners.cluster.volumes import ClaimView
 from supercluster.reconcilers.planners.move.views import BrokersMove
@@ -125,7 +126,6 @@ def credentials_view(secret: Mapping[str, Any] | None) -> CredentialsView | None
         return None
     broken = [file for file in CREDENTIAL_FILES if _is_broken(secret, file)]
     users = [mapping(user) for user in _list(secret_json(secret, "users.json").get("users"))]
-    metadata = mapping(secret.get("metadata"))
     named = [user for user in users if user.get("user") and user.get("password")]
     return CredentialsView(
         passwords={str(user["user"]): str(user["password"]) for user in named},
@@ -133,9 +133,16 @@ def credentials_view(secret: Mapping[str, Any] | None) -> CredentialsView | None
         has_route=_has_link(secret_json(secret, "cluster.json")),
         has_gateway=_has_link(secret_json(secret, "gateway.json")),
         broken=f"{', '.join(broken)} can't be read as a JSON object" if broken else "",
+        marks=marks_view(secret),
+    )
+
+
+def marks_view(secret: Mapping[str, Any]) -> MarksView:
+    metadata = mapping(secret.get("metadata"))
+    return MarksView(
         labels={str(k): str(v) for k, v in mapping(metadata.get("labels")).items()},
         identity=str(mapping(metadata.get("annotations")).get(IDENTITY_ANNOTATION, "")),
-        owners=tuple(mapping(each) for each in metadata.get("ownerReferences") or ()),
+        owners=frozenset(str(mapping(each).get("uid")) for each in metadata.get("ownerReferences") or ()),
         uid=str(metadata.get("uid", "")),
         terminating=metadata.get("deletionTimestamp") is not None,
     )

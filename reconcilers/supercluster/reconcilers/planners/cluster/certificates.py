@@ -40,7 +40,8 @@ class MarksView:
     labels: Mapping[str, str] = field(default_factory=dict)
     identity: str = ""
     """Of the super-cluster that it says it belongs to."""
-    has_owner: bool = False
+    owners: frozenset[str] = frozenset()
+    """Uids of objects whose deletion would take it along."""
     uid: str = ""
     terminating: bool = False
 
@@ -177,7 +178,7 @@ def plan_certificates(
         secrets = tuple(map(naming.certificate_secret, signed))
         note = Note.done(EventReason.CREDENTIALS_GENERATED, f"made an authority in Secret {name}")
         return (MakeAuthority(manifest, secrets, note=note),)
-    if not authority.marks.are_those_of(manifest) or authority.marks.has_owner:
+    if not authority.marks.are_those_of(manifest) or authority.marks.owners:
         note = Note.done(EventReason.DRIFT_REPAIRED, f"marked Secret {name} as ours; its content stays")
         return (MakeAuthority(manifest, (), note=note),)
     steps = tuple(

@@ -13,16 +13,10 @@ from supercluster.api import Cluster, SuperCluster
 from supercluster.api.conditions import EventReason
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.cluster import manifests
+from supercluster.reconcilers.planners.cluster.certificates import MarksView
 from supercluster.reconcilers.planners.drift import differences
 from supercluster.reconcilers.planners.founding import first_of
-from supercluster.reconcilers.planners.plan import (
-    IDENTITY_ANNOTATION,
-    Apply,
-    MakeCredentials,
-    Manifest,
-    Note,
-    Step,
-)
+from supercluster.reconcilers.planners.plan import Apply, MakeCredentials, Manifest, Note, Step
 
 APPLICATION = "application"
 OPERATOR = "operator"
@@ -42,22 +36,11 @@ class CredentialsView:
     has_gateway: bool = False
     broken: str = ""
     """Which files a person has made unreadable; nothing is written then."""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    identity: str = ""
-    """Of the super-cluster that it says it belongs to."""
-    owners: tuple[Mapping[str, Any], ...] = ()
-    """Whose deletion would take it along: nobody's is to."""
-    uid: str = ""
-    terminating: bool = False
+    marks: MarksView = field(default_factory=MarksView)
 
     def is_marked(self, manifest: Manifest) -> bool:
         """As ours, so that it is seen and not taken for somebody else's; by no owner that takes it along."""
-        metadata = manifest["metadata"]
-        return (
-            not self.owners
-            and self.identity == metadata["annotations"][IDENTITY_ANNOTATION]
-            and metadata["labels"].items() <= self.labels.items()
-        )
+        return not self.marks.owners and self.marks.are_those_of(manifest)
 
     def missing(self, application_user: str) -> tuple[str, ...]:
         wanting = []
@@ -99,7 +82,7 @@ def plan_secret(desired: SuperCluster, found: CredentialsView | None) -> MakeCre
     """The brokers' Secret alone, without which none of them is let in."""
     credentials, manifest = found or CredentialsView(), manifests.credentials_secret(desired)
     name, user = manifest["metadata"]["name"], desired.spec.application_user
-    if credentials.broken or credentials.terminating:
+    if credentials.broken or credentials.marks.terminating:
         return None
     missing = credentials.missing(user)
     if missing:

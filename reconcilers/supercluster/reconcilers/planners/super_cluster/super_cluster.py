@@ -22,7 +22,6 @@ from supercluster.api.super_cluster import (
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.cluster.certificates import (
     CertificatesView,
-    MarksView,
     plan_certificates,
     why_waiting,
 )
@@ -431,13 +430,16 @@ def _deletion(
         steps: tuple[Step, ...] = (again,) if again is not None and again.missing else ()
         steps += plan_certificates(desired, observed.certificates, observed.clusters, now)
         return Plan(steps, patch, conditions.notes())
-    secret, authority = observed.credentials, observed.certificates.authority
-    unused = {}
-    if secret is not None and not secret.owners and secret.identity == desired.identity:
-        unused[naming.credentials_secret(desired.metadata.name)] = secret.uid
-    marks = authority.marks if authority is not None else MarksView(has_owner=True)
-    if not marks.has_owner and marks.identity == desired.identity:
-        unused[naming.authority_secret(desired.metadata.name)] = marks.uid
+    name = desired.metadata.name
+    secrets = {
+        naming.credentials_secret(name): observed.credentials,
+        naming.authority_secret(name): observed.certificates.authority,
+    }
+    unused = {
+        secret: found.marks.uid
+        for secret, found in secrets.items()
+        if found is not None and not found.marks.owners and found.marks.identity == desired.identity
+    }
     if unused:
         namespace, ground = desired.metadata.namespace, Ground.CREDENTIALS_UNUSED
         return Plan(tuple(DeleteObject("v1", "Secret", namespace, *each, ground) for each in unused.items()))

@@ -14,11 +14,12 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import aiohttp
 
-Json = dict[str, Any]
+from supercluster.localplane.json_data import Json as Json
+
 Key = tuple[str, str]
 """Namespace ("" for cluster-scoped kinds) and name."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-Json = dict[str, Any]
+from supercluster.localplane.json_data import Json
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from supercluster.localplane.apiserver.auth.identities import User
 from supercluster.localplane.apiserver.storage.selectors import label_selector_matches
 from supercluster.localplane.apiserver.storage.store import Store
-
-Json = dict[str, Any]
+from supercluster.localplane.json_data import Json
 
 _GROUP = "rbac.authorization.k8s.io"
 # What everybody who is known may read, as with a real API server's discovery roles.

@@ -12,12 +12,10 @@ import hmac
 import json
 import secrets
 from dataclasses import dataclass
-from typing import Any
 
 from supercluster.localplane.apiserver.storage.registry import SERVICE_ACCOUNTS
 from supercluster.localplane.apiserver.storage.store import Store
-
-Json = dict[str, Any]
+from supercluster.localplane.json_data import Json
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 KEY_BYTES = 32

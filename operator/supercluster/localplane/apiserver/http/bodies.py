@@ -9,8 +9,7 @@ from typing import Any
 from supercluster.localplane.apiserver.errors import bad_request, unsupported_media_type
 from supercluster.localplane.apiserver.http import protobuf
 from supercluster.localplane.apiserver.http.protobuf import ACCEPTED, MEDIA_TYPE
-
-Json = dict[str, Any]
+from supercluster.localplane.json_data import Json
 
 MAX_BODY_BYTES = 3 * 1024 * 1024
 

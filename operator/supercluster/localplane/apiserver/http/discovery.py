@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from typing import Any
 
 from supercluster.localplane.apiserver.storage.registry import Registry, Resource
-
-Json = dict[str, Any]
+from supercluster.localplane.json_data import Json
 
 # The minor version decides what clients expect of us; kubectl accepts a skew of one.
 MAJOR, MINOR = "1", "35"

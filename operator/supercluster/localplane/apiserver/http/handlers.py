@@ -34,10 +34,10 @@ from supercluster.localplane.apiserver.schema.patches import json_patch, merge_p
 from supercluster.localplane.apiserver.schema.strategic import strategic_patch
 from supercluster.localplane.apiserver.storage.registry import Registry, Resource
 from supercluster.localplane.apiserver.storage.store import Store
+from supercluster.localplane.json_data import Json
 
 log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
 Answer = web.StreamResponse
 Made = Callable[[Resource, Json], None]
 

@@ -12,14 +12,12 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Any
 
 from supercluster.localplane.apiserver.errors import ApiError, bad_request, expired
 from supercluster.localplane.apiserver.storage.registry import Resource
 from supercluster.localplane.apiserver.storage.selectors import Predicate, predicate
 from supercluster.localplane.apiserver.storage.store import Change, Store
-
-Json = dict[str, Any]
+from supercluster.localplane.json_data import Json
 
 # Bookmarks keep the revision of a quiet watch young enough to resume from.
 BOOKMARK_INTERVAL_S = 30.0

@@ -12,8 +12,7 @@ from typing import Any
 
 from supercluster.localplane.apiserver.schema import schemas
 from supercluster.localplane.apiserver.storage.registry import Registry, Resource
-
-Json = dict[str, Any]
+from supercluster.localplane.json_data import Json
 
 PREFIX = "#/components/schemas/"
 # Definitions are shown under names like Kubernetes' own, whose last part people see.

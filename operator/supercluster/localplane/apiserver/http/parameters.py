@@ -14,8 +14,6 @@ from supercluster.localplane.apiserver.http.protobuf import ACCEPTED
 from supercluster.localplane.apiserver.objects.writes import DeleteOptions, Write
 from supercluster.localplane.apiserver.storage import selectors
 
-Json = dict[str, Any]
-
 DUPLICATES: web.RequestKey[list[str]] = web.RequestKey("duplicates", list)
 PROPAGATIONS = ("Background", "Foreground", "Orphan")
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from supercluster.localplane.apiserver.errors import bad_request, unsupported_media_type
 from supercluster.localplane.apiserver.http.protobuf_tables import BODIES, MESSAGES
+from supercluster.localplane.json_data import Json
 
-Json = dict[str, Any]
 MAGIC = b"k8s\x00"
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 ACCEPTED = ("application/json", "application/yaml", MEDIA_TYPE)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
 
 from supercluster.localplane.apiserver.http import tables
 from supercluster.localplane.apiserver.http.parameters import Form
 from supercluster.localplane.apiserver.objects.objects import Objects
 from supercluster.localplane.apiserver.storage.registry import Resource
-
-Json = dict[str, Any]
+from supercluster.localplane.json_data import Json
 
 
 def _partial(obj: Json) -> Json:

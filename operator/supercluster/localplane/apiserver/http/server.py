@@ -10,7 +10,6 @@ import sqlite3
 import ssl
 import uuid
 from pathlib import Path
-from typing import Any
 
 from aiohttp import web
 
@@ -27,9 +26,8 @@ from supercluster.localplane.apiserver.objects.objects import Objects
 from supercluster.localplane.apiserver.objects.writes import Chance, DeleteOptions, Write
 from supercluster.localplane.apiserver.storage.registry import CRDS, EVENTS, NAMESPACES, Registry, Resource
 from supercluster.localplane.apiserver.storage.store import Store
+from supercluster.localplane.json_data import Json
 from supercluster.localplane.times import stamp
-
-Json = dict[str, Any]
 
 log = logging.getLogger(__name__)
 

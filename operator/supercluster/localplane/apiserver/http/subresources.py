@@ -25,10 +25,9 @@ from supercluster.localplane.apiserver.objects import evictions, logs, scale
 from supercluster.localplane.apiserver.objects.objects import Objects
 from supercluster.localplane.apiserver.objects.writes import Mutate, Write
 from supercluster.localplane.apiserver.storage.store import clone
+from supercluster.localplane.json_data import Json
 from supercluster.localplane.node.logs import path_of, pod_directory, read
 from supercluster.localplane.times import stamp
-
-Json = dict[str, Any]
 
 
 class Subresources:

@@ -10,8 +10,8 @@ from typing import Any
 
 from supercluster.localplane.apiserver.storage.registry import Resource
 from supercluster.localplane.apiserver.storage.selectors import at
+from supercluster.localplane.json_data import Json
 
-Json = dict[str, Any]
 Cell = Callable[[Json], Any]
 
 

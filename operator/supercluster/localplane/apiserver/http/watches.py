@@ -15,8 +15,6 @@ from supercluster.localplane.apiserver.http.parameters import Form
 from supercluster.localplane.apiserver.storage.registry import Resource
 from supercluster.localplane.apiserver.storage.store import Store
 
-Json = dict[str, Any]
-
 
 class Watches:
     """Serves watches, and ends them all when the server stops."""

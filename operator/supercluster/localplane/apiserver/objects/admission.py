@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import Any
 
 from supercluster.localplane.apiserver import errors
 from supercluster.localplane.apiserver.storage.registry import NAMESPACES
 from supercluster.localplane.apiserver.storage.store import Store
-
-Json = dict[str, Any]
+from supercluster.localplane.json_data import Json
 
 SERVICES = ("", "services")
 STORAGE_CLASSES = ("storage.k8s.io", "storageclasses")

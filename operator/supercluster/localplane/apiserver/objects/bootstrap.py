@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from supercluster.localplane.apiserver.objects.objects import Objects
 from supercluster.localplane.apiserver.objects.writes import Write
 from supercluster.localplane.apiserver.storage.registry import NAMESPACES, SERVICE_ACCOUNTS, Resource, Storage
-
-Json = dict[str, Any]
+from supercluster.localplane.json_data import Json
 
 FIRST_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 RBAC = "rbac.authorization.k8s.io"

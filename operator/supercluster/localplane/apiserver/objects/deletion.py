@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
 
 from supercluster.localplane.apiserver import errors
 from supercluster.localplane.apiserver.objects.writes import DeleteOptions
 from supercluster.localplane.apiserver.storage.registry import NAMESPACES, PODS, Resource
 from supercluster.localplane.apiserver.storage.store import clone
+from supercluster.localplane.json_data import Json
 from supercluster.localplane.times import stamp
-
-Json = dict[str, Any]
 
 DEFAULT_POD_GRACE_SECONDS = 30
 PROTECTED_NAMESPACES = ("default", "kube-system", "kube-public")

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from supercluster.localplane.apiserver.errors import ApiError, Cause
 from supercluster.localplane.apiserver.objects.objects import Objects
 from supercluster.localplane.apiserver.objects.writes import Write
 from supercluster.localplane.apiserver.storage.registry import PDBS
 from supercluster.localplane.apiserver.storage.selectors import label_selector_matches
 from supercluster.localplane.apiserver.storage.store import clone
+from supercluster.localplane.json_data import Json
 from supercluster.localplane.times import stamp
-
-Json = dict[str, Any]
 
 
 def is_ready(pod: Json) -> bool:

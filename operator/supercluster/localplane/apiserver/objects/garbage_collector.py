@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import Any
 
 from supercluster.localplane.apiserver.errors import ApiError
 from supercluster.localplane.apiserver.objects.deletion import FOREGROUND, ORPHAN
@@ -24,8 +23,8 @@ from supercluster.localplane.apiserver.storage.registry import (
     resources_of_definition,
 )
 from supercluster.localplane.apiserver.storage.store import clone
+from supercluster.localplane.json_data import Json
 
-Json = dict[str, Any]
 Key = tuple[Storage, str, str]
 
 # Steps per turn of the loop, so that a large namespace does not keep requests waiting.

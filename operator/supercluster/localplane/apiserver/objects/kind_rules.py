@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from supercluster.localplane.apiserver import errors, naming
 from supercluster.localplane.apiserver.errors import Cause
@@ -21,9 +20,9 @@ from supercluster.localplane.apiserver.schema import (
 )
 from supercluster.localplane.apiserver.storage.registry import CRD_FINALIZER, CRDS, Registry, Resource
 from supercluster.localplane.apiserver.storage.store import Store
+from supercluster.localplane.json_data import Json
 from supercluster.localplane.times import stamp
 
-Json = dict[str, Any]
 Follower = Callable[[Resource, Json | None, Json | None], None]
 
 

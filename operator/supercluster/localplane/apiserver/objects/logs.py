@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from supercluster.localplane.apiserver.errors import ApiError, bad_request
-
-Json = dict[str, Any]
+from supercluster.localplane.json_data import Json
 
 
 def choose_container(pod: Json, wanted: str) -> str:

@@ -16,9 +16,8 @@ from supercluster.localplane.apiserver.objects.writes import Chance, DeleteOptio
 from supercluster.localplane.apiserver.schema import managed_fields, schemas, validation
 from supercluster.localplane.apiserver.storage.registry import CRDS, NAMESPACES, Registry, Resource
 from supercluster.localplane.apiserver.storage.store import Store, clone
+from supercluster.localplane.json_data import Json
 from supercluster.localplane.times import stamp
-
-Json = dict[str, Any]
 
 GENERATED_NAME_MAX_CHARACTERS = 58
 

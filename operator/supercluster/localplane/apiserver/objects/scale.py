@@ -8,8 +8,7 @@ from typing import Any
 from supercluster.localplane.apiserver.errors import ApiError, Cause, bad_request
 from supercluster.localplane.apiserver.storage.registry import Resource
 from supercluster.localplane.apiserver.storage.store import clone
-
-Json = dict[str, Any]
+from supercluster.localplane.json_data import Json
 
 
 def _paths(resource: Resource) -> tuple[str, str, str]:

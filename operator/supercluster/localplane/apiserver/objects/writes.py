@@ -5,11 +5,10 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from supercluster.localplane.apiserver.schema.managed_fields import Manager
+from supercluster.localplane.json_data import Json
 
-Json = dict[str, Any]
 Mutate = Callable[[Json], Json]
 
 

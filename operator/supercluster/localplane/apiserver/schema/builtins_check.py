@@ -9,9 +9,9 @@ from typing import Any
 from supercluster.localplane.apiserver.errors import Cause
 from supercluster.localplane.apiserver.schema.validation import shown
 from supercluster.localplane.apiserver.storage.selectors import label_selector_matches
+from supercluster.localplane.json_data import Json
 from supercluster.localplane.quantities import quantity
 
-Json = dict[str, Any]
 Check = Callable[[Json, Json | None], Iterator[Cause]]
 
 STATEFUL_SET_MUTABLE = frozenset(

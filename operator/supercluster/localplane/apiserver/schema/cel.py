@@ -16,9 +16,8 @@ from urllib.parse import urlsplit
 from supercluster.localplane.apiserver.errors import Cause
 from supercluster.localplane.apiserver.schema.schemas import Schema, resolve, walk
 from supercluster.localplane.apiserver.schema.validation import QUANTITY, correlated, shown, type_name
+from supercluster.localplane.json_data import Json
 from supercluster.localplane.quantities import quantity
-
-Json = dict[str, Any]
 
 RULES = "x-kubernetes-validations"
 OLD_SELF = re.compile(r"\boldSelf\b")

@@ -6,11 +6,9 @@ A type bounds its size; sizes that a schema does not bound are those that fit in
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from supercluster.localplane.apiserver.schema.schemas import EMBEDDED, INT_OR_STRING, PRESERVE, resolve
-
-Json = dict[str, Any]
+from supercluster.localplane.json_data import Json
 
 # The largest request, in bytes.
 REQUEST_BYTES = 3 * 1024 * 1024

@@ -9,7 +9,7 @@ import base64
 from collections.abc import Callable
 from typing import Any
 
-Json = dict[str, Any]
+from supercluster.localplane.json_data import Json
 
 DEFAULT_GRACE_SECONDS = 30
 PROBES = ("livenessProbe", "readinessProbe", "startupProbe")

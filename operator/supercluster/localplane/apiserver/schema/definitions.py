@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from supercluster.localplane.apiserver.errors import Cause
 from supercluster.localplane.apiserver.schema import rules_check, structural
 from supercluster.localplane.apiserver.schema.structural import invalid, required, unsupported
-
-Json = dict[str, Any]
+from supercluster.localplane.json_data import Json
 
 PER_VERSION = ("schema", "subresources", "additionalPrinterColumns", "selectableFields")
 COLUMN_TYPES = ("integer", "number", "string", "boolean", "date")

@@ -13,8 +13,8 @@ from typing import Any
 
 from supercluster.localplane.apiserver.schema.schemas import Schema, child, element, resolve
 from supercluster.localplane.apiserver.storage.store import clone
+from supercluster.localplane.json_data import Json
 
-Json = dict[str, Any]
 Path = tuple[str, ...]
 Paths = frozenset[Path]
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from supercluster.localplane.apiserver.errors import ApiError, Cause
 from supercluster.localplane.apiserver.schema import fieldsets
 from supercluster.localplane.apiserver.schema.fieldsets import Paths
 from supercluster.localplane.apiserver.schema.schemas import Schema
 from supercluster.localplane.apiserver.storage.store import clone
-
-Json = dict[str, Any]
+from supercluster.localplane.json_data import Json
 
 # Managers of single updates are kept apart up to here; the oldest ones are then written together.
 MAX_UPDATE_MANAGERS = 10

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from supercluster.localplane.apiserver.errors import Cause
 from supercluster.localplane.apiserver.schema.cel import OLD_SELF, REASONS, RULES, syntax_tree
@@ -21,8 +20,7 @@ from supercluster.localplane.apiserver.schema.cel_check import (
 )
 from supercluster.localplane.apiserver.schema.cel_types import Type, declared
 from supercluster.localplane.apiserver.schema.structural import forbidden, invalid, required, unsupported
-
-Json = dict[str, Any]
+from supercluster.localplane.json_data import Json
 
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]*)|\['([^']+)'\]")
 

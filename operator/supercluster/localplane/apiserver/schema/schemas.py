@@ -15,7 +15,6 @@ from typing import Any
 from supercluster.localplane.apiserver.storage.registry import Resource
 from supercluster.localplane.apiserver.storage.store import clone
 
-Json = dict[str, Any]
 Schema = dict[str, Any]
 
 ANYTHING: Schema = {"x-kubernetes-preserve-unknown-fields": True}

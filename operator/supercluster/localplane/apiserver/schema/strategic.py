@@ -11,8 +11,7 @@ from typing import Any
 from supercluster.localplane.apiserver.errors import bad_request
 from supercluster.localplane.apiserver.schema.schemas import Schema, child, element
 from supercluster.localplane.apiserver.storage.store import clone
-
-Json = dict[str, Any]
+from supercluster.localplane.json_data import Json
 
 DIRECTIVE = "$patch"
 RETAIN = "$retainKeys"

@@ -16,8 +16,7 @@ from supercluster.localplane.apiserver.schema.schemas import EMBEDDED, INT_OR_ST
 from supercluster.localplane.apiserver.schema.validation import problems as value_problems
 from supercluster.localplane.apiserver.schema.validation import shown
 from supercluster.localplane.apiserver.storage.store import clone
-
-Json = dict[str, Any]
+from supercluster.localplane.json_data import Json
 
 TYPES = ("array", "boolean", "integer", "number", "object", "string")
 LIST_TYPE, LIST_KEYS, MAP_TYPE = (

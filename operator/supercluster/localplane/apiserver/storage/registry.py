@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-Json = dict[str, Any]
+from supercluster.localplane.json_data import Json
+
 # Group and plural.
 Storage = tuple[str, str]
 

@@ -13,8 +13,8 @@ from typing import Any
 from supercluster.localplane.apiserver import naming
 from supercluster.localplane.apiserver.errors import bad_request
 from supercluster.localplane.apiserver.storage.registry import Resource
+from supercluster.localplane.json_data import Json
 
-Json = dict[str, Any]
 Predicate = Callable[[Json], bool]
 Labels = Mapping[str, str]
 LabelPredicate = Callable[[Labels], bool]

@@ -19,8 +19,7 @@ from typing import Any
 
 from supercluster.localplane.apiserver.errors import expired
 from supercluster.localplane.apiserver.storage.registry import Storage
-
-Json = dict[str, Any]
+from supercluster.localplane.json_data import Json
 
 # Enough for any watcher that reads at all; an older one lists again, as it must with a real API server. Up to twice as
 # many are kept, of some 10 KiB each, so that half a dozen busy kinds stay below the plane's memory.

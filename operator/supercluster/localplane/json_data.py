@@ -1,0 +1,7 @@
+"""Objects of Kubernetes as they are sent and stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Json = dict[str, Any]

@@ -241,6 +241,10 @@ class NodeAgent:
                     "/".join(key), keep=owner is not None and owner["kind"] == "StatefulSet"
                 )
 
+    def worker_of(self, namespace: str, name: str) -> PodWorker | None:
+        here = (worker for worker in self.workers.values() if api.key_of(worker.pod) == (namespace, name))
+        return next(here, None)
+
     def _source_changed(self, kind: str, obj: Json | None) -> None:
         if obj is None:
             return

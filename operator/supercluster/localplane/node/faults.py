@@ -19,11 +19,9 @@ from pathlib import Path
 import aiohttp
 from aiohttp import web
 
-from supercluster.localplane import client as api
 from supercluster.localplane.client import Json
 from supercluster.localplane.files import write_private
 from supercluster.localplane.node.agent import NodeAgent
-from supercluster.localplane.node.pod import PodWorker
 
 ADDRESS_FILE = "agent.json"
 REQUEST_TIMEOUT_S = 60.0
@@ -69,7 +67,9 @@ class Faults:
 
         With `forgive` the restart comes at once, however often the container ended before.
         """
-        worker = self._worker(namespace, name)
+        worker = self.agent.worker_of(namespace, name)
+        if worker is None:
+            raise KeyError(f"no pod {namespace}/{name} runs here")
         running = {one.name: one for one in worker.inits + worker.mains if one.process is not None}
         if container and container not in running:
             raise KeyError(f"pod {namespace}/{name} has no running container {container!r}")
@@ -81,12 +81,6 @@ class Faults:
                 found.process.signal(number)
                 killed.append(found.process.pid)
         return killed
-
-    def _worker(self, namespace: str, name: str) -> PodWorker:
-        for worker in self.agent.workers.values():
-            if api.key_of(worker.pod) == (namespace, name):
-                return worker
-        raise KeyError(f"no pod {namespace}/{name} runs here")
 
     async def lose_node(self, name: str, *, destroy_volumes: bool = False) -> int:
         return await self.agent.lose_node(name, destroy_volumes=destroy_volumes)

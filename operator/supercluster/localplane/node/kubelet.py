@@ -15,8 +15,7 @@ from aiohttp import web
 from supercluster.localplane import certificates
 from supercluster.localplane.node.addresses import KUBELET_PORT
 from supercluster.localplane.node.agent import NodeAgent
-from supercluster.localplane.node.logs import path_of, read
-from supercluster.localplane.node.pod import PodWorker
+from supercluster.localplane.node.logs import answer, path_of, read
 
 NOT_KEPT = ("timestamps", "sinceSeconds", "sinceTime")
 SHUTDOWN_S = 1.0
@@ -54,20 +53,13 @@ class KubeletServer:
     async def _healthz(self, request: web.Request) -> web.Response:
         return web.Response(text="ok")
 
-    def _worker(self, request: web.Request) -> PodWorker | None:
-        key = (request.match_info["namespace"], request.match_info["pod"])
-        for worker in self._agent.workers.values():
-            meta = worker.pod["metadata"]
-            if (meta["namespace"], meta["name"]) == key:
-                return worker
-        return None
-
     async def _logs(self, request: web.Request) -> web.StreamResponse:
         query = request.query
         wrong = [name for name in NOT_KEPT if query.get(name, "false") != "false"]
         if wrong:
             return web.Response(status=400, text=f"{wrong[0]}: logs have no times here")
-        worker, name = self._worker(request), request.match_info["container"]
+        name = request.match_info["container"]
+        worker = self._agent.worker_of(request.match_info["namespace"], request.match_info["pod"])
         if worker is None:
             return web.Response(status=404, text=f"pod {request.match_info['pod']} does not run here")
         containers = {one.name: one for one in worker.inits + worker.mains}
@@ -87,14 +79,5 @@ class KubeletServer:
         def ended() -> bool:
             return is_previous or container.is_over or worker.uid not in self._agent.workers
 
-        response = web.StreamResponse(headers={"Content-Type": "text/plain"})
-        await response.prepare(request)
         chunks = read(path, follow=query.get("follow") == "true", tail=tail, limit_bytes=limit, ended=ended)
-        try:
-            async for chunk in chunks:
-                await response.write(chunk)
-            await response.write_eof()
-        except ConnectionError:
-            # The reader left.
-            pass
-        return response
+        return await answer(request, chunks, "text/plain")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+
+from aiohttp import web
 
 CHUNK_BYTES = 64 * 1024
 # A follower asks this often whether the file grew; there is no portable way to be told.
@@ -34,6 +37,17 @@ def _tail_offset(path: Path, lines: int) -> int:
             starts.append(offset)
             offset += len(line)
     return starts[0] if starts else 0
+
+
+async def answer(request: web.Request, chunks: AsyncIterator[bytes], content_type: str) -> web.StreamResponse:
+    """Send what `read` gives, for as long as the reader stays."""
+    response = web.StreamResponse(headers={"Content-Type": content_type})
+    await response.prepare(request)
+    with contextlib.suppress(ConnectionError):
+        async for chunk in chunks:
+            await response.write(chunk)
+        await response.write_eof()
+    return response
 
 
 async def read(

@@ -26,7 +26,7 @@ from supercluster.localplane.apiserver.objects.objects import Objects
 from supercluster.localplane.apiserver.objects.writes import Mutate, Write
 from supercluster.localplane.apiserver.storage.store import clone
 from supercluster.localplane.json_data import Json
-from supercluster.localplane.node.logs import path_of, pod_directory, read
+from supercluster.localplane.node.logs import answer, path_of, pod_directory, read
 from supercluster.localplane.times import stamp
 
 
@@ -107,8 +107,6 @@ class Subresources:
                 return True
             return (now.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
-        response = web.StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8"})
-        await response.prepare(request)
         lines = read(
             path,
             follow=parameters.flag(request, "follow"),
@@ -116,14 +114,7 @@ class Subresources:
             limit_bytes=parameters.number(request, "limitBytes"),
             ended=ended,
         )
-        try:
-            async for chunk in lines:
-                await response.write(chunk)
-            await response.write_eof()
-        except ConnectionError:
-            # The reader left.
-            pass
-        return response
+        return await answer(request, lines, "text/plain; charset=utf-8")
 
     # --- identities ---
 

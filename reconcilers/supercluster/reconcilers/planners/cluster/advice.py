@@ -12,13 +12,11 @@ def even_replicas(count: int) -> tuple[Reason, str]:
     """What an even `count` of brokers or of copies is worth."""
     tolerated = (count - 1) // 2
     failures = "1 failure" if tolerated == 1 else f"{tolerated or 'no'} failures"
-    return (
-        Reason.EVEN_REPLICAS,
-        (
-            f"spec.replicas is {count}, which tolerates {failures}, just as {count - 1} would; "
-            f"use {count - 1} or {count + 1}"
-        ),
+    told = (
+        f"spec.replicas is {count}, which tolerates {failures}, just as {count - 1} would; "
+        f"use {count - 1} or {count + 1}"
     )
+    return Reason.EVEN_REPLICAS, told
 
 
 def advise(desired: Cluster, refused: str, volumes: Volumes, conditions: Conditions) -> None:
@@ -28,15 +26,11 @@ def advise(desired: Cluster, refused: str, volumes: Volumes, conditions: Conditi
     if spec.replicas % 2 == 0:
         warnings.append(even_replicas(spec.replicas))
     if spec.storage.type == "EmptyDir":
-        warnings.append(
-            (
-                Reason.VOLATILE_STORAGE,
-                (
-                    "spec.storage.type is EmptyDir: a broker's data is lost with its pod, and all data when a majority of "
-                    "pods is; use PersistentVolumeClaim"
-                ),
-            )
+        told = (
+            "spec.storage.type is EmptyDir: a broker's data is lost with its pod, and all data when a majority of "
+            "pods is; use PersistentVolumeClaim"
         )
+        warnings.append((Reason.VOLATILE_STORAGE, told))
     put_findings(conditions, ConditionType.WARNING, [*warnings, *volumes.warnings])
     deferred = [(Reason.SCALE_DOWN_REFUSED, refused)] if refused else []
     put_findings(conditions, ConditionType.DEFERRED, [*deferred, *volumes.deferred])

@@ -179,23 +179,19 @@ def _refusal(desired: Cluster, observed: ClusterObserved) -> tuple[Reason, str] 
     spec, namespace = desired.spec, desired.metadata.namespace
     if observed.super_cluster is None or observed.super_cluster.metadata.deletion_timestamp is not None:
         state = "is being deleted" if observed.super_cluster else "is not there"
-        return (
-            Reason.SUPER_CLUSTER_NOT_FOUND,
-            (
-                f"spec.superCluster is {spec.super_cluster}, and SuperCluster {spec.super_cluster} {state} in namespace "
-                f"{namespace}; create it first"
-            ),
+        told = (
+            f"spec.superCluster is {spec.super_cluster}, and SuperCluster {spec.super_cluster} {state} in namespace "
+            f"{namespace}; create it first"
         )
+        return Reason.SUPER_CLUSTER_NOT_FOUND, told
     voters = _meta_voters(desired, observed, observed.super_cluster)
     if isinstance(voters, Missing):
         founder = voters.founder.cluster
-        return (
-            Reason.FOUNDER_MISSING,
-            (
-                f"SuperCluster {spec.super_cluster} was begun by Cluster {founder}, which is not there, and its volume claims "
-                f"are kept: create Cluster {founder} again to go on from them, or use a new SuperCluster"
-            ),
+        told = (
+            f"SuperCluster {spec.super_cluster} was begun by Cluster {founder}, which is not there, and its volume claims "
+            f"are kept: create Cluster {founder} again to go on from them, or use a new SuperCluster"
         )
+        return Reason.FOUNDER_MISSING, told
     beyond = out_of_range(desired)
     if beyond is not None:
         return Reason.OUT_OF_RANGE, beyond

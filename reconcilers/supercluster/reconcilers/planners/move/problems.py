@@ -17,13 +17,11 @@ def missing(desired: StreamMove, observed: MoveObserved) -> tuple[Reason, str] |
     """What has to be there before anything can be said of the move."""
     spec, brokers = desired.spec, observed.brokers
     if observed.super_cluster is None or observed.super_cluster.metadata.deletion_timestamp is not None:
-        return (
-            Reason.SUPER_CLUSTER_NOT_FOUND,
-            (
-                f"spec.superCluster is {spec.super_cluster}, and there is no such SuperCluster in namespace "
-                f"{desired.metadata.namespace}; create it, or correct the name in a new StreamMove"
-            ),
+        told = (
+            f"spec.superCluster is {spec.super_cluster}, and there is no such SuperCluster in namespace "
+            f"{desired.metadata.namespace}; create it, or correct the name in a new StreamMove"
         )
+        return Reason.SUPER_CLUSTER_NOT_FOUND, told
     if spec.stream_ref is not None and observed.stream is None:
         return (
             Reason.STREAM_NOT_FOUND,
@@ -40,13 +38,11 @@ def problem(desired: StreamMove, observed: MoveObserved) -> tuple[Reason, str] |
     """Why the move can't be made."""
     spec, stream, clusters = desired.spec, observed.stream, observed.clusters
     if spec.stream is not None and observed.brokers.declared_by and not spec.dry_run:
-        return (
-            Reason.STREAM_DECLARED,
-            (
-                f"stream {spec.stream} is declared by Stream {observed.brokers.declared_by}, which would move it back: change "
-                "spec.placement there, which makes a StreamMove by itself"
-            ),
+        told = (
+            f"stream {spec.stream} is declared by Stream {observed.brokers.declared_by}, which would move it back: change "
+            "spec.placement there, which makes a StreamMove by itself"
         )
+        return Reason.STREAM_DECLARED, told
     disagreement = _disagrees(desired, stream) if stream is not None and not spec.dry_run else None
     if disagreement is not None:
         return Reason.PLACEMENT_CONFLICT, disagreement
@@ -56,13 +52,11 @@ def problem(desired: StreamMove, observed: MoveObserved) -> tuple[Reason, str] |
     names = sorted(cluster.metadata.name for cluster in clusters)
     goal = spec.destination.cluster if spec.destination is not None else None
     if goal is not None and goal not in names:
-        return (
-            Reason.CLUSTER_NOT_FOUND,
-            (
-                f"spec.destination.cluster is {goal}, which is no Cluster of SuperCluster {spec.super_cluster}; its "
-                f"Clusters are: {', '.join(names)}"
-            ),
+        told = (
+            f"spec.destination.cluster is {goal}, which is no Cluster of SuperCluster {spec.super_cluster}; its "
+            f"Clusters are: {', '.join(names)}"
         )
+        return Reason.CLUSTER_NOT_FOUND, told
     if observed.window_error:
         return Reason.INVALID_WINDOW, observed.window_error
     if observed.refusal is not None and observed.refusal_code not in (MOVE_IN_PROGRESS, PLAN_OUTDATED):

@@ -141,13 +141,11 @@ def _blocked(held: Mapping[str, str], going: frozenset[str]) -> tuple[Reason, st
     told = [f"stream {name}: {what}" for name, what in sorted(held.items())[:NAMED_MAX]]
     if len(held) > NAMED_MAX:
         told.append(f"and {len(held) - NAMED_MAX} more streams (status.leaving names them)")
-    return (
-        Reason.AWAITING_APPROVAL,
-        (
-            f"{', '.join(sorted(going))} can't go before a person acts: {'; '.join(told)}; or let the spec.placement of the stream "
-            "have room elsewhere, or keep more brokers"
-        ),
+    text = (
+        f"{', '.join(sorted(going))} can't go before a person acts: {'; '.join(told)}; or let the spec.placement of the stream "
+        "have room elsewhere, or keep more brokers"
     )
+    return Reason.AWAITING_APPROVAL, text
 
 
 def leaving(observed: RepairObserved, clusters: Sequence[Cluster]) -> frozenset[str]:

@@ -72,13 +72,11 @@ def placement_problem(stream: Stream, clusters: tuple[Cluster, ...]) -> Finding 
             f"SuperCluster {spec.super_cluster} has no Cluster in namespace {stream.metadata.namespace}; create one",
         )
     if wanted is not None and wanted not in named:
-        return (
-            Reason.CLUSTER_NOT_FOUND,
-            (
-                f"spec.placement.cluster is {wanted}, which is no Cluster of SuperCluster {spec.super_cluster}; "
-                f"its Clusters are: {names}"
-            ),
+        told = (
+            f"spec.placement.cluster is {wanted}, which is no Cluster of SuperCluster {spec.super_cluster}; "
+            f"its Clusters are: {names}"
         )
+        return Reason.CLUSTER_NOT_FOUND, told
     tags = ", ".join(spec.placement.tags)
     if wanted is not None and not has_tags(stream, named[wanted]):
         return (
@@ -86,13 +84,11 @@ def placement_problem(stream: Stream, clusters: tuple[Cluster, ...]) -> Finding 
             f"spec.placement.tags is [{tags}], and Cluster {wanted} does not have all of them in spec.tags",
         )
     if not any(has_tags(stream, cluster) for cluster in clusters):
-        return (
-            Reason.PLACEMENT_UNMATCHED,
-            (
-                f"spec.placement.tags is [{tags}], and no Cluster of SuperCluster "
-                f"{spec.super_cluster} has all of them in spec.tags; its Clusters are: {names}"
-            ),
+        told = (
+            f"spec.placement.tags is [{tags}], and no Cluster of SuperCluster "
+            f"{spec.super_cluster} has all of them in spec.tags; its Clusters are: {names}"
         )
+        return Reason.PLACEMENT_UNMATCHED, told
     return None
 
 
@@ -129,24 +125,20 @@ def size_problem(stream: Stream, home: Cluster) -> Finding | None:
     """More replicas than brokers, or limits that can't both hold."""
     spec, brokers = stream.spec, brokers_of(home)
     if spec.replicas > brokers:
-        return (
-            Reason.TOO_MANY_REPLICAS,
-            (
-                f"spec.replicas is {spec.replicas}, and Cluster {home.metadata.name} has {brokers} brokers; use at most "
-                f"{brokers}, or give the Cluster more"
-            ),
+        told = (
+            f"spec.replicas is {spec.replicas}, and Cluster {home.metadata.name} has {brokers} brokers; use at most "
+            f"{brokers}, or give the Cluster more"
         )
+        return Reason.TOO_MANY_REPLICAS, told
     limits = spec.limits
     message = size_bytes(limits.max_message_size) if limits.max_message_size else 0
     whole = size_bytes(limits.max_bytes) if limits.max_bytes else 0
     if message and whole and message > whole:
-        return (
-            Reason.LIMITS_CONFLICT,
-            (
-                f"spec.limits.maxMessageSize is {limits.max_message_size}, more than spec.limits.maxBytes, which is "
-                f"{limits.max_bytes}; the largest message must fit into the stream"
-            ),
+        told = (
+            f"spec.limits.maxMessageSize is {limits.max_message_size}, more than spec.limits.maxBytes, which is "
+            f"{limits.max_bytes}; the largest message must fit into the stream"
         )
+        return Reason.LIMITS_CONFLICT, told
     if message > MESSAGE_BYTES_MAX:
         return (
             Reason.LIMITS_CONFLICT,
@@ -161,13 +153,11 @@ def subjects_problem(stream: Stream) -> Finding | None:
     for position, subject in enumerate(subjects):
         owned = first_overlap((subject,), BROKER_SUBJECTS)
         if owned is not None:
-            return (
-                Reason.SUBJECTS_OVERLAP,
-                (
-                    f"spec.subjects has {subject}, which overlaps with {owned[1]}: that belongs to the brokers; let it "
-                    "begin with a word instead of a wildcard"
-                ),
+            told = (
+                f"spec.subjects has {subject}, which overlaps with {owned[1]}: that belongs to the brokers; let it "
+                "begin with a word instead of a wildcard"
             )
+            return Reason.SUBJECTS_OVERLAP, told
         pair = first_overlap((subject,), subjects[position + 1 :])
         if pair is not None:
             return (
@@ -183,25 +173,17 @@ def warnings(stream: Stream, home: Cluster) -> list[Finding]:
     if spec.replicas % 2 == 0:
         found.append(even_replicas(spec.replicas))
     if spec.storage == "Memory":
-        found.append(
-            (
-                Reason.VOLATILE_STORAGE,
-                (
-                    "spec.storage is Memory: a broker that restarts loses its copy, and the stream is lost when a majority "
-                    "of its brokers restarts at once; it can't be changed later, so use File for what must last"
-                ),
-            )
+        told = (
+            "spec.storage is Memory: a broker that restarts loses its copy, and the stream is lost when a majority "
+            "of its brokers restarts at once; it can't be changed later, so use File for what must last"
         )
+        found.append((Reason.VOLATILE_STORAGE, told))
     leader = spec.placement.preferred_leader
     brokers = naming.brokers(home.metadata.name, brokers_of(home))
     if leader is not None and leader not in brokers:
-        found.append(
-            (
-                Reason.PREFERRED_LEADER_UNKNOWN,
-                (
-                    f"spec.placement.preferredLeader is {leader}, which is no broker of Cluster {home.metadata.name}; its "
-                    f"brokers are {brokers[0]} to {brokers[-1]}"
-                ),
-            )
+        told = (
+            f"spec.placement.preferredLeader is {leader}, which is no broker of Cluster {home.metadata.name}; its "
+            f"brokers are {brokers[0]} to {brokers[-1]}"
         )
+        found.append((Reason.PREFERRED_LEADER_UNKNOWN, told))
     return found

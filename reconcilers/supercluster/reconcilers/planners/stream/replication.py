@@ -82,13 +82,11 @@ def blocked(
     if found is None or wanted >= min(found[0], configured):
         return None
     least, whose = found
-    return (
-        Reason.BELOW_MINIMUM,
-        (
-            f"spec.replicas is {wanted}, and {whose} keeps at least {least}: the stream stays at "
-            f"{configured}; set spec.replicas to {min(least, configured)} or more, or spec.minReplicas to {wanted} or less"
-        ),
+    told = (
+        f"spec.replicas is {wanted}, and {whose} keeps at least {least}: the stream stays at "
+        f"{configured}; set spec.replicas to {min(least, configured)} or more, or spec.minReplicas to {wanted} or less"
     )
+    return Reason.BELOW_MINIMUM, told
 
 
 def repair_text(stream: Stream, super_cluster: SuperCluster | None) -> str:

@@ -195,22 +195,18 @@ def _problem(desired: Stream, observed: StreamObserved, wanted: Cluster | None) 
     """Why the spec can't be carried out now."""
     spec = desired.spec
     if observed.super_cluster is None:
-        return (
-            Reason.SUPER_CLUSTER_NOT_FOUND,
-            (
-                f"spec.superCluster is {spec.super_cluster}, and there is no such SuperCluster in namespace "
-                f"{desired.metadata.namespace}; create it, or correct the name"
-            ),
+        told = (
+            f"spec.superCluster is {spec.super_cluster}, and there is no such SuperCluster in namespace "
+            f"{desired.metadata.namespace}; create it, or correct the name"
         )
+        return Reason.SUPER_CLUSTER_NOT_FOUND, told
     first = _older_rival(desired, observed)
     if first is not None:
-        return (
-            Reason.NAME_CONFLICT,
-            (
-                f"Stream {first.metadata.name} is older and declares stream {desired.stream_name} too; set spec.name to "
-                "another name in a new resource, or delete one of the two"
-            ),
+        told = (
+            f"Stream {first.metadata.name} is older and declares stream {desired.stream_name} too; set spec.name to "
+            "another name in a new resource, or delete one of the two"
         )
+        return Reason.NAME_CONFLICT, told
     problem = placement.placement_problem(desired, observed.clusters)
     if problem is not None or wanted is None:
         return problem

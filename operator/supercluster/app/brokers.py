@@ -32,7 +32,6 @@ REQUEST_TIMEOUT_S = 2.0
 WRITE_TIMEOUT_S = 5.0
 RECONNECT_WAIT_S = 0.1
 STREAM_NOT_FOUND = 10059
-INVALID_JSON = 10025
 _DETAILS = {"supercluster_details": True}
 """Has brokers answer with what NATS has no field for: the running move, failed copies, the size of a copy on disk."""
 PAGES_MAX = 1_000

@@ -9,9 +9,11 @@ from typing import Any
 from tests.broker.jetstream.stream_story import result_of
 
 from supercluster.broker.jetstream.config.consumer_checks import read_consumer
-from supercluster.broker.jetstream.consumer.leader import ConsumerLeader, Delivery, MessageBatch
+from supercluster.broker.jetstream.consumer.leader import ConsumerLeader
+from supercluster.broker.jetstream.consumer.pull import Delivery
 from supercluster.broker.jetstream.state.consumer import ConsumerState
 from supercluster.broker.jetstream.state.consumer_start import start_position
+from supercluster.broker.jetstream.state.message_source import MessageBatch
 from supercluster.broker.jetstream.state.subject_index import SubjectIndex
 from supercluster.broker.jetstream.subjects.filters import compile_filters
 

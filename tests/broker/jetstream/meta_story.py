@@ -64,9 +64,8 @@ class Host:
     bytes_max: dict[str, int] = field(default_factory=dict)
     meta: MetaReplica | None = None
 
-    @property
-    def clock(self) -> Host:
-        return self
+    def __post_init__(self) -> None:
+        self.clock: Any = self
 
     def now_ns(self) -> int:
         return 1_000_000 * self.now_ms

@@ -224,7 +224,7 @@ def test_a_long_job_goes_on_with_each_turn_until_it_ends_or_its_group_goes(
         finally:
             done.append("end")
 
-    core.copies.in_slices(group, job())
+    core.copies.slices.begin(group, job())
     for turns in range(1, 4):
         assert core.has_work, "the next turn comes without any new input"
         core.turn()

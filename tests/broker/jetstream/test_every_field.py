@@ -60,6 +60,7 @@ from supercluster.broker.jetstream.state.source_readers import (
     reader_name,
 )
 from supercluster.broker.jetstream.state.stream import StreamState
+from supercluster.broker.jetstream.stream import api
 from supercluster.broker.jetstream.turn.slices import at_once
 from supercluster.broker.moves.note import Note
 from supercluster.broker.ports import ClientInfo
@@ -515,7 +516,7 @@ def ask(rng: random.Random, leader: Broker) -> None:
     info = ClientInfo("$G", "u", is_operator=rng.random() < 0.3)
     request = Request("vol-d", 1, leader.group.id, info, subject, b"_R.2", b"", payload)
     answers: list[bytes | None] = []
-    leader.group.request(request, answers.append, lambda: None, lambda left: None)
+    api.answer(leader.group.copy, request, answers.append, lambda: None, lambda left: None)
 
 
 OF_THE_MAP = (

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.broker.jetstream.consumer_story import SECOND, Source, Story
 from tests.support.tiers import examples
 
-from supercluster.broker.jetstream.consumer.leader import Delivery
+from supercluster.broker.jetstream.consumer.pull import Delivery
 from supercluster.broker.jetstream.encoding.ack_subjects import parse_ack_subject
 
 ACK_PENDING_MAX = 5

@@ -15,6 +15,7 @@ from supercluster.broker.jetstream.backup import receiver as restores
 from supercluster.broker.jetstream.encoding.sections import Section, sections
 from supercluster.broker.jetstream.links.frames import Request
 from supercluster.broker.jetstream.meta.restoring import Restoring, bare
+from supercluster.broker.jetstream.stream import api
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.raft.entry import EntryKind
 
@@ -39,7 +40,7 @@ class Sender:
         info = ClientInfo("$G", "u", False)
         group = self.leader.group
         request = Request("vol-d", self._number, group.id, info, subject.encode(), b"in", b"", payload)
-        group.request(request, self.answers.append, lambda: None)
+        api.answer(group.copy, request, self.answers.append, lambda: None)
         return self.answers[-1] if self.answers else None
 
     def send(self, chunks: Sequence[bytes]) -> None:

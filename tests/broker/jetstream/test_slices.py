@@ -119,7 +119,7 @@ def test_what_nobody_needs_is_freed_in_slices(slices: Slices) -> None:
         deque([0] * 20_000),
     ]
     for container in held:
-        slices.begin_for_nobody(emptying(container))
+        slices.begin(None, emptying(container))
         left = [len(container)]
         while slices:
             slices.go_on()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.broker.jetstream.stream_story import block, message
 
-from supercluster.broker.jetstream.config.limits import NO_SERVER_LIMITS, BatchRoom, ServerLimits
+from supercluster.broker.jetstream.config.limits import NO_SERVER_LIMITS, ServerLimits
 from supercluster.broker.jetstream.config.sources import Origin
 from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.jetstream.consumer.leader import ConsumerLeader
@@ -25,6 +25,7 @@ from supercluster.broker.jetstream.publish import proposal
 from supercluster.broker.jetstream.publish.atomic_batches import batch_room
 from supercluster.broker.jetstream.replica import replica
 from supercluster.broker.jetstream.state import consumer_ops
+from supercluster.broker.jetstream.stream import api
 from supercluster.broker.jetstream.stream import appender as appending
 from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.jetstream.subjects.interest_watch import InterestWatch
@@ -71,6 +72,10 @@ class Broker:
     def __init__(self, replicas: Replicas, node: str) -> None:
         self.replicas = replicas
         self.node = node
+        self.clock: Any = self
+        self.network: Any = self
+        self.map: Any = self
+        self.batch_room = replicas.batch_room
         self.interests = InterestWatch()
         self.replies: list[bytes] = []
         self.acks_given_back: list[tuple[str, list[Ack]]] = []
@@ -110,9 +115,6 @@ class Broker:
     def turn_share(self) -> TurnShare:
         """Each turn of the group is one of the broker."""
         return TurnShare()
-
-    clock = property(lambda self: self)
-    network = property(lambda self: self)
 
     def now_ns(self) -> int:
         return 1_000_000 * self.replicas.now_ms
@@ -169,10 +171,6 @@ class Broker:
     def server_limits(self) -> ServerLimits:
         return self.replicas.server_limits
 
-    @property
-    def batch_room(self) -> BatchRoom:
-        return self.replicas.batch_room
-
     def account_limits(self, account: str) -> AccountLimits:
         return self.replicas.limits
 
@@ -209,7 +207,7 @@ class Broker:
         return "t"
 
     @property
-    def map_is_fresh(self) -> bool:
+    def is_fresh(self) -> bool:
         return True
 
     def is_unusable(self, group_id: str, node: str) -> bool:
@@ -246,7 +244,7 @@ class Broker:
         """A client's API request, to this broker's replica."""
         info, payload = ClientInfo("$G", "u", False), json.dumps(body).encode()
         request = Request("vol-d", 1, self.group.id, info, subject.encode(), inbox, b"", payload)
-        self.group.request(request, respond, lambda: None, self.given_back.append)
+        api.answer(self.group.copy, request, respond, lambda: None, self.given_back.append)
 
     def asked_again(self) -> list[int]:
         return [decode_numbered(memoryview(body))[2] for frame, body in self.posts if frame == Frame.AGAIN]
@@ -317,7 +315,7 @@ def test_a_deposed_leader_does_not_answer_by_entries_of_the_next_one(replicas: R
     old = replicas.leader()
     done: list[int | None] = []
     replicas.lost = {old.node}
-    old.group.command(Section.DELETE_MESSAGE, [u64(1)], done.append)
+    old.group.copy.waiters.command(Section.DELETE_MESSAGE, [u64(1)], done.append)
     replicas.turn(old.node)
     assert old.group.log.last_index > old.group.applied_index, (
         "the command has to stand in the old leader's log"
@@ -482,7 +480,7 @@ def test_what_a_consumer_was_given_by_former_filters_is_let_go_under_the_next_le
     new.ask(NEXT, {"batch": 1, "expires": 3600 * 10**9}, b"in")
     replicas.settle(100)
     assert new.delivered == []
-    new.group.command(Section.DELETE_MESSAGE, [u64(1)], lambda result: None)
+    new.group.copy.waiters.command(Section.DELETE_MESSAGE, [u64(1)], lambda result: None)
     replicas.settle(200)
     assert new.delivered == [2]
 
@@ -526,7 +524,7 @@ def test_nothing_is_judged_while_leadership_is_on_its_way_to_another(replicas: R
     done: list[int | None] = []
     admission = old.group.appender.admission
     old.group.intake.offer(forward(1, b"x", b"y"), early=False)
-    old.group.command(Section.DELETE_MESSAGE, [u64(1)], done.append)
+    old.group.copy.waiters.command(Section.DELETE_MESSAGE, [u64(1)], done.append)
     replicas.settle()
     assert (old.stored, done) == ([], [])
     assert old.group.appender.admission is admission, "there was nothing to admission anew"
@@ -635,7 +633,7 @@ def test_an_increment_behind_an_uncommitted_removal_begins_anew(removal: tuple[S
 
     increment(1)
     replicas.settle()
-    leader.group.command(removal[0], [removal[1]], lambda result: None)
+    leader.group.copy.waiters.command(removal[0], [removal[1]], lambda result: None)
     replicas.turn(leader.node)
     increment(2)
     replicas.turn(leader.node)
@@ -969,7 +967,7 @@ def test_commands_that_waited_become_entries_of_a_bounded_size(replicas: Replica
     done: list[int | None] = []
     for number in range(100):
         name = f"{number}".ljust(60_000, "x")
-        leader.group.command(Section.CONSUMER_DELETE, [text(name)], done.append)
+        leader.group.copy.waiters.command(Section.CONSUMER_DELETE, [text(name)], done.append)
     replicas.settle()
     assert done == [0] * 100
     assert max(entry_bytes(leader, before)) < proposal.ENTRY_BYTES_MAX + 65_536
@@ -994,7 +992,7 @@ def test_of_entries_that_do_not_all_fit_on_the_disk_whoever_waits_hears_and_the_
         patch.setattr(leader.group.raft, "propose", until_full)
         for number in range(8):
             name = f"{number}".ljust(400, "x")
-            leader.group.command(Section.CONSUMER_DELETE, [text(name)], done.append)
+            leader.group.copy.waiters.command(Section.CONSUMER_DELETE, [text(name)], done.append)
         leader.group.appender.acknowledge("d", [(b"$JS.ACK.S.c.1.1.1.0.0", b"_R.1", b"+ACK")])
         replicas.settle()
     replicas.settle(200)
@@ -1055,7 +1053,7 @@ def test_a_follower_that_is_behind_takes_removals_as_slowly_as_messages(
     behind = next(broker for broker in replicas.brokers.values() if broker is not leader)
     replicas.lost = {behind.node}
     for seq in (10, 20, 30, 40, 50):
-        leader.group.command(Section.EXPIRE, [u64(seq)], lambda result: None)
+        leader.group.copy.waiters.command(Section.EXPIRE, [u64(seq)], lambda result: None)
         replicas.settle(50)
     assert leader.group.state.messages == 10
     monkeypatch.setattr(replica, "APPLY_TURN_MESSAGES", 10)

@@ -145,17 +145,6 @@ class ToldConsumer:
     last_seqs: tuple[int, ...]
 
     @classmethod
-    def read(cls, entry: Entry) -> ToldConsumer:
-        """`slices` at once."""
-        found = cls.slices(entry)
-        while True:
-            try:
-                next(found)
-            except StopIteration as end:
-                told: ToldConsumer = end.value
-                return told
-
-    @classmethod
     def slices(cls, entry: Entry) -> Generator[None, None, ToldConsumer]:
         """It may wait for many acknowledgements, and others wait meanwhile.
 

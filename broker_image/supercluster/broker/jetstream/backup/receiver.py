@@ -161,7 +161,7 @@ class RestoreReceiver:
         respond(answers.answer("stream_restore", {"deliver_subject": chunks_to}))
 
     def _reader(self, restoring: Restoring) -> RestoreReader:
-        limits = self._host.account_limits(self._stream.assignment.account)
+        limits = self._host.map.account_limits(self._stream.assignment.account)
         return RestoreReader(restoring.config, limits)
 
     def _deposed(self) -> ApiError:

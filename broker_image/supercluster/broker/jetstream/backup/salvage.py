@@ -24,6 +24,7 @@ from supercluster.broker.jetstream.encoding.timestamps import format_time
 from supercluster.broker.jetstream.state import snapshot
 from supercluster.broker.jetstream.state.log_reader import carried_runs, decode_stored
 from supercluster.broker.jetstream.state.stream import StreamState
+from supercluster.broker.jetstream.turn.slices import at_once
 from supercluster.broker.raft.entry import Entry as LogEntry
 from supercluster.broker.raft.entry import EntryKind
 
@@ -178,19 +179,14 @@ def _take_checkpoint(found: Salvage, checkpoints: dict[int, bytes]) -> int:
         reader = Reader(checkpoints[index])
         try:
             reader.blob()
-            job = snapshot.read(reader.rest(), None)  # type: ignore[arg-type]
-            while True:
-                next(job)
-        except StopIteration as end:
-            found.state = end.value.late[1] if end.value.late is not None else end.value
+            state = at_once(snapshot.read(reader.rest(), None))  # type: ignore[arg-type]
         except (ValueError, KeyError) as error:
             found.notes.append(f"the checkpoint at entry {index} is no stream's state: {error}")
             continue
-        assert found.state is not None
         if index:
+            found.state = state.late[1] if state.late is not None else state
             found.config = found.state.config
             return index
-        found.state = None
     return 0
 
 

@@ -44,7 +44,7 @@ from supercluster.broker.jetstream.encoding.ack_subjects import AckKind, parse_a
 from supercluster.broker.jetstream.publish.proposal import Done
 from supercluster.broker.jetstream.state.consumer import ConsumerState
 from supercluster.broker.jetstream.state.consumer_ops import Op, OpKind
-from supercluster.broker.jetstream.state.message_source import MessageBatch, MessageSource
+from supercluster.broker.jetstream.state.message_source import MessageSource
 
 
 class ConsumerLeader:
@@ -441,6 +441,3 @@ class ConsumerLeader:
 def _target(stream: str, committed: ConsumerState) -> PushTarget | None:
     config = committed.config
     return PushTarget(stream, committed.name, config) if config.is_push else None
-
-
-__all__ = ["ConsumerLeader", "Delivery", "MessageBatch", "MessageSource", "Outbox"]

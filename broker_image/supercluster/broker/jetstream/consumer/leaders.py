@@ -14,9 +14,9 @@ from functools import partial
 from supercluster.broker.jetstream.consumer import advisories
 from supercluster.broker.jetstream.consumer.advisories import Advisories
 from supercluster.broker.jetstream.consumer.commit_gate import CommitGate
-from supercluster.broker.jetstream.consumer.leader import ConsumerLeader, Delivery
+from supercluster.broker.jetstream.consumer.leader import ConsumerLeader
 from supercluster.broker.jetstream.consumer.pending_counts import PendingCounts
-from supercluster.broker.jetstream.consumer.pull import GiveBack
+from supercluster.broker.jetstream.consumer.pull import Delivery, GiveBack
 from supercluster.broker.jetstream.consumer.push import PushTarget, parse_flow_subject
 from supercluster.broker.jetstream.consumer.ready_set import ReadySet
 from supercluster.broker.jetstream.consumer.uncertain_deliveries import UncertainDeliveries

@@ -246,11 +246,7 @@ class BrokerCore:
             self.on_link_down,
         )
         self.copy_manager.lineages, self.copy_manager.orphans = self.stream_lineages, self.orphans
-        host.copy_manager, host.map_reader, host.map_lineages = (
-            self.copy_manager,
-            self.map_reader,
-            self.map_lineages,
-        )
+        host.connect(self.copy_manager, self.map_reader, self.map_lineages)
 
     def _wire_frontend(
         self, env: Environment, peers: Peers, copies: Copies, map_view: MapView, leaderships: Leaderships

@@ -34,11 +34,6 @@ from supercluster.broker.ports import Ticket
 class ReplicaHost:
     """`GroupHost`, `StreamHost` and `MetaHost` of one broker. What replicas ask often is the part's own method."""
 
-    copy_manager: CopyManager
-    map_reader: MapReader
-    map_lineages: MapLineages
-    """The three are set by the wiring before the first replica is opened: they need the host first."""
-
     def __init__(
         self,
         env: Environment,
@@ -61,7 +56,7 @@ class ReplicaHost:
         self._env = env
         self._peers = peers
         self._copies = copies
-        self._map = map_view
+        self.map = map_view
         self._leaderships = leaderships
         self._on_leadership = on_leadership
         self.clock, self.node, self.network = env.clock, env.node, peers.network
@@ -72,12 +67,10 @@ class ReplicaHost:
         self.batch_room = batch_room(lambda: env.settings.limits)
         self.new_token = env.new_token
         self.save_vote, self.save_checkpoint, self.send_raft = save_vote, save_checkpoint, outbox.add
-        self.touch, self.touch_next, self.in_slices = copies.touch, copies.touch_next, copies.in_slices
+        self.touch, self.touch_next, self.in_slices = copies.touch, copies.touch_next, copies.slices.begin
         self.post, self.brokers_in_contact = peers.post, peers.brokers_in_contact
         self.tags_of, self.version_of = peers.tags_of, peers.version_of
         self.leader_of, self.who_leads = leaderships.leader_of, leaderships.ask
-        self.stream_of, self.account_limits = map_view.stream_of, map_view.account_limits
-        self.is_unusable = map_view.is_unusable
         self.origin_of, self.watch_origins = source_links.find, source_links.watch
         self.ask_origin, self.tell_target = source_links.ask, source_links.notify
         self.republish, self.is_heard = publications.publish, publications.is_heard
@@ -85,6 +78,16 @@ class ReplicaHost:
         self.room_of, self.ask_stream = neighbours.room_of, neighbours.ask_stream
         self.ask_copies = stream_survey.ask
         self.end_restore = restore_chunks.end
+
+    def connect(self, copy_manager: CopyManager, map_reader: MapReader, map_lineages: MapLineages) -> None:
+        """These need the host first. Called before the first replica is opened."""
+        self._copy_manager, self._map_reader, self._map_lineages = copy_manager, map_reader, map_lineages
+        self.map_index_of = map_reader.index_of
+        self.map_was_read, self.map_read_failed = map_reader.was_read, map_reader.read_failed
+        self.meta_leader_heard, self.meta_leadership_lost = (
+            map_reader.leader_heard,
+            map_reader.leadership_lost,
+        )
 
     # ---- every group ----------------------------------------------------------------------------------------------
 
@@ -97,7 +100,7 @@ class ReplicaHost:
         self._leaderships.resign(group)
         found = self._copies.groups.get(group)
         if found is not None:
-            self.copy_manager.copy_failed(found)
+            self._copy_manager.copy_failed(found)
 
     def event(self, group: str, reason: str, text: str) -> None:
         """Something that people should see."""
@@ -109,16 +112,6 @@ class ReplicaHost:
         return self._env.settings.limits
 
     # ---- streams --------------------------------------------------------------------------------------------------
-
-    @property
-    def map_is_fresh(self) -> bool:
-        """Was the map of streams read since it may last have changed without this broker?"""
-        return self._map.is_fresh
-
-    @property
-    def meta_id(self) -> str:
-        """The meta group's name, which has its lineage."""
-        return self._map.meta_id
 
     def verdicts(self, group: str, key: SessionKey, runs: list[VerdictRun], *, appended: bool) -> None:
         """Tell an origin what became of its messages."""
@@ -138,25 +131,5 @@ class ReplicaHost:
 
     def map_changed(self, groups: list[str]) -> None:
         """The meta group's state moved on."""
-        self.map_lineages.map_changed()
-        self.map_reader.changed(groups)
-
-    def map_index_of(self, node: str) -> int:
-        """How far a broker has applied the map."""
-        return self.map_reader.index_of(node)
-
-    def map_was_read(self) -> None:
-        """The read that the map's reader asked for is confirmed and applied."""
-        self.map_reader.was_read()
-
-    def map_read_failed(self) -> None:
-        """Nobody confirmed the read."""
-        self.map_reader.read_failed()
-
-    def meta_leader_heard(self, *, heard: bool) -> None:
-        """The meta group's replica here hears a leader, or none any more."""
-        self.map_reader.leader_heard(heard=heard)
-
-    def meta_leadership_lost(self) -> None:
-        """This broker led the meta group."""
-        self.map_reader.leadership_lost()
+        self._map_lineages.map_changed()
+        self._map_reader.changed(groups)

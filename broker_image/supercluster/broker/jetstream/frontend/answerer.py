@@ -23,6 +23,7 @@ from supercluster.broker.jetstream.links.frames import (
 from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
 from supercluster.broker.jetstream.replica.copies import Copies
+from supercluster.broker.jetstream.stream import api
 from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.raft.errors import DiskError, FaultError
 
@@ -85,7 +86,7 @@ class Answerer:
             group.guarded(partial(self._mirror_reads.answer, group, request, settle))
         elif isinstance(group, StreamReplica):
             try:
-                group.request(request, respond, undecided, give_back)
+                api.answer(group.copy, request, respond, undecided, give_back)
             except DiskError as error:
                 group.fail(error)
                 undecided()

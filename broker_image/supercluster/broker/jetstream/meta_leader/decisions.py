@@ -13,7 +13,7 @@ from typing import Any
 
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.config import strict
-from supercluster.broker.jetstream.config.limits import NO_SERVER_LIMITS, ServerLimits, stream_within
+from supercluster.broker.jetstream.config.limits import stream_within
 from supercluster.broker.jetstream.config.metadata_keys import RESOURCE_KEY, check_metadata
 from supercluster.broker.jetstream.config.source_checks import judge_origins, with_origin
 from supercluster.broker.jetstream.config.stream import StreamConfig
@@ -23,8 +23,10 @@ from supercluster.broker.jetstream.meta import accounts
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.operations import cancel_move, delete_stream, put_stream, start_move
 from supercluster.broker.jetstream.meta.restoring import Restoring, begin_restore, end_restore
-from supercluster.broker.jetstream.meta.state import MetaState
-from supercluster.broker.jetstream.meta_leader import moves, named_replicas
+from supercluster.broker.jetstream.meta_leader import moves
+from supercluster.broker.jetstream.meta_leader.candidates import Candidates
+from supercluster.broker.jetstream.meta_leader.host import MetaHost
+from supercluster.broker.jetstream.meta_leader.map_tail import MapTail
 from supercluster.broker.jetstream.meta_leader.stream_request import Asked, FactsNeededError, StreamRequest
 from supercluster.broker.jetstream.placement.choice import Choice, NodeFacts, choose
 from supercluster.broker.jetstream.placement.dry_run import MovePlan, copy_bytes, make_plan
@@ -38,24 +40,19 @@ class StreamDecisions:
 
     def __init__(
         self,
-        state: MetaState,
-        nodes: Callable[[str], dict[str, NodeFacts]],
-        new_token: Callable[[], str],
+        tail: MapTail,
+        candidates: Candidates,
+        host: MetaHost,
         request: StreamRequest,
         asked: Asked | None,
-        now_ns: int = 0,
-        limits: ServerLimits = NO_SERVER_LIMITS,
-        store_bytes_max: Callable[[str], int] = lambda storage: 0,
     ) -> None:
-        self._state = state
-        self._look_at_nodes = nodes
-        self._new_token = new_token
+        self._state = tail.state
+        self._now_ns = tail.time_ns()
+        self._candidates = candidates
+        self._host = host
         self._request = request
         self._asked = asked
-        self._now_ns = now_ns
-        self._limits = limits
-        self._store_bytes_max = store_bytes_max
-        self._present = state.streams.get(request.key)
+        self._present = self._state.streams.get(request.key)
 
     def decide(self) -> bytes | MovePlan | None:
         """The operation to append; None when all is as it is asked for; a plan for a dry run.
@@ -66,8 +63,8 @@ class StreamDecisions:
         """
         if self._request.config is not None and self._request.verb in ("create", "update", "restore"):
             if self._request.pedantic:
-                strict.check_window(self._request.config, self._limits)
-            config = stream_within(self._request.config, self._limits)
+                strict.check_window(self._request.config, self._host.server_limits)
+            config = stream_within(self._request.config, self._host.server_limits)
             self._request = replace(self._request, config=config)
         request, present = self._request, self._present
         self._check_who()
@@ -98,7 +95,7 @@ class StreamDecisions:
     def _nodes(self) -> dict[str, NodeFacts]:
         config = self._present.config if self._present is not None else self._request.config
         assert config is not None
-        return self._look_at_nodes(config.storage)
+        return self._candidates.facts(config.storage)
 
     # ---- who may ask ----------------------------------------------------------------------------------------------
 
@@ -140,7 +137,7 @@ class StreamDecisions:
         self._check_account(config)
         members = self._place(config)
         account, name = self._request.key
-        return put_stream(account, name, f"S.{account}.{name}.{self._new_token()}", config, members)
+        return put_stream(account, name, f"S.{account}.{name}.{self._host.new_token()}", config, members)
 
     def _check_pedantic(self) -> None:
         if self._request.pedantic and self._request.config is not None:
@@ -168,7 +165,7 @@ class StreamDecisions:
         self._check_account(config)
         members = self._place(config)
         account, name = request.key
-        group = f"S.{account}.{name}.{self._new_token()}"
+        group = f"S.{account}.{name}.{self._host.new_token()}"
         return begin_restore(account, name, group, Restoring(request.restore_id, config), members)
 
     def _of_restored(self, present: Assignment) -> bytes:
@@ -214,7 +211,7 @@ class StreamDecisions:
     def _check_store(self, config: StreamConfig) -> None:
         """A broker alone with a limit takes no stream that could not become full there, beside the others; among several placement
         looks at what is free."""
-        most, present = self._store_bytes_max(config.storage), self._present
+        most, present = self._host.store_bytes_max(config.storage), self._present
         grows = present is None or config.max_bytes > present.wanted.max_bytes
         if not most or config.max_bytes <= 0 or not grows:
             return
@@ -235,7 +232,7 @@ class StreamDecisions:
         found = choose(self._nodes.values(), moves.wanted_of(config, cluster, 0, cluster_why=why))
         if found.refusal:
             raise self._no_place(config, found.refusal)
-        suffix = f".{self._new_token()}" if config.storage == "memory" else ""
+        suffix = f".{self._host.new_token()}" if config.storage == "memory" else ""
         return tuple(f"{node}@{self._state.brokers[node].incarnation}{suffix}" for node in found.nodes)
 
     def _no_place(self, config: StreamConfig, why: str) -> errors.ApiError:
@@ -309,9 +306,7 @@ class StreamDecisions:
                 ),
             )
         elif self._request.names_members:
-            found = named_replicas.choose_named(
-                config, facts, self._nodes, self._request.add, self._request.remove
-            )
+            found = moves.choose_named(config, facts, self._nodes, self._request.add, self._request.remove)
         elif config.num_replicas != present.config.num_replicas:
             found = moves.choose_for_count(config, facts, self._nodes, self._state, others)
         else:
@@ -321,8 +316,8 @@ class StreamDecisions:
         return found
 
     def _begin(self, present: Assignment, config: StreamConfig, facts: StreamFacts, choice: Choice) -> bytes:
-        targets = moves.members_of(choice.nodes, facts, self._state, self._new_token())
-        move_id = self._request.move_id or self._new_token()
+        targets = moves.members_of(choice.nodes, facts, self._state, self._host.new_token())
+        move_id = self._request.move_id or self._host.new_token()
         size_bytes, rate = copy_bytes(facts), self._request.bytes_per_s
         return start_move(present, config, move_id, targets, facts.voters, rate, size_bytes)
 
@@ -371,7 +366,7 @@ class StreamDecisions:
     def _check_named(self, present: Assignment) -> bool:
         """False: whoever is named is there already, or gone."""
         request, facts = self._request, self._sure_facts(present)
-        why = named_replicas.why_not(
+        why = moves.why_not_named(
             self._state, present, facts, self._nodes, request.add, request.remove, request.min_usable
         )
         if why:

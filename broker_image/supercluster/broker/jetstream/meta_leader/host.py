@@ -19,15 +19,12 @@ class MetaHost(GroupHost, Protocol):
     def map_changed(self, groups: list[str]) -> None:
         """Entries were applied: open, change or remove these groups, and the capture map."""
 
-    def tags_of(self, node: str) -> tuple[str, ...]:
-        """What a broker in contact says of its place."""
-
     def version_of(self, node: str) -> int | None:
         """The frame version of a broker in contact, this one included; None: it is not in contact."""
 
     @property
     def server_limits(self) -> ServerLimits:
-        """What this broker allows every stream."""
+        """What this broker allows every stream and consumer."""
 
     def store_bytes_max(self, storage: str) -> int:
         """What this broker was told that its streams may take; 0: nothing was said."""
@@ -56,6 +53,3 @@ class MetaHost(GroupHost, Protocol):
 
     def meta_leadership_lost(self) -> None:
         """This replica does not lead any more: its map may not be the newest one."""
-
-    def new_token(self) -> str:
-        """A random name part."""

@@ -17,17 +17,10 @@ from supercluster.broker.jetstream.meta_leader.stream_request import StreamReque
 class MapLeader(MapReplica, Protocol):
     """See the module. Callers know whether it serves."""
 
-    @property
-    def host(self) -> MetaHost: ...
-
-    @property
-    def accounts(self) -> AccountRequests: ...
-
-    @property
-    def brokers(self) -> BrokerRequests: ...
-
-    @property
-    def recoveries(self) -> Recoveries: ...
+    host: MetaHost
+    accounts: AccountRequests
+    brokers: BrokerRequests
+    recoveries: Recoveries
 
     def request(self, request: StreamRequest) -> None:
         """Queue a request about a stream for the next turn."""

@@ -78,14 +78,14 @@ class MapWaits:
             found.undecided()
 
 
-class MapRequests:
+class MapRequests(MapWaits):
     """Requests that the leader judges in its turn. `everywhere`: they are answered when every broker in contact has the new map."""
 
     def __init__(self, host: MetaHost, *, everywhere: bool) -> None:
+        super().__init__(host, everywhere=everywhere)
         self._queue: deque[
             tuple[Callable[[], int], Callable[[ApiError | None], None], Callable[[], None]]
         ] = deque()
-        self._waits = MapWaits(host, everywhere=everywhere)
 
     def _take(
         self,
@@ -95,7 +95,7 @@ class MapRequests:
     ) -> None:
         """`judge` returns the index of the entry that has what was asked for, or refuses. `undecided` is called when this leader
         falls: the next one is to be asked."""
-        if len(self._queue) + len(self._waits) >= REQUESTS_MAX:
+        if len(self._queue) + len(self) >= REQUESTS_MAX:
             answer(errors.error(errors.INSUFFICIENT_RESOURCES))
             return
         self._queue.append((judge, answer, undecided))
@@ -111,19 +111,11 @@ class MapRequests:
             except NotAppendedError:
                 undecided()
             else:
-                self._waits.add(index, now_ms, partial(answer, None), undecided)
-
-    def after_turn(self, applied_index: int, now_ms: int) -> None:
-        """Answer what may be answered."""
-        self._waits.after_turn(applied_index, now_ms)
-
-    def give_up_ms(self, applied_index: int) -> list[int]:
-        """When what is committed is answered at the latest."""
-        return self._waits.give_up_ms(applied_index)
+                self.add(index, now_ms, partial(answer, None), undecided)
 
     def clear(self) -> None:
         """This replica does not lead any more."""
         queue, self._queue = self._queue, deque()
-        self._waits.clear()
+        super().clear()
         for _, _, undecided in queue:
             undecided()

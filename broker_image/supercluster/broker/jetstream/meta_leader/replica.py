@@ -272,18 +272,7 @@ class MetaReplica(Replica):
 
     def _decide(self, request: StreamRequest, asked: Asked | None, now_ms: int) -> None:
         present = self.tail.state.streams.get(request.key)
-        now_ns = self.leader_time_ns()
-        decisions = StreamDecisions(
-            self.tail.state,
-            self.candidates.facts,
-            self.host.new_token,
-            request,
-            asked,
-            now_ns,
-            self.host.server_limits,
-            self.host.store_bytes_max,
-        )
-        decided = decisions.decide()
+        decided = StreamDecisions(self.tail, self.candidates, self.host, request, asked).decide()
         if isinstance(decided, MovePlan):
             request.respond(decided)
             return

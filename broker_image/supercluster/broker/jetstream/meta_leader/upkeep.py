@@ -7,12 +7,11 @@ from __future__ import annotations
 from supercluster.broker.jetstream.meta_leader.absences import Absences
 from supercluster.broker.jetstream.meta_leader.broker_requests import BrokerRequests
 from supercluster.broker.jetstream.meta_leader.candidates import Candidates
-from supercluster.broker.jetstream.meta_leader.confirmation import Confirmation
 from supercluster.broker.jetstream.meta_leader.copy_reports import CopyReports
 from supercluster.broker.jetstream.meta_leader.host import MetaHost
 from supercluster.broker.jetstream.meta_leader.map_tail import MapTail
 from supercluster.broker.jetstream.meta_leader.move_targets import MoveTargets
-from supercluster.broker.jetstream.meta_leader.regrowth import Regrowth
+from supercluster.broker.jetstream.meta_leader.recovered_streams import RecoveredStreams
 from supercluster.broker.jetstream.meta_leader.voter_upkeep import VoterUpkeep
 from supercluster.broker.jetstream.replica.newcomers import Newcomers
 
@@ -37,8 +36,7 @@ class Upkeep:
         self._is_needed = False
         self._absences = Absences(tail, brokers)
         self._voters = VoterUpkeep(tail, newcomers, self._absences)
-        self._regrow = Regrowth(tail, host, candidates)
-        self._confirming = Confirmation(tail, host)
+        self._recovered = RecoveredStreams(tail, host, candidates)
         self.targets = MoveTargets(tail, host, candidates, self._absences)
         self.copies = CopyReports(tail, host, now_ms)
 
@@ -59,10 +57,7 @@ class Upkeep:
         self.copies.advance(now_ms, contact)
         self._voters.look(now_ms, contact)
         self.targets.look(now_ms)
-        for key in sorted(state.short):
-            self._regrow.look(state.streams[key])
-        for key in sorted(state.unconfirmed):
-            self._confirming.look(state.streams[key])
+        self._recovered.look()
 
     def deadline_ms(self) -> int | None:
         return self._due_ms if self._is_needed else None

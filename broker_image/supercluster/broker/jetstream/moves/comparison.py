@@ -37,7 +37,7 @@ class MoveComparison:
         """Does it begin where the comparison before the joint membership ended?"""
         self._floor_seq = 0
         self._starts = 0
-        self._number = (self._replica.raft.term << 16) + 1
+        self.number = (self._replica.raft.term << 16) + 1
         """Of the newest comparison: larger than those of earlier leaders."""
         self._own_from: int | None = None
         self._own_asked_ms = self._own_since_ms = 0
@@ -48,11 +48,6 @@ class MoveComparison:
 
     def is_for(self, *, joint: bool) -> bool:
         return self._comparison is not None and self._joint == joint
-
-    @property
-    def number(self) -> int:
-        """Of the newest comparison."""
-        return self._number
 
     @property
     def is_stale(self) -> bool:
@@ -80,12 +75,12 @@ class MoveComparison:
             self._starts += 1
         self._joint = joint
         self._before = note
-        self._number += 1
+        self.number += 1
         tail = self._goes_on = joint and note.ranges > 0
         first_range = note.next_range if tail else 0
         floor = max(self._floor_seq, self._stream.state.first_seq)
         self._comparison = Comparison(
-            self._number,
+            self.number,
             mark,
             floor,
             first_range,

@@ -49,7 +49,7 @@ class CurrentMove:
 
     def advance(self, now_ms: int) -> None:
         """In the turn of a serving leader: take the move's next step. Is there something of one that the map does not know?"""
-        fresh = self._host.map_is_fresh
+        fresh = self._host.map.is_fresh
         if self._leftovers.look(
             self._replica.raft.membership, self._stream.assignment, now_ms, is_fresh=fresh
         ):

@@ -298,7 +298,7 @@ class Mover:
             return  # Nobody knows of it who would want to hear its end.
         if self._end_told_ms is not None and now_ms - self._end_told_ms < END_AGAIN_MS:
             return
-        leader = self._host.leader_of(self._host.meta_id)
+        leader = self._host.leader_of(self._host.map.meta_id)
         if leader is None:
             return
         self._end_told_ms = now_ms

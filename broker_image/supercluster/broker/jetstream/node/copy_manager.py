@@ -162,7 +162,7 @@ class CopyManager:
 
     def _look_soon(self, group_ids: Iterable[str]) -> None:
         """At one after the other and not all in one turn: opening a copy may read much of its log."""
-        self._copies.slices.begin_for_nobody(self._looking_at(sorted(group_ids)))
+        self._copies.slices.begin(None, self._looking_at(sorted(group_ids)))
 
     def _looking_at(self, group_ids: list[str]) -> Job:
         for group_id in group_ids:

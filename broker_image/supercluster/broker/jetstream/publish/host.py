@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from supercluster.broker.jetstream.config.limits import BatchRoom, ServerLimits
+from supercluster.broker.jetstream.config.sources import Origin
 from supercluster.broker.jetstream.encoding.ack_subjects import Ack
 from supercluster.broker.jetstream.encoding.sections import SessionKey, VerdictRun
-from supercluster.broker.jetstream.meta.accounts import AccountLimits
+from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.links.source_frames import OriginAsk, OriginTold
+from supercluster.broker.jetstream.meta.assignment import Assignment
+from supercluster.broker.jetstream.meta.view import MapView
 from supercluster.broker.jetstream.replica.host import GroupHost
 from supercluster.broker.jetstream.subjects.interest_watch import InterestWatch
 from supercluster.broker.jetstream.turn.questions import Questions
 from supercluster.broker.jetstream.turn.share import TurnShare
 from supercluster.broker.ports import Network
 
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.config.sources import Origin
-    from supercluster.broker.jetstream.errors import ApiError
-    from supercluster.broker.jetstream.links.source_frames import OriginAsk, OriginTold
-    from supercluster.broker.jetstream.meta.assignment import Assignment
-
 
 class StreamHost(GroupHost, Protocol):
     """Besides what every group needs."""
 
-    @property
-    def network(self) -> Network: ...
+    network: Network
+    interests: InterestWatch
+    """Who waits for subscriptions to a subject."""
+    domain: str
+    """JetStream's domain; empty: there is none."""
+    map: MapView
+    """The map of streams as it is applied here."""
+    batch_room: BatchRoom
+    """For atomic batches of the streams that this broker leads."""
 
     @property
     def questions(self) -> Questions:
@@ -37,42 +42,11 @@ class StreamHost(GroupHost, Protocol):
         """What may still be handed out in this turn."""
 
     @property
-    def interests(self) -> InterestWatch:
-        """Who waits for subscriptions to a subject."""
-
-    @property
-    def domain(self) -> str:
-        """JetStream's domain; empty: there is none."""
-
-    def new_token(self) -> str: ...
-
-    def tags_of(self, node: str) -> tuple[str, ...]:
-        """What a broker in contact says of its place."""
-
-    def takes_no_leaderships(self, node: str) -> bool:
-        """Is the broker about to be restarted?"""
-
-    @property
-    def map_is_fresh(self) -> bool:
-        """Was the map of streams read since it may last have changed without this broker?"""
-
-    def account_limits(self, account: str) -> AccountLimits:
-        """What an account may have, by the map as it is applied here."""
-
-    @property
     def server_limits(self) -> ServerLimits:
         """What this broker allows every stream and consumer."""
 
-    @property
-    def batch_room(self) -> BatchRoom:
-        """For atomic batches of the streams that this broker leads."""
-
-    def is_unusable(self, group_id: str, node: str) -> bool:
-        """Does the map say that the broker's copy has been of no use for a while?"""
-
-    @property
-    def meta_id(self) -> str:
-        """The meta group's name, which has its lineage."""
+    def takes_no_leaderships(self, node: str) -> bool:
+        """Is the broker about to be restarted?"""
 
     def acks_back(self, node: str, group: str, acks: list[Ack]) -> None:
         """Acknowledgements that the broker sent are for the next leader."""
@@ -82,9 +56,6 @@ class StreamHost(GroupHost, Protocol):
 
     def is_heard(self, account: str, subject: bytes) -> bool:
         """Would anybody get what is published to that subject, or a stream capture it?"""
-
-    def stream_of(self, account: str, name: str) -> Assignment | None:
-        """What the map has of a stream; None: there is none of that name."""
 
     def end_restore(self, told: dict[str, Any], then: Callable[[bytes | None], None]) -> None:
         """Tell the meta group's leader how a restore ended; None: nobody answered in time."""

@@ -12,6 +12,7 @@ import json
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 
 from supercluster.broker.jetstream.config.stream import StreamConfig
@@ -39,6 +40,11 @@ PENDING_SLACK = 1024
 # Patterns whose last message is remembered, and how many messages later that is of use.
 PATTERNS_MAX = 256
 PATTERN_MESSAGES_MAX = 4096
+# What `note_stored` changes.
+_NOTED = (
+    *("next_seq", "last_message_id", "_pending_ids", "_pending_subjects", "_pending_counters"),
+    *("_pending_sizes", "_pending_replacing", "_pending_counts", "_pending_logical"),
+)
 
 
 def _removes(entry: Entry) -> bool:
@@ -85,7 +91,8 @@ class LogTail:
         self._pattern_lasts: dict[str, tuple[int, int]] = {}
         """What is applied: the stream's last sequence when a pattern was asked about, and the last that matched then."""
         self._pending_bytes: dict[int, int] = {}
-        self._pending_bytes_total = 0
+        self.unapplied_bytes = 0
+        """Bytes that are appended and not applied."""
         for entry in uncommitted:
             self._replay(entry)
 
@@ -130,7 +137,7 @@ class LogTail:
     def appended(self, entry: Entry, size_bytes: int) -> None:
         """An entry was appended: what it adds is pending until `applied`."""
         self._pending_bytes[entry.index] = size_bytes
-        self._pending_bytes_total += size_bytes
+        self.unapplied_bytes += size_bytes
         if self.config.allow_msg_counter and _removes(entry):
             self._removal_index = entry.index
 
@@ -142,7 +149,7 @@ class LogTail:
 
     def applied(self, index: int) -> None:
         """The entry at `index` is in the committed state now."""
-        self._pending_bytes_total -= self._pending_bytes.pop(index, 0)
+        self.unapplied_bytes -= self._pending_bytes.pop(index, 0)
         if index >= self._removal_index:
             self._removal_index = 0
         self.config = self.state.config
@@ -167,11 +174,6 @@ class LogTail:
             if len(pending) > PENDING_SLACK + 2 * (self.next_seq - committed):
                 for key in [key for key, seq in pending.items() if seq <= committed]:
                     del pending[key]
-
-    @property
-    def unapplied_bytes(self) -> int:
-        """Bytes that are appended and not applied."""
-        return self._pending_bytes_total
 
     def taken(self, key: str, position: OriginPosition) -> None:
         """An entry at the end of the log says up to where an origin's messages are taken. A mirror's sequences are its
@@ -268,31 +270,11 @@ class LogTail:
     def all_or_nothing(self) -> Iterator[Callable[[], None]]:
         """What is noted inside counts only if the yielded function is called before the end: a batch is taken as a whole."""
         self._look_into_blocks()
-        before = (
-            self.next_seq,
-            self.last_message_id,
-            dict(self._pending_ids),
-            dict(self._pending_subjects),
-            deque(self._pending_sizes),
-            self._pending_replacing,
-            Counter(self._pending_counts),
-            self._pending_logical,
-            dict(self._pending_counters),
-        )
+        before = {name: copy(getattr(self, name)) for name in _NOTED}
         kept: list[bool] = []
         yield lambda: kept.append(True)
         if not kept:
-            (
-                self.next_seq,
-                self.last_message_id,
-                self._pending_ids,
-                self._pending_subjects,
-                self._pending_sizes,
-                self._pending_replacing,
-                self._pending_counts,
-                self._pending_logical,
-                self._pending_counters,
-            ) = before
+            vars(self).update(before)
 
     def seq_of_message_id(self, message_id: bytes, now_ns: int) -> int:
         """Where the message with that id is, within the duplicates window; 0: nowhere."""

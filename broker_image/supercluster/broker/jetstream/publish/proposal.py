@@ -26,13 +26,6 @@ Append = Callable[["Proposal"], bool]
 
 
 @dataclass(slots=True)
-class Command:
-    kind: int
-    body: list[bytes | memoryview]
-    done: Done
-
-
-@dataclass(slots=True)
 class Proposal:
     """The entry that is being put together."""
 

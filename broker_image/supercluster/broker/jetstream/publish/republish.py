@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
 
 from supercluster.broker.jetstream.config.transforms import Republish, SubjectMap
 from supercluster.broker.jetstream.encoding.timestamps import format_time
+from supercluster.broker.jetstream.publish.window import Window
+from supercluster.broker.jetstream.publish.windows import HeldCapture
 from supercluster.broker.jetstream.state.log_reader import Message, decode_stored
 from supercluster.broker.jetstream.state.stream import StreamState
-from supercluster.broker.ports import Publisher
 from supercluster.broker.raft.entry import Entry
 
 # Republished messages that wait for room in another stream's window; beyond that they are dropped, with an event.
@@ -66,22 +66,13 @@ def _header(stream: str, message: Message, last_seq: int, *, headers_only: bool)
     return (message.header[:-2] if message.header else b"NATS/1.0\r\n") + lines.encode() + b"\r\n"
 
 
-class Takes(Protocol):
-    """An ingest window, as far as this module knows it."""
-
-    @property
-    def stream(self) -> str: ...
-
-    def take(
-        self, publisher: Publisher, subject: bytes, reply: bytes, header: bytes, payload: bytes
-    ) -> bool: ...
-
-
 class CapturedAgain:
     """A broker's side: what is republished may be captured by another stream. Stands for the client that publishes it."""
 
     def __init__(
-        self, capture: Callable[[str, bytes], Takes | None], event: Callable[[str, str, str], None]
+        self,
+        capture: Callable[[str, bytes], Window | HeldCapture | None],
+        event: Callable[[str, str, str], None],
     ) -> None:
         self._capture = capture
         self._event = event

@@ -13,7 +13,6 @@ from __future__ import annotations
 from array import array
 from collections import Counter, deque
 from collections.abc import Callable
-from typing import Protocol
 
 from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.encoding.codec import u64
@@ -39,16 +38,6 @@ Stretch = tuple[int, bytes]
 
 _NOTHING: Stretch = (0, b"")
 """Nothing goes yet: there is nothing among what one turn may look at."""
-
-
-class Trim(Protocol):
-    """One removal that takes several entries."""
-
-    def next(self, state: StreamState) -> Stretch | None:
-        """The next stretch, None: none yet, or none at all any more (`is_over`)."""
-
-    @property
-    def is_over(self) -> bool: ...
 
 
 def _chosen(seqs: list[int]) -> Stretch | None:
@@ -206,7 +195,7 @@ class _Purge:
         self.removed = 0
         self._end_seq = 0
         """The last sequence that was given when the purge had its turn; 0 before."""
-        self._trim: Trim | None = None
+        self._trim: _First | _Matching | None = None
 
     def has_begun(self, end: LogTail) -> bool:
         """Is all that was taken in before it applied?"""

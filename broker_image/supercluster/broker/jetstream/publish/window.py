@@ -93,7 +93,8 @@ class Window:
         self._bytes_max = bytes_max
         self._wait_ms = wait_ms
         self._next_number = 1
-        self._size_bytes = 0
+        self.size_bytes = 0
+        """Bytes held, taken and not known to be committed."""
         self._parts: list[bytes] = []
         self._replies: list[bytes] = []
         self._publishers: list[Publisher] = []
@@ -124,7 +125,7 @@ class Window:
         """Take one message. False: the window is full, or earlier ones of the publisher are still in another stream's; the caller
         holds the message and stops reading. What comes out of another window (`is_moved`) had its room there."""
         if not is_moved and (
-            self._size_bytes >= self._bytes_max or (self._behind and id(publisher) in self._behind)
+            self.size_bytes >= self._bytes_max or (self._behind and id(publisher) in self._behind)
         ):
             self._paused[id(publisher)] = publisher
             publisher.pause(self.stream)
@@ -147,7 +148,7 @@ class Window:
         elif reply and policy == "append":
             self._early.append(len(self._replies))
         size = len(subject) + len(header) + len(payload) + 64
-        self._size_bytes += size
+        self.size_bytes += size
         self._new_bytes += size
         self._parts += (subject, header, payload)
         self._replies.append(reply)
@@ -200,10 +201,10 @@ class Window:
         for publisher in list(self._paused.values()):
             publisher.resume(self.stream)
 
-    @property
-    def size_bytes(self) -> int:
-        """Bytes held, taken and not known to be committed."""
-        return self._size_bytes
+    def _resume(self) -> None:
+        paused, self._paused = self._paused, {}
+        for publisher in paused.values():
+            publisher.resume(self.stream)
 
     @property
     def unconfirmed(self) -> int:
@@ -342,16 +343,14 @@ class Window:
         run = run.tail(self.confirmed + 1)
         if not self._blocks or run.last_number > self._blocks[-1].last_number:
             raise WireError(f"{self.stream}: a verdict on number {run.last_number}, which was never sent")
-        self._size_bytes -= settle(self._blocks, run, self._early_acked, outcome)
+        self.size_bytes -= settle(self._blocks, run, self._early_acked, outcome)
         self.refused_total += len(outcome.refused)
         self.confirmed = run.last_number
         self._progress_ms = now_ms
         self._retry_ms = RETRY_MS
         self._retry_at_ms = now_ms + RETRY_MS if self._blocks else None
-        if self._paused and self._size_bytes < self._bytes_max // 2:
-            paused, self._paused = self._paused, {}
-            for publisher in paused.values():
-                publisher.resume(self.stream)
+        if self._paused and self.size_bytes < self._bytes_max // 2:
+            self._resume()
         return outcome
 
     def appended(self, run: VerdictRun) -> Outcome:
@@ -388,10 +387,8 @@ class Window:
                 given_up += self._unanswered(block)
                 self._void(block)
         self.refused_total += len(given_up)
-        if given_up and self._paused:
-            paused, self._paused = self._paused, {}
-            for publisher in paused.values():
-                publisher.resume(self.stream)
+        if given_up:
+            self._resume()
         return given_up
 
     def be_patient(self, now_ms: int) -> None:
@@ -419,7 +416,7 @@ class Window:
         block.replies = [b""] * block.count
         block.publishers = []
         size = VOID_BYTES * block.count
-        self._size_bytes -= block.size_bytes - size
+        self.size_bytes -= block.size_bytes - size
         block.size_bytes = size
 
     def withdraw(self) -> list[tuple[Publisher, bytes, bytes, bytes, bytes]]:
@@ -435,7 +432,7 @@ class Window:
                 subject, header, payload = parts[3 * at : 3 * at + 3]
                 left.append((block.publishers[at], subject, block.replies[at], header, payload))
         self._blocks.clear()
-        self._size_bytes = 0
+        self.size_bytes = 0
         return left
 
     def close(self) -> list[tuple[bytes, Publisher]]:
@@ -443,9 +440,7 @@ class Window:
         self.seal(0)
         left = [pair for block in self._blocks for pair in self._unanswered(block)]
         self._blocks.clear()
-        self._size_bytes = 0
-        paused, self._paused = self._paused, {}
-        for publisher in paused.values():
-            publisher.resume(self.stream)
+        self.size_bytes = 0
+        self._resume()
         self._retry_at_ms = None
         return left

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
 from supercluster.broker.jetstream.api import answers
 from supercluster.broker.jetstream.config.limits import NO_SERVER_LIMITS, ServerLimits
@@ -37,14 +36,11 @@ from supercluster.broker.protocol.not_stored import not_stored
 Moved = tuple[Publisher, bytes, bytes, bytes, bytes]
 """(publisher, subject, reply, header, payload)"""
 
+Post = Callable[[str, int, list[bytes | memoryview]], bool]
+"""Sends a frame to a broker, this one included."""
+
 # Without a leader for this long, a window asks the other brokers who leads.
 ASK_LEADER_MS = 300
-
-
-class Post(Protocol):
-    """Sends a frame to a broker, this one included."""
-
-    def __call__(self, node: str, frame: int, body: list[bytes | memoryview]) -> bool: ...
 
 
 class HeldCapture:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.replica.timers import GroupTimers
-from supercluster.broker.jetstream.turn.slices import Job, JobOwner, Slices
+from supercluster.broker.jetstream.turn.slices import Slices
 from supercluster.broker.ports import Clock
 from supercluster.broker.raft.confchange import node_of
 
@@ -35,7 +35,7 @@ class Copies:
         self.schedule.end(group_id)
         if group is not None:
             self.slices.end(group)
-            self.slices.begin_for_nobody(group.discarding())
+            self.slices.begin(None, group.discarding())
         return group
 
     def touch(self, group_id: str) -> None:
@@ -50,10 +50,6 @@ class Copies:
         """What was left for the next turn is touched in it."""
         self.touched |= self._touched_next
         self._touched_next = {}
-
-    def in_slices(self, owner: JobOwner, job: Job) -> None:
-        """The group has a job that is more than is good for one turn."""
-        self.slices.begin(owner, job)
 
     def reschedule(self, group: Replica) -> None:
         """Whatever a group waits for may be due at another time now."""

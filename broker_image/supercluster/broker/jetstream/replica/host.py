@@ -12,14 +12,17 @@ from supercluster.broker.raft.messages import Message
 class GroupHost(Protocol):
     """What a group needs from the broker that holds it."""
 
-    @property
-    def clock(self) -> Clock: ...
-
-    @property
-    def node(self) -> str: ...
+    clock: Clock
+    node: str
 
     def brokers_in_contact(self) -> dict[str, tuple[str, str]]:
         """Own node and linked ones: node → (cluster, incarnation)."""
+
+    def tags_of(self, node: str) -> tuple[str, ...]:
+        """What a broker in contact says of its place."""
+
+    def new_token(self) -> str:
+        """A random name part."""
 
     def send_raft(self, group: str, message: Message) -> None: ...
 

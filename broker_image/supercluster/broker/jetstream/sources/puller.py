@@ -143,7 +143,7 @@ class SourcePuller:
         if found is None or isinstance(found, ApiError):
             if found is not None:
                 reader.error = found
-            elif self._host.map_is_fresh:
+            elif self._host.map.is_fresh:
                 reader.error = errors.error(errors.STREAM_NOT_FOUND)
             reader.is_asked, reader.again_ms = False, now_ms + MISSING_RETRY_MS
             return

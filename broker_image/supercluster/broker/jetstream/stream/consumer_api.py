@@ -157,7 +157,7 @@ class _ConsumerRequests:
     def _put(self, call: requests.ConsumerCreateRequest, start: StartPosition | None = None) -> None:
         state = self.state
         name = call.name or self.copy.host.new_token()
-        limits = self.copy.host.account_limits(self.copy.stream.assignment.account)
+        limits = self.copy.host.map.account_limits(self.copy.stream.assignment.account)
         if call.config.num_replicas > 1 and is_alone(self.copy):
             raise errors.error(errors.REPLICAS_NOT_SUPPORTED)
         server = self.copy.host.server_limits
@@ -223,7 +223,7 @@ class _ConsumerRequests:
         state = self.state
         copy = self.copy
         account = copy.stream.assignment.account
-        most = consumers_max(state.config, copy.host.account_limits(account))
+        most = consumers_max(state.config, copy.host.map.account_limits(account))
         coming = sum(
             1
             for other, asked in copy.coming.items()

@@ -12,9 +12,7 @@ from supercluster.broker.jetstream.backup.receiver import RestoreReceiver
 from supercluster.broker.jetstream.backup.sender import SnapshotSender
 from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.consumer.leaders import ConsumerLeaders
-from supercluster.broker.jetstream.consumer.pull import GiveBack
 from supercluster.broker.jetstream.encoding.sections import Section, sections
-from supercluster.broker.jetstream.links.frames import Request
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.moves.current import CurrentMove
 from supercluster.broker.jetstream.moves.moving_stream import MovingStream
@@ -32,7 +30,6 @@ from supercluster.broker.jetstream.sources.puller import SourcePuller
 from supercluster.broker.jetstream.state.snapshot import StreamView, late_part, read, snapshot_of
 from supercluster.broker.jetstream.state.source_readers import account_and_stream
 from supercluster.broker.jetstream.state.stream import StreamState
-from supercluster.broker.jetstream.stream import api
 from supercluster.broker.jetstream.stream.appender import Appender
 from supercluster.broker.jetstream.stream.call import info
 from supercluster.broker.jetstream.stream.copy import StreamCopy
@@ -290,24 +287,10 @@ class StreamReplica(Replica):
 
     # ---- what comes in --------------------------------------------------------------------------------------------
 
-    def command(self, kind: int, body: list[bytes | memoryview], done: Done) -> None:
-        """A change that an API request asks for."""
-        self.waiters.command(kind, body, done)
-
     def _command_soon(self, kind: int, body: list[bytes | memoryview], done: Done) -> None:
         """A change that this leader makes by itself, behind what the turn has proposed."""
         self.waiters.command(kind, body, done)
         self.host.touch_next(self.id)
-
-    def request(
-        self,
-        request: Request,
-        respond: Callable[[bytes | None], None],
-        retry: Callable[[], None],
-        give_back: GiveBack | None = None,
-    ) -> None:
-        """An API request about this stream (`stream/api.py`)."""
-        api.answer(self.copy, request, respond, retry, give_back)
 
     def when_configured(self, version: int, run: Callable[[], None]) -> None:
         """Call it when that configuration is in force; not at all, if this replica ceases to lead before."""
@@ -337,9 +320,9 @@ class StreamReplica(Replica):
 
     def _takes_from_here(self, stream: str, key: str) -> bool:
         """By the map: does that stream take messages of this one under that key? Yes, while the map may be old."""
-        if not self.host.map_is_fresh:
+        if not self.host.map.is_fresh:
             return True
-        found = self.host.stream_of(*account_and_stream(stream, self.assignment.account))
+        found = self.host.map.stream_of(*account_and_stream(stream, self.assignment.account))
         origin = found.config.origins.get(key) if found is not None else None
         return origin is not None and origin.name == self.assignment.name
 

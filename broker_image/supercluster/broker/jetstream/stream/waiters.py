@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from supercluster.broker.jetstream.encoding.ack_subjects import Ack
 from supercluster.broker.jetstream.publish.leader_turn import LeaderTurn
-from supercluster.broker.jetstream.publish.proposal import Command, Done, Proposal
+from supercluster.broker.jetstream.publish.proposal import Done, Proposal
 
 # Commands that wait for a turn, or requests for a configuration; beyond it the asker is told to ask again.
 WAITING_MAX = 4096
@@ -27,43 +27,37 @@ class _Answers:
     acks: list[tuple[str, list[Ack]]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
-    version: int
-    run: Callable[[], None]
-    retry: Callable[[], None]
-
-
 class Waiters:
     """See the module."""
 
     def __init__(self, reply: Callable[[bytes], None]) -> None:
         """`reply` publishes an empty message on a subject: a confirmed acknowledgement."""
         self._reply = reply
-        self._commands: deque[Command] = deque()
+        self._commands: deque[tuple[int, list[bytes | memoryview], Done]] = deque()
         self._answers: deque[_Answers] = deque()
-        self._requests: list[_Request] = []
+        self._requests: list[tuple[int, Callable[[], None], Callable[[], None]]] = []
+        """Version, what to do when it is in force, and what if another replica leads before."""
 
     def command(self, kind: int, body: list[bytes | memoryview], done: Done) -> None:
         """A change that is to be proposed in the next turn."""
         if len(self._commands) >= WAITING_MAX:
             done(None)
             return
-        self._commands.append(Command(kind, body, done))
+        self._commands.append((kind, body, done))
 
     def put(self, turn: LeaderTurn) -> None:
         """Commands go into the log."""
         while self._commands:
-            command = self._commands.popleft()
-            turn.proposal.add(command.kind, command.body)
-            turn.proposal.commands.append(command.done)
+            kind, body, done = self._commands.popleft()
+            turn.proposal.add(kind, body)
+            turn.proposal.commands.append(done)
             if turn.proposal.is_full and not turn.next_entry():
                 self._give_commands_back()
 
     def _give_commands_back(self) -> None:
         commands, self._commands = self._commands, deque()
-        for command in commands:
-            command.done(None)
+        for _, _, done in commands:
+            done(None)
 
     def proposed(self, index: int, proposal: Proposal) -> None:
         """The proposal's answers are due when the entry is applied."""
@@ -87,23 +81,23 @@ class Waiters:
         if len(self._requests) >= WAITING_MAX:
             retry()
             return
-        self._requests.append(_Request(version, run, retry))
+        self._requests.append((version, run, retry))
 
     def version_applied(self, version: int) -> None:
         """The stream's configuration is so new."""
         if self._requests:
-            ready = [request for request in self._requests if request.version <= version]
-            self._requests = [request for request in self._requests if request.version > version]
-            for request in ready:
-                request.run()
+            ready = [run for wanted, run, _ in self._requests if wanted <= version]
+            self._requests = [request for request in self._requests if request[0] > version]
+            for run in ready:
+                run()
 
     def give_back(self) -> list[tuple[str, list[Ack]]]:
         """This replica does not lead any more: whoever waits asks again. Returns acknowledgements that were appended and
         that nobody knows the commit of, by broker."""
         answers, self._answers = self._answers, deque()
         requests, self._requests = self._requests, []
-        for request in requests:
-            request.retry()
+        for _, _, retry in requests:
+            retry()
         self._give_commands_back()
         for owed in answers:
             for done in (*owed.dones, *owed.noted):

@@ -40,15 +40,15 @@ class Slices:
     """The jobs of one broker's groups."""
 
     def __init__(self) -> None:
-        self._jobs: deque[tuple[JobOwner, Job]] = deque()
+        self._jobs: deque[tuple[JobOwner | None, Job]] = deque()
         self.units_per_turn = UNITS_PER_TURN
 
     def __bool__(self) -> bool:
         return bool(self._jobs)
 
-    def begin(self, owner: JobOwner, job: Job) -> None:
+    def begin(self, owner: JobOwner | None, job: Job) -> None:
         """Do the job from the end of this turn on. The generator is closed early when the group fails or goes, so its `finally`
-        is the place to clean up. Whoever began a job may close it, too."""
+        is the place to clean up. Whoever began a job may close it, too. No owner: its group is gone."""
         self._jobs.append((owner, job))
 
     def end(self, owner: JobOwner) -> None:
@@ -57,10 +57,6 @@ class Slices:
             if found is owner:
                 self._jobs.remove((found, job))
                 job.close()
-
-    def begin_for_nobody(self, job: Job) -> None:
-        """Do a job whose group is not there any more."""
-        self._jobs.append((_Nobody(), job))
 
     def go_on(self) -> None:
         """Do what one turn has time for."""
@@ -73,8 +69,10 @@ class Slices:
                 left -= max(units, 1)
 
 
-def _slice(owner: JobOwner, job: Job) -> int | None:
+def _slice(owner: JobOwner | None, job: Job) -> int | None:
     """Do the next slice; None: there is none. An error is that of the group (SF-25)."""
+    if owner is None:
+        return next(job, None)
     if owner.failed is not None:
         job.close()
         return None
@@ -95,18 +93,6 @@ def emptying(container: dict[Any, Any] | list[Any] | deque[Any]) -> Job:
         for _ in range(count):
             take()
         yield count // 5
-
-
-class _Nobody:
-    """In place of a group: whose jobs nobody hears of."""
-
-    failed = None
-
-    def fail(self, error: Exception) -> None:
-        raise error
-
-    def halt(self, cause: Exception) -> None:
-        raise cause
 
 
 def at_once(job: Generator[int, None, T]) -> T:

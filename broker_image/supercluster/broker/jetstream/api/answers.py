@@ -14,6 +14,7 @@ from typing import Any
 
 from supercluster.broker.jetstream.config import api_level
 from supercluster.broker.jetstream.config.stream import StreamConfig
+from supercluster.broker.jetstream.encoding.json_fields import nonempty
 from supercluster.broker.jetstream.encoding.timestamps import ZERO_TIME, format_time
 from supercluster.broker.jetstream.errors import (
     API_LEVEL_REQUIRED,
@@ -50,18 +51,15 @@ class ReplicaInfo:
     """Its broker is in contact and reports that this copy failed. A detail: NATS has no field for it."""
 
     def to_json(self, *, with_details: bool = False) -> dict[str, Any]:
-        data: dict[str, Any] = {"name": self.name, "current": self.current}
-        if self.offline:
-            data["offline"] = True
-        if self.observer:
-            data["observer"] = True
-        if self.unusable and with_details:
-            data["unusable"] = True
-        data["active"] = self.active_ns
-        if self.lag:
-            data["lag"] = self.lag
-        data["peer"] = self.name
-        return data
+        unusable = self.unusable and with_details
+        return {
+            "name": self.name,
+            "current": self.current,
+            **nonempty(offline=self.offline, observer=self.observer, unusable=unusable),
+            "active": self.active_ns,
+            **nonempty(lag=self.lag),
+            "peer": self.name,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +72,9 @@ class ClusterInfo:
     raft_group: str = ""
 
     def to_json(self, *, with_details: bool = False) -> dict[str, Any]:
-        data: dict[str, Any] = {"name": self.name}
-        if self.raft_group:
-            data["raft_group"] = self.raft_group
-        if self.leader:
-            data["leader"] = self.leader
-        if self.replicas:
-            data["replicas"] = [replica.to_json(with_details=with_details) for replica in self.replicas]
-        return data
+        replicas = [replica.to_json(with_details=with_details) for replica in self.replicas]
+        told = nonempty(raft_group=self.raft_group, leader=self.leader, replicas=replicas)
+        return {"name": self.name, **told}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +94,7 @@ class StreamStateInfo:
     subjects: Mapping[str, int] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        data: dict[str, Any] = {
+        return {
             "messages": self.messages,
             "bytes": self.bytes,
             # A stream that never had a message begins nowhere, as NATS's servers say it.
@@ -109,16 +102,14 @@ class StreamStateInfo:
             "first_ts": format_time(self.first_time_ns) if self.messages else ZERO_TIME,
             "last_seq": self.last_seq,
             "last_ts": format_time(self.last_time_ns),
+            **nonempty(
+                num_subjects=self.num_subjects,
+                subjects=dict(self.subjects or {}),
+                num_deleted=self.num_deleted,
+                deleted=list(self.deleted),
+            ),
+            "consumer_count": self.consumer_count,
         }
-        optional = {
-            "num_subjects": self.num_subjects,
-            "subjects": dict(self.subjects) if self.subjects else None,
-            "num_deleted": self.num_deleted,
-            "deleted": list(self.deleted),
-        }
-        data |= {name: value for name, value in optional.items() if value}
-        data["consumer_count"] = self.consumer_count
-        return data
 
 
 def answer(kind: str, data: Mapping[str, Any]) -> bytes:
@@ -165,20 +156,18 @@ def stream_info(
 ) -> dict[str, Any]:
     """A stream as one object: the body of several answers. Details are fields that NATS does not have."""
     told = config.to_json()
-    data: dict[str, Any] = {
+    return {
         "config": api_level.listed(told, api_level.of_stream(told)),
         "created": format_time(created_ns),
         "state": state.to_json(),
+        **nonempty(cluster=cluster.to_json(with_details=with_details) if cluster is not None else None),
+        "ts": format_time(now_ns),
     }
-    if cluster is not None:
-        data["cluster"] = cluster.to_json(with_details=with_details)
-    data["ts"] = format_time(now_ns)
-    return data
 
 
 def stream_create_answer(info: Mapping[str, Any], *, did_create: bool) -> bytes:
     told = {name: value for name, value in api_level.told(info).items() if name != "domain"}
-    return answer("stream_create", {**told, **({"did_create": True} if did_create else {})})
+    return answer("stream_create", {**told, **nonempty(did_create=did_create)})
 
 
 def info_answer(kind: str, info: Mapping[str, Any], **more: Any) -> bytes:
@@ -250,13 +239,13 @@ def message_answer(
     seq: int, subject: bytes, header: bytes, payload: bytes | memoryview, time_ns: int
 ) -> bytes:
     """STREAM.MSG.GET."""
-    data: dict[str, Any] = {"subject": subject.decode("utf-8", "replace"), "seq": seq}
-    if header:
-        data["hdrs"] = b64encode(header).decode()
-    if len(payload):
-        data["data"] = b64encode(payload).decode()
-    data["time"] = format_time(time_ns)
-    return answer("stream_msg_get", {"message": data})
+    message = {
+        "subject": subject.decode("utf-8", "replace"),
+        "seq": seq,
+        **nonempty(hdrs=b64encode(header).decode(), data=b64encode(payload).decode()),
+        "time": format_time(time_ns),
+    }
+    return answer("stream_msg_get", {"message": message})
 
 
 def pull_refusal(subject: bytes, answer: bytes) -> bytes:
@@ -288,20 +277,19 @@ def consumer_info(
     now_ns: int,
 ) -> dict[str, Any]:
     """A consumer as one object: the body of several answers. `pins`: priority group, pinned client, since when."""
-    delivered: dict[str, Any] = {"consumer_seq": state.delivered_cseq, "stream_seq": state.delivered_sseq}
-    if state.last_delivered_ns:
-        delivered["last_active"] = format_time(state.last_delivered_ns)
-    floor: dict[str, Any] = {"consumer_seq": state.ack_floor_cseq, "stream_seq": state.ack_floor_sseq}
-    if state.last_ack_ns:
-        floor["last_active"] = format_time(state.last_ack_ns)
+
+    def place(consumer_seq: int, stream_seq: int, last_ns: int) -> dict[str, Any]:
+        last_active = format_time(last_ns) if last_ns else ""
+        return {"consumer_seq": consumer_seq, "stream_seq": stream_seq, **nonempty(last_active=last_active)}
+
     told = state.config.to_json()
     data: dict[str, Any] = {
         "stream_name": stream,
         "name": state.name,
         "created": format_time(state.created_ns),
         "config": api_level.listed(told, api_level.of_consumer(told)),
-        "delivered": delivered,
-        "ack_floor": floor,
+        "delivered": place(state.delivered_cseq, state.delivered_sseq, state.last_delivered_ns),
+        "ack_floor": place(state.ack_floor_cseq, state.ack_floor_sseq, state.last_ack_ns),
         "num_ack_pending": state.num_ack_pending,
         "num_redelivered": state.num_redelivered,
         "num_waiting": num_waiting,
@@ -318,7 +306,7 @@ def consumer_info(
         data["priority_groups"] = [
             {
                 "group": group,
-                **({"pinned_client_id": pin_id} if pin_id else {}),
+                **nonempty(pinned_client_id=pin_id),
                 "pinned_ts": format_time(since_ns if pin_id else 0),
             }
             for group, pin_id, since_ns in pins
@@ -377,10 +365,10 @@ def account_info_answer(totals: AccountTotals, limits: AccountLimits, domain: st
             # NATS has one word for both storages.
             "max_bytes_required": limits.wants_max_bytes("file") or limits.wants_max_bytes("memory"),
         },
-        **({"domain": domain} if domain else {}),
+        **nonempty(domain=domain),
         "api": {"level": api_level.LEVEL, "total": totals.api_total, "errors": totals.api_errors},
         # Beyond what NATS has, and there only when it says something.
-        **({"streams_unknown": totals.streams_unknown} if totals.streams_unknown else {}),
+        **nonempty(streams_unknown=totals.streams_unknown),
     }
     return answer("account_info", data)
 

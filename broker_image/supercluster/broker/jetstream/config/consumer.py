@@ -12,7 +12,7 @@ from typing import Any
 
 from supercluster.broker.jetstream.config import api_level
 from supercluster.broker.jetstream.config.stream import StreamConfig
-from supercluster.broker.jetstream.encoding.json_fields import Fields, Stored
+from supercluster.broker.jetstream.encoding.json_fields import Fields, Stored, nonempty
 from supercluster.broker.jetstream.encoding.timestamps import format_duration, format_time
 from supercluster.broker.jetstream.errors import (
     CONSUMER_CREATE_FAILED,
@@ -137,7 +137,7 @@ class ConsumerConfig:
             opt_start_time_ns=fields.time_ns("opt_start_time"),
             ack_policy=ack_policy,
             ack_wait_ns=_ack_wait(fields, ack_policy, backoff_ns),
-            max_deliver=_or_unlimited(fields.integer("max_deliver")),
+            max_deliver=_positive_or(fields.integer("max_deliver"), -1),
             backoff_ns=backoff_ns,
             filter_subjects=filters,
             single_filter=single,
@@ -148,7 +148,9 @@ class ConsumerConfig:
             max_batch=_positive_or(fields.integer("max_batch"), 0),
             max_expires_ns=max(fields.integer("max_expires"), 0),
             max_bytes=_positive_or(fields.integer("max_bytes"), 0),
-            inactive_threshold_ns=_inactive_threshold(fields, durable_name),
+            inactive_threshold_ns=_positive_or(
+                fields.integer("inactive_threshold"), 0 if durable_name else INACTIVE_THRESHOLD_DEFAULT_NS
+            ),
             headers_only=fields.boolean("headers_only"),
             deliver_subject=deliver_subject,
             deliver_group=fields.text("deliver_group"),
@@ -172,49 +174,44 @@ class ConsumerConfig:
         """NATS's JSON, in its order of fields."""
         filters = list(self.filter_subjects)
         one = self.single_filter and len(filters) == 1
-        known: dict[str, Any] = {
-            "durable_name": self.durable_name,
-            "name": self.name,
-            "description": self.description,
-            "deliver_policy": self.deliver_policy,
-            "opt_start_seq": self.opt_start_seq,
-            "opt_start_time": format_time(self.opt_start_time_ns) if self.opt_start_time_ns else "",
-            "ack_policy": self.ack_policy,
-            "ack_wait": self.ack_wait_ns,
-            "max_deliver": self.max_deliver,
-            "backoff": list(self.backoff_ns),
-            "filter_subject": filters[0] if one else "",
-            "filter_subjects": [] if one else filters,
-            "replay_policy": self.replay_policy,
-            "rate_limit_bps": self.rate_limit_bps,
-            "sample_freq": self.sample_freq,
-            "max_waiting": self.max_waiting,
-            "max_ack_pending": self.max_ack_pending,
-            "flow_control": self.flow_control,
-            "headers_only": self.headers_only,
-            "max_batch": self.max_batch,
-            "max_expires": self.max_expires_ns,
-            "max_bytes": self.max_bytes,
-            "deliver_subject": self.deliver_subject,
-            "deliver_group": self.deliver_group,
-            "idle_heartbeat": self.idle_heartbeat_ns,
-            "inactive_threshold": self.inactive_threshold_ns,
-        }
-        data = {name: value for name, value in known.items() if value}
+        data = nonempty(
+            durable_name=self.durable_name,
+            name=self.name,
+            description=self.description,
+            deliver_policy=self.deliver_policy,
+            opt_start_seq=self.opt_start_seq,
+            opt_start_time=format_time(self.opt_start_time_ns) if self.opt_start_time_ns else "",
+            ack_policy=self.ack_policy,
+            ack_wait=self.ack_wait_ns,
+            max_deliver=self.max_deliver,
+            backoff=list(self.backoff_ns),
+            filter_subject=filters[0] if one else "",
+            filter_subjects=[] if one else filters,
+            replay_policy=self.replay_policy,
+            rate_limit_bps=self.rate_limit_bps,
+            sample_freq=self.sample_freq,
+            max_waiting=self.max_waiting,
+            max_ack_pending=self.max_ack_pending,
+            flow_control=self.flow_control,
+            headers_only=self.headers_only,
+            max_batch=self.max_batch,
+            max_expires=self.max_expires_ns,
+            max_bytes=self.max_bytes,
+            deliver_subject=self.deliver_subject,
+            deliver_group=self.deliver_group,
+            idle_heartbeat=self.idle_heartbeat_ns,
+            inactive_threshold=self.inactive_threshold_ns,
+        )
         data["num_replicas"] = self.num_replicas
-        if self.mem_storage:
-            data["mem_storage"] = True
-        if self.direct:
-            data["direct"] = True
-        if self.metadata:
-            data["metadata"] = dict(self.metadata)
-        if self.pause_until_ns:
-            data["pause_until"] = format_time(self.pause_until_ns)
+        data |= nonempty(
+            mem_storage=self.mem_storage,
+            direct=self.direct,
+            metadata=dict(self.metadata),
+            pause_until=format_time(self.pause_until_ns) if self.pause_until_ns else "",
+        )
         if self.priority_policy != "none":
             data["priority_groups"] = list(self.priority_groups)
-            data["priority_policy"] = self.priority_policy
-            if self.priority_timeout_ns:
-                data["priority_timeout"] = self.priority_timeout_ns
+            data |= nonempty(priority_policy=self.priority_policy, priority_timeout=self.priority_timeout_ns)
         return data
 
     def for_stream(
@@ -302,27 +299,17 @@ def _max_ack_pending(fields: Fields, ack_policy: str) -> int:
     return value
 
 
-def _inactive_threshold(fields: Fields, durable_name: str) -> int:
-    value = fields.integer("inactive_threshold")
-    return _positive_or(value, 0 if durable_name else INACTIVE_THRESHOLD_DEFAULT_NS)
-
-
 def _unset(fields: Fields) -> frozenset[str]:
-    found = set()
-    if fields.integer("max_ack_pending") == 0:
-        found.add("max_ack_pending")
-    if fields.integer("inactive_threshold") <= 0:
-        found.add("inactive_threshold")
-    return frozenset(found)
+    said = {
+        "max_ack_pending": fields.integer("max_ack_pending") != 0,
+        "inactive_threshold": fields.integer("inactive_threshold") > 0,
+    }
+    return frozenset(name for name, is_said in said.items() if not is_said)
 
 
 def _priority_timeout(fields: Fields, policy: str) -> int:
     value = fields.integer("priority_timeout")
     return PINNED_TIMEOUT_DEFAULT_NS if value <= 0 and policy == "pinned_client" else max(value, 0)
-
-
-def _or_unlimited(value: int) -> int:
-    return value if value > 0 else -1
 
 
 def _positive_or(value: int, default: int) -> int:

@@ -6,9 +6,9 @@ as it is when a limit is lowered.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakSet
 
 from supercluster.broker.bounds import I32_MAX
@@ -78,12 +78,6 @@ def consumer_within(config: ConsumerConfig, limits: ServerLimits) -> ConsumerCon
     return config
 
 
-class Held(Protocol):
-    """The batches of one stream."""
-
-    def __len__(self) -> int: ...
-
-
 class BatchRoom:
     """How many batches of a kind may be under way at one broker, and how many are."""
 
@@ -93,8 +87,8 @@ class BatchRoom:
         self._total = total
         self._idle_ms = idle_ms
         self._limits = limits
-        self._busy: WeakSet[Held] = WeakSet()
-        """A leader's go with its leadership."""
+        self._busy: WeakSet[Sized] = WeakSet()
+        """The batches of each stream. A leader's go with its leadership."""
 
     @property
     def limits(self) -> ServerLimits:
@@ -105,7 +99,7 @@ class BatchRoom:
         """For so long a batch may be silent."""
         return self.limits.batch_timeout_ms or self._idle_ms
 
-    def has_room(self, held: Held) -> bool:
+    def has_room(self, held: Sized) -> bool:
         """May a stream that holds these begin one more?"""
         limits = self.limits
         if len(held) >= (limits.batches_per_stream_max or self._per_stream):

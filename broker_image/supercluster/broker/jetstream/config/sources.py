@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import Any
 
 from supercluster.broker.jetstream.config.transforms import TransformConfig
-from supercluster.broker.jetstream.encoding.json_fields import Fields
+from supercluster.broker.jetstream.encoding.json_fields import Fields, nonempty
 from supercluster.broker.jetstream.encoding.timestamps import format_time
 from supercluster.broker.jetstream.errors import error, not_supported
 from supercluster.broker.jetstream.subjects.filters import is_literal, is_valid_filter
@@ -79,42 +79,37 @@ class Origin:
         Raises:
             ApiError: 10025, a field has a wrong type or is unknown; 19002, it is one that these brokers do not have.
         """
-        fields = Fields(data, what)
-        external = fields.nested("external")
-        found = cls(
-            fields.text("name"),
-            fields.unsigned("opt_start_seq"),
-            fields.time_ns("opt_start_time"),
-            fields.text("filter_subject"),
-            tuple(
-                TransformConfig.from_json(item, f"{what} subject_transforms")
-                for item in fields.objects("subject_transforms")
-            ),
-            External.from_json(external, what) if external is not None else None,
-        )
-        consumer = fields.nested("consumer")
-        fields.done()
+        with Fields(data, what) as fields:
+            external = fields.nested("external")
+            found = cls(
+                fields.text("name"),
+                fields.unsigned("opt_start_seq"),
+                fields.time_ns("opt_start_time"),
+                fields.text("filter_subject"),
+                tuple(
+                    TransformConfig.from_json(item, f"{what} subject_transforms")
+                    for item in fields.objects("subject_transforms")
+                ),
+                External.from_json(external, what) if external is not None else None,
+            )
+            consumer = fields.nested("consumer")
         if consumer is not None:
             _refuse_consumer(consumer, found, what)
         return found
 
     def to_json(self) -> dict[str, Any]:
-        known = {
-            "name": self.name,
-            "opt_start_seq": self.opt_start_seq,
-            "opt_start_time": format_time(self.opt_start_time_ns) if self.opt_start_time_ns else "",
+        return nonempty(
+            name=self.name,
+            opt_start_seq=self.opt_start_seq,
+            opt_start_time=format_time(self.opt_start_time_ns) if self.opt_start_time_ns else "",
             **self.filters_json(),
-            "external": self.external.to_json() if self.external is not None else None,
-        }
-        return {name: value for name, value in known.items() if value}
+            external=self.external.to_json() if self.external is not None else None,
+        )
 
     def filters_json(self) -> dict[str, Any]:
         """What STREAM.INFO repeats of it."""
-        known = {
-            "filter_subject": self.filter_subject,
-            "subject_transforms": [found.to_json() for found in self.subject_transforms],
-        }
-        return {name: value for name, value in known.items() if value}
+        transforms = [found.to_json() for found in self.subject_transforms]
+        return nonempty(filter_subject=self.filter_subject, subject_transforms=transforms)
 
     @property
     def filters(self) -> tuple[str, ...]:

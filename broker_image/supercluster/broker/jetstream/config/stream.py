@@ -11,7 +11,7 @@ from typing import Any
 from supercluster.broker.jetstream.config import api_level
 from supercluster.broker.jetstream.config.sources import MIRROR_KEY, Origin, origins_from_json
 from supercluster.broker.jetstream.config.transforms import Republish, TransformConfig
-from supercluster.broker.jetstream.encoding.json_fields import Fields, Stored
+from supercluster.broker.jetstream.encoding.json_fields import Fields, Stored, nonempty
 from supercluster.broker.jetstream.errors import error
 
 DUPLICATE_WINDOW_DEFAULT_NS = 120_000_000_000
@@ -43,8 +43,7 @@ class Placement:
             return cls(fields.text("cluster"), fields.texts("tags"), fields.text("preferred"))
 
     def to_json(self) -> dict[str, Any]:
-        known = {"cluster": self.cluster, "tags": list(self.tags), "preferred": self.preferred}
-        return {name: value for name, value in known.items() if value}
+        return nonempty(cluster=self.cluster, tags=list(self.tags), preferred=self.preferred)
 
 
 ANYWHERE = Placement()
@@ -58,8 +57,7 @@ class ConsumerLimits:
     max_ack_pending: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        known = {"inactive_threshold": self.inactive_threshold_ns, "max_ack_pending": self.max_ack_pending}
-        return {name: value for name, value in known.items() if value}
+        return nonempty(inactive_threshold=self.inactive_threshold_ns, max_ack_pending=self.max_ack_pending)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,23 +143,16 @@ class StreamConfig:
             discard=fields.choice("discard", DISCARDS, "old"),
             discard_new_per_subject=fields.boolean("discard_new_per_subject"),
             num_replicas=fields.integer("num_replicas") or 1,
-            max_consumers=_limit(fields, "max_consumers"),
-            max_msgs=_limit(fields, "max_msgs"),
-            max_bytes=_limit(fields, "max_bytes"),
+            **_limits(fields, "max_consumers", "max_msgs", "max_bytes"),
             max_age_ns=max_age_ns,
-            max_msgs_per_subject=_limit(fields, "max_msgs_per_subject"),
-            max_msg_size=_limit(fields, "max_msg_size"),
+            **_limits(fields, "max_msgs_per_subject", "max_msg_size"),
             duplicate_window_ns=_duplicate_window(fields, max_age_ns, is_fed=is_fed),
             no_ack=fields.boolean("no_ack"),
-            placement=_placement(fields),
+            placement=Placement.from_json(fields.nested("placement") or {}),
             consumer_limits=_consumer_limits(fields),
             first_seq=fields.unsigned("first_seq"),
-            sealed=fields.boolean("sealed"),
-            deny_delete=fields.boolean("deny_delete"),
-            deny_purge=fields.boolean("deny_purge"),
-            allow_rollup_hdrs=fields.boolean("allow_rollup_hdrs"),
-            allow_direct=fields.boolean("allow_direct"),
-            mirror_direct=fields.boolean("mirror_direct"),
+            **fields.booleans("sealed", "deny_delete", "deny_purge"),
+            **fields.booleans("allow_rollup_hdrs", "allow_direct", "mirror_direct"),
             mirror=mirror,
             sources=sources,
             subject_transform=_subject_transform(fields),
@@ -170,9 +161,7 @@ class StreamConfig:
             compression=_compression(fields),
             allow_msg_ttl=fields.boolean("allow_msg_ttl"),
             subject_delete_marker_ttl_ns=fields.integer("subject_delete_marker_ttl"),
-            allow_msg_counter=fields.boolean("allow_msg_counter"),
-            allow_atomic=fields.boolean("allow_atomic"),
-            allow_msg_schedules=fields.boolean("allow_msg_schedules"),
+            **fields.booleans("allow_msg_counter", "allow_atomic", "allow_msg_schedules"),
             # Said and left empty it is the default, unlike other words.
             persist_mode="default"
             if fields.raw("persist_mode") == ""
@@ -183,12 +172,9 @@ class StreamConfig:
 
     def to_json(self) -> dict[str, Any]:
         """NATS's JSON, in its order of fields."""
-        data: dict[str, Any] = {"name": self.name}
-        if self.description:
-            data["description"] = self.description
-        if self.subjects:
-            data["subjects"] = list(self.subjects)
-        data |= {
+        return {
+            "name": self.name,
+            **nonempty(description=self.description, subjects=list(self.subjects)),
             "retention": self.retention,
             "max_consumers": self.max_consumers,
             "max_msgs": self.max_msgs,
@@ -199,20 +185,17 @@ class StreamConfig:
             "discard": self.discard,
             "storage": self.storage,
             "num_replicas": self.num_replicas,
-        }
-        optional = {
-            "duplicate_window": self.duplicate_window_ns,
-            "no_ack": self.no_ack,
-            "placement": self.placement.to_json(),
-            "mirror": self.mirror.to_json() if self.mirror else None,
-            "sources": [source.to_json() for source in self.sources],
-            "discard_new_per_subject": self.discard_new_per_subject,
-            "first_seq": self.first_seq,
-            "subject_transform": self.subject_transform.to_json() if self.subject_transform else None,
-            "republish": self.republish.to_json() if self.republish else None,
-        }
-        data |= {name: value for name, value in optional.items() if value}
-        data |= {
+            **nonempty(
+                duplicate_window=self.duplicate_window_ns,
+                no_ack=self.no_ack,
+                placement=self.placement.to_json(),
+                mirror=self.mirror.to_json() if self.mirror else None,
+                sources=[source.to_json() for source in self.sources],
+                discard_new_per_subject=self.discard_new_per_subject,
+                first_seq=self.first_seq,
+                subject_transform=self.subject_transform.to_json() if self.subject_transform else None,
+                republish=self.republish.to_json() if self.republish else None,
+            ),
             "compression": self.compression,
             "allow_direct": self.allow_direct,
             "mirror_direct": self.mirror_direct,
@@ -222,19 +205,16 @@ class StreamConfig:
             "allow_rollup_hdrs": self.allow_rollup_hdrs,
             "consumer_limits": self.consumer_limits.to_json(),
             "allow_msg_ttl": self.allow_msg_ttl,
+            **nonempty(
+                subject_delete_marker_ttl=self.subject_delete_marker_ttl_ns,
+                allow_msg_counter=self.allow_msg_counter,
+                allow_atomic=self.allow_atomic,
+                allow_msg_schedules=self.allow_msg_schedules,
+                persist_mode="" if self.persist_mode == "default" else self.persist_mode,
+                allow_batched=self.allow_batched,
+                metadata=dict(self.metadata),
+            ),
         }
-        shown_where_set = {
-            "subject_delete_marker_ttl": self.subject_delete_marker_ttl_ns,
-            "allow_msg_counter": self.allow_msg_counter,
-            "allow_atomic": self.allow_atomic,
-            "allow_msg_schedules": self.allow_msg_schedules,
-            "persist_mode": "" if self.persist_mode == "default" else self.persist_mode,
-            "allow_batched": self.allow_batched,
-        }
-        data |= {name: value for name, value in shown_where_set.items() if value}
-        if self.metadata:
-            data["metadata"] = dict(self.metadata)
-        return data
 
 
 def _compression(fields: Fields) -> str:
@@ -244,10 +224,9 @@ def _compression(fields: Fields) -> str:
     return found
 
 
-def _limit(fields: Fields, name: str) -> int:
-    """A count or size: 0 and every negative number mean that there is no limit, as NATS has it."""
-    value = fields.integer(name)
-    return value if value > 0 else -1
+def _limits(fields: Fields, *names: str) -> dict[str, Any]:
+    """Counts and sizes: 0 and every negative number mean that there is no limit, as NATS has it."""
+    return {name: value if (value := fields.integer(name)) > 0 else -1 for name in names}
 
 
 def _duplicate_window(fields: Fields, max_age_ns: int, *, is_fed: bool) -> int:
@@ -258,11 +237,6 @@ def _duplicate_window(fields: Fields, max_age_ns: int, *, is_fed: bool) -> int:
     if window_ns == 0:
         return min(DUPLICATE_WINDOW_DEFAULT_NS, max_age_ns) if max_age_ns > 0 else DUPLICATE_WINDOW_DEFAULT_NS
     return window_ns
-
-
-def _placement(fields: Fields) -> Placement:
-    data = fields.nested("placement")
-    return Placement.from_json(data) if data else Placement()
 
 
 def _consumer_limits(fields: Fields) -> ConsumerLimits:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from supercluster.broker.jetstream.encoding.json_fields import Fields
+from supercluster.broker.jetstream.encoding.json_fields import Fields, nonempty
 from supercluster.broker.jetstream.errors import error, invalid_config
 from supercluster.broker.jetstream.subjects.filters import is_valid_filter, overlaps
 from supercluster.broker.protocol.subject_transform import (
@@ -77,8 +77,7 @@ class Republish:
             return cls(fields.text("src") or ">", fields.text("dest"), fields.boolean("headers_only"))
 
     def to_json(self) -> dict[str, Any]:
-        data: dict[str, Any] = {"src": self.src, "dest": self.dest}
-        return data | {"headers_only": True} if self.headers_only else data
+        return {"src": self.src, "dest": self.dest, **nonempty(headers_only=self.headers_only)}
 
     def check(self, subjects: Sequence[str]) -> None:
         """

@@ -7,6 +7,8 @@ record is refused as a whole before any of it is acted on.
 from __future__ import annotations
 
 import struct
+from array import array
+from typing import Any
 
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
@@ -81,12 +83,20 @@ class Reader:
     def rest(self) -> memoryview:
         return self._take(len(self._view) - self._at)
 
-    def fields(self, layout: struct.Struct) -> tuple[int, ...]:
+    def fields(self, layout: struct.Struct) -> tuple[Any, ...]:
         return layout.unpack(self._take(layout.size))
 
-    def fields_bytes(self, size: int) -> memoryview:
-        """So many bytes as they are."""
-        return self._take(size)
+    def column(self, code: str, count: int) -> array[int]:
+        """So many integers of one kind, as `array.tobytes` writes them."""
+        found = array(code)
+        found.frombytes(self._take(count * found.itemsize))
+        return found
+
+    def column_in_blob(self, code: str) -> array[int]:
+        """The same, with its length in bytes in front."""
+        found = array(code)
+        found.frombytes(self.blob())
+        return found
 
     @property
     def left(self) -> int:

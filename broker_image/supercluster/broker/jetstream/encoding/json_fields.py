@@ -52,6 +52,11 @@ def is_empty_request(payload: bytes | memoryview) -> bool:
     return not payload or b"".join(bytes(payload).split()) == b"{}"
 
 
+def nonempty(**fields: Any) -> dict[str, Any]:
+    """Those that say something."""
+    return {name: value for name, value in fields.items() if value}
+
+
 class Stored(dict[str, Any]):
     """An object that stands in a log or a snapshot, or a part of one: fields of a newer version are passed over."""
 
@@ -103,6 +108,10 @@ class Fields:
         if not isinstance(value, bool):
             raise self._wrong(name, value, "true or false")
         return value
+
+    def booleans(self, *names: str) -> dict[str, Any]:
+        """Several, by their names."""
+        return {name: self.boolean(name) for name in names}
 
     def text(self, name: str) -> str:
         value = self.raw(name)

@@ -293,8 +293,8 @@ def decode_mirrored(body: bytes | memoryview) -> tuple[array[int], Block]:
     Raises:
         WireError: they are not as many of one as of the other.
     """
-    reader, times = Reader(body), array("Q")
-    times.frombytes(reader.fields_bytes(8 * reader.u32()))
+    reader = Reader(body)
+    times = reader.column("Q", reader.u32())
     block = decode_block(reader.rest())
     if len(times) != block.count:
         raise WireError(f"{len(times)} times for {block.count} messages")

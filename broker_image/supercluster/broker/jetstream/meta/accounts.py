@@ -16,6 +16,7 @@ from typing import Any
 from supercluster.broker.bounds import I32_MAX, I64_MAX
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.config.stream import StreamConfig
+from supercluster.broker.jetstream.encoding.json_fields import nonempty
 from supercluster.broker.jetstream.errors import ApiError
 
 NAME_CHARACTERS_MAX = 128
@@ -59,7 +60,7 @@ class AccountLimits:
 
     def to_json(self) -> dict[str, int]:
         """Only the limits that there are."""
-        return {name: value for name, value in asdict(self).items() if value}
+        return nonempty(**asdict(self))
 
     @classmethod
     def from_json(cls, data: Mapping[str, int]) -> AccountLimits:

@@ -35,9 +35,9 @@ def decode_carried(body: memoryview) -> tuple[array[int], array[int], list[bytes
     Raises:
         WireError: there are not as many of each.
     """
-    reader, seqs = Reader(body), array("Q")
+    reader = Reader(body)
     reader.u64(), reader.u64()
-    seqs.frombytes(reader.fields_bytes(8 * reader.u32()))
+    seqs = reader.column("Q", reader.u32())
     times, block = decode_mirrored(reader.rest())
     if len(times) != len(seqs):
         raise WireError(f"{len(seqs)} sequences for {len(times)} messages")

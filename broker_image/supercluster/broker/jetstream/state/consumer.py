@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import struct
-import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
@@ -290,16 +289,9 @@ class ConsumerState:
 
     def copy(self) -> ConsumerState:
         """An independent copy: the leader's working state, ahead of the committed one."""
-        other = ConsumerState(
-            name=self.name,
-            config=self.config,
-            created_ns=self.created_ns,
-            start_seq=self.start_seq,
-            last_seqs=self.last_seqs,
-        )
-        for field in ("ack_floor_cseq", "ack_floor_sseq", "delivered_cseq", "delivered_sseq"):
-            setattr(other, field, getattr(self, field))
-        other.last_delivered_ns, other.last_ack_ns = self.last_delivered_ns, self.last_ack_ns
+        other = object.__new__(ConsumerState)
+        for name in self.__slots__:
+            setattr(other, name, getattr(self, name))
         other.pending = dict(self.pending)
         other.deliveries = dict(self.deliveries)
         other.exhausted = set(self.exhausted)
@@ -332,7 +324,7 @@ class ConsumerState:
             *([item[0] for item in deliveries], [item[1] for item in deliveries]),
             self.last_seqs[first:end],
         )
-        blobs = [self.name.encode(), config, *(_column_bytes(column) for column in columns)]
+        blobs = [self.name.encode(), config, *(array("Q", column).tobytes() for column in columns)]
         head = bytes((_VERSION,)) + numbers
         return head + b"".join(_SIZE.pack(len(item)) + item for item in blobs)
 
@@ -364,27 +356,12 @@ class ConsumerState:
         state = cls(name=name, config=config, created_ns=numbers[0], start_seq=numbers[1])
         state.delivered_cseq, state.delivered_sseq, state.ack_floor_cseq, state.ack_floor_sseq = numbers[2:6]
         state.last_delivered_ns, state.last_ack_ns = numbers[6:8]
-        sseqs, cseqs, dues, redelivered, times, last_seqs = (_column(blob) for blob in blobs[2:])
+        sseqs, cseqs, dues, redelivered, times, last_seqs = (array("Q", bytes(blob)) for blob in blobs[2:])
         state.pending = dict(zip(sseqs, zip(cseqs, dues, strict=True), strict=True))
         state.deliveries = dict(zip(redelivered, times, strict=True))
         state.exhausted = {seq for seq, due_ns in zip(sseqs, dues, strict=True) if due_ns >= NEVER_NS}
         state.last_seqs = tuple(last_seqs)
         return state
-
-
-def _column_bytes(values: Iterable[int]) -> bytes:
-    column = array("Q", values)
-    if sys.byteorder != "little":
-        column.byteswap()
-    return column.tobytes()
-
-
-def _column(blob: memoryview) -> array[int]:
-    column = array("Q")
-    column.frombytes(blob)
-    if sys.byteorder != "little":
-        column.byteswap()
-    return column
 
 
 def _split(view: memoryview) -> list[memoryview]:

@@ -10,9 +10,8 @@ Layout of an operation, little endian: `u8 kind | u8 form | u64 time_ns | u64 de
 from __future__ import annotations
 
 import struct
-import sys
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from itertools import pairwise
 from typing import NamedTuple
@@ -83,13 +82,6 @@ def _is_rising(seqs: Sequence[int]) -> bool:
     return all(a < b for a, b in pairwise(seqs))
 
 
-def _u32_array(values: Iterable[int]) -> bytes:
-    numbers = array("I", values)
-    if sys.byteorder != "little":
-        numbers.byteswap()
-    return numbers.tobytes()
-
-
 def first_ops(ops: Sequence[Op]) -> tuple[list[Op], list[Op]]:
     """(What goes into one section, what is left for the next ones)."""
     left = SEQS_MAX
@@ -111,7 +103,7 @@ def encode_ops(ops: Sequence[Op]) -> bytes:
         base = min(seqs) if len(runs) * 3 > len(seqs) else 0
         if len(runs) * _RUN.size > 8 + 4 * len(seqs) and max(seqs) - base <= U32_MAX:
             pieces.append(_HEAD.pack(kind, _OFFSETS, time_ns, delay_ns, len(seqs)) + _BASE.pack(base))
-            pieces.append(_u32_array(seq - base for seq in seqs))
+            pieces.append(array("I", (seq - base for seq in seqs)).tobytes())
         else:
             pieces.append(_HEAD.pack(kind, _RUNS, time_ns, delay_ns, len(runs)))
             pieces += [_RUN.pack(first, length) for first, length in runs]
@@ -153,6 +145,4 @@ def _decode_offsets(body: memoryview) -> Sequence[int]:
     (base,) = _BASE.unpack_from(body)
     numbers = array("I")
     numbers.frombytes(body[_BASE.size :])
-    if sys.byteorder != "little":
-        numbers.byteswap()
     return [base + offset for offset in numbers]

@@ -102,8 +102,6 @@ class Gaps:
 
     def take(self, reader: Reader) -> None:
         """Add a part: stretches behind those that are there."""
-        starts, ends = array("Q"), array("Q")
-        starts.frombytes(reader.blob())
-        ends.frombytes(reader.blob())
+        starts, ends = reader.column_in_blob("Q"), reader.column_in_blob("Q")
         for first, last in zip(starts, ends, strict=True):
             self.add(first, last)

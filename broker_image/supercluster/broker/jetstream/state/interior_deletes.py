@@ -10,6 +10,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 
 from supercluster.broker.jetstream.encoding.codec import Reader, blob, u8, u32, u64
 
@@ -76,7 +77,7 @@ class InteriorDeletes:
             *self._parts.items(),
             *zip(self._starts, self._ends, strict=True),
         ]
-        whole.sort(key=_stretch_of)
+        whole.sort(key=itemgetter(0))
         return iter(whole)
 
     def copy(self) -> InteriorDeletes:
@@ -345,10 +346,6 @@ class InteriorDeletes:
                 self._parts[stretch], count = bytearray(data), int.from_bytes(data, "little").bit_count()
             self._counts[stretch] = count
             self._count += count
-
-
-def _stretch_of(item: tuple[int, object]) -> int:
-    return item[0]
 
 
 def _bitmap(offsets: array[int] | bytearray) -> bytearray:

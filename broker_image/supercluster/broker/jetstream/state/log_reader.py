@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
 from supercluster.broker.jetstream.encoding.sections import (
@@ -188,7 +189,7 @@ class MessageReader:
             runs = self._runs[index] = carried_runs(entry)
             if len(self._runs) > DECODED_ENTRIES_MAX:
                 self._runs.popitem(last=False)
-        at = bisect_right(runs, seq, key=_first_seq) - 1
+        at = bisect_right(runs, seq, key=attrgetter("first_seq")) - 1
         if at < 0 or seq >= runs[at].first_seq + runs[at].count:
             return None
         self._last = runs[at]
@@ -220,7 +221,3 @@ class MessageReader:
         self._runs.clear()
         for index in [index for index in self._decoded if index > after_index]:
             del self._decoded[index]
-
-
-def _first_seq(found: DecodedEntry) -> int:
-    return found.first_seq

@@ -75,17 +75,16 @@ class _Chunk:
             WireError: it is not what `pack` makes.
         """
         reader = Reader(self.packed)
-        _, count, _ = _HEAD.unpack(reader.fields_bytes(_HEAD.size))
+        _, count, _ = reader.fields(_HEAD)
         try:
             raw = isal_zlib.decompress(reader.rest())
         except igzip_lib.IsalError as error:  # type: ignore[misc]  # Its stub calls the class an instance.
             raise WireError(f"message ids cannot be decompressed: {error}") from error
         if blake2b(raw, digest_size=DIGEST_BYTES).digest() != self.sum:
             raise WireError("message ids do not have the digest that was written with them")
-        columns, lengths = Reader(raw), array("I")
-        lengths.frombytes(columns.fields_bytes(4 * count))
-        self.seqs.frombytes(columns.fields_bytes(8 * count))
-        self.times_ns.frombytes(columns.fields_bytes(8 * count))
+        columns = Reader(raw)
+        lengths = columns.column("I", count)
+        self.seqs, self.times_ns = columns.column("Q", count), columns.column("Q", count)
         joined = bytes(columns.rest())
         self.ids = [joined[first:end] for first, end in pairwise(accumulate(lengths, initial=0))]
 
@@ -173,7 +172,7 @@ class MessageIds:
         """
         while reader.left:
             packed = bytes(reader.blob())
-            number, count, digest = _HEAD.unpack(Reader(packed).fields_bytes(_HEAD.size))
+            number, count, digest = Reader(packed).fields(_HEAD)
             chunk = _Chunk(number)
             chunk.packed, chunk.sum = packed, digest
             self._chunks.append(chunk)

@@ -112,9 +112,7 @@ class MessageTtls:
 
     def take(self, reader: Reader) -> None:
         """Add a part: messages behind those that are there."""
-        seqs, due, never = array("Q"), array("Q"), array("Q")
-        for column in (seqs, due, never):
-            column.frombytes(reader.blob())
+        seqs, due, never = (reader.column_in_blob("Q") for _ in range(3))
         for seq, due_ns in zip(seqs, due, strict=True):
             self._put(seq, due_ns)
         self.never.update(never)

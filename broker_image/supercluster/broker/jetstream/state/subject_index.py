@@ -321,15 +321,10 @@ class SubjectIndex:
             WireError: it is no such part, or has a subject that another part had.
         """
         limit, count = reader.u32(), reader.u32()
-        lengths, columns = array("H"), [array("Q"), array("Q"), array("Q")]
-        lengths.frombytes(reader.fields_bytes(2 * count))
-        for column in columns:
-            column.frombytes(reader.fields_bytes(8 * count))
-        stale, kept, seqs = array("I"), array("I"), array("Q")
-        stale.frombytes(reader.fields_bytes(4 * reader.u32()))
-        if limit:
-            kept.frombytes(reader.fields_bytes(4 * count))
-            seqs.frombytes(reader.fields_bytes(8 * sum(kept)))
+        lengths, columns = reader.column("H", count), [reader.column("Q", count) for _ in range(3)]
+        stale = reader.column("I", reader.u32())
+        kept = reader.column("I", count if limit else 0)
+        seqs = reader.column("Q", sum(kept))
         joined = bytes(reader.rest())
         if len(joined) != sum(lengths) or any(offset >= count for offset in stale):
             raise WireError(f"{count} subjects do not have the {len(joined)} bytes that they say")

@@ -70,8 +70,8 @@ STORAGE_MUTANTS: tuple[Mutant, ...] = (
         "A directory that was lost gets the identity that it had, and votes with it.",
         (
             "storage/volume/volume.py",
-            "_Identity(incarnation, boot_id, count, clean=False, owner=owner, marks_from=count)",
-            '_Identity("0" * 12, boot_id, 1, clean=False, owner=owner)',
+            "Identity(incarnation, boot_id, count, clean=False, owner=owner, marks_from=count)",
+            'Identity("0" * 12, boot_id, 1, clean=False, owner=owner)',
         ),
     ),
     mutant(

@@ -37,7 +37,7 @@ class SimStore:
         """Open the volume for a new process."""
         volume = open_volume(self.disk, f"boot-{self._boot}", lambda: f"{self._rng.getrandbits(48):012x}")
         self._volume = volume
-        self.incarnation = volume.incarnation
+        self.incarnation = volume.identity.incarnation
         options = LogOptions(segment_bytes=SEGMENT_BYTES, sync_interval_ms=SYNC_INTERVAL_MS)
         ballast = Ballast(self.disk, self.ballast_bytes) if self.ballast_bytes else None
         space = Space(self.disk, reserve_bytes=RESERVE_BYTES, ballast=ballast)

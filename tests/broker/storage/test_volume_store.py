@@ -47,10 +47,19 @@ def open_store(
 def test_a_volume_keeps_its_incarnation_and_counts_its_processes(disk: SimDisk) -> None:
     new_token = tokens()
     first = open_volume(disk, "boot-1", new_token)
-    assert (first.is_new, first.incarnation, starts_of(first.process_count)) == (True, "token1", 1)
+    assert (first.is_new, first.identity.incarnation, starts_of(first.identity.process_count)) == (
+        True,
+        "token1",
+        1,
+    )
     disk.crash()
     second = open_volume(disk, "boot-1", new_token)
-    assert (second.is_new, second.incarnation, starts_of(second.process_count), second.stop) == (
+    assert (
+        second.is_new,
+        second.identity.incarnation,
+        starts_of(second.identity.process_count),
+        second.stop,
+    ) == (
         False,
         "token1",
         2,
@@ -58,11 +67,15 @@ def test_a_volume_keeps_its_incarnation_and_counts_its_processes(disk: SimDisk) 
     )
     disk.crash(power=True)
     third = open_volume(disk, "boot-2", new_token)
-    assert (third.incarnation, starts_of(third.process_count), third.stop) == ("token1", 3, Stop.POWER)
+    assert (third.identity.incarnation, starts_of(third.identity.process_count), third.stop) == (
+        "token1",
+        3,
+        Stop.POWER,
+    )
     third.mark_clean()
     third.close()
     fourth = open_volume(disk, "boot-3", new_token)
-    assert (starts_of(fourth.process_count), fourth.stop) == (4, Stop.CLEAN)
+    assert (starts_of(fourth.identity.process_count), fourth.stop) == (4, Stop.CLEAN)
     disk.crash()
     assert open_volume(disk, "boot-3", new_token).stop is Stop.KILLED, "a clean stop counts once"
 
@@ -76,8 +89,8 @@ def test_a_volume_put_back_does_not_repeat_the_number_of_a_process(disk: SimDisk
     for _ in range(3):
         disk.write_file_durably(VOLUME, snapshot)
         again = open_volume(disk, "b", new_token)
-        assert (again.incarnation, starts_of(again.process_count)) == ("token1", 2)
-        numbers.append(again.process_count)
+        assert (again.identity.incarnation, starts_of(again.identity.process_count)) == ("token1", 2)
+        numbers.append(again.identity.process_count)
         again.close()
     assert len(set(numbers)) == 3
 
@@ -98,13 +111,13 @@ def test_a_volume_of_another_super_cluster_is_refused_and_left_as_it_is(disk: Si
     first = open_volume(disk, "b", lambda: "inc")
     first.close()
     own = open_volume(disk, "b", lambda: "inc", "blue")
-    assert own.incarnation == "inc", "a volume without an owner gets one"
+    assert own.identity.incarnation == "inc", "a volume without an owner gets one"
     own.close()
     before = disk.read_file(VOLUME)
     with pytest.raises(DiskError, match="identity blue, and this broker is of green"):
         open_volume(disk, "b", lambda: "other", "green")
     assert disk.read_file(VOLUME) == before
-    assert open_volume(disk, "b", lambda: "other", "blue").incarnation == "inc"
+    assert open_volume(disk, "b", lambda: "other", "blue").identity.incarnation == "inc"
 
 
 def test_a_volume_of_a_newer_layout_is_refused_and_left_as_it_is(
@@ -138,29 +151,29 @@ def test_a_file_that_cannot_be_looked_for_is_not_absent(
         with pytest.raises(DiskError, match="cannot look for"):
             open_volume(real, "b", lambda: "other")
     again = open_volume(real, "b", lambda: "other")
-    assert (again.is_new, again.incarnation) == (False, "inc")
+    assert (again.is_new, again.identity.incarnation) == (False, "inc")
 
 
 @pytest.mark.covers("SF-4")
 def test_a_lost_directory_has_another_incarnation(disk: SimDisk) -> None:
     new_token = tokens()
-    assert open_volume(disk, "b", new_token).incarnation == "token1"
+    assert open_volume(disk, "b", new_token).identity.incarnation == "token1"
     disk.crash()
     disk.lose(VOLUME)
     again = open_volume(disk, "b", new_token)
-    assert (again.is_new, again.incarnation) == (True, "token3")
+    assert (again.is_new, again.identity.incarnation) == (True, "token3")
 
 
 @pytest.mark.covers("SF-4")
 def test_a_volume_that_forgot_its_groups_is_another_volume(disk: SimDisk) -> None:
     new_token = tokens()
     volume = open_volume(disk, "b", new_token)
-    volume.register_group("g", "n@token1")
+    volume.registry.note("g", "n@token1")
     disk.crash()
     disk.lose(REGISTRY)
     again = open_volume(disk, "b", new_token)
     assert again.is_new
-    assert again.incarnation != "token1"
+    assert again.identity.incarnation != "token1"
     assert again.groups() == {}
 
 
@@ -172,7 +185,7 @@ def test_an_unreadable_identity_is_no_identity_and_is_kept_aside(disk: SimDisk) 
     disk.flip_bit(VOLUME, 8 * 40)
     again = open_volume(disk, "b", new_token)
     assert again.is_new
-    assert again.incarnation != "token1"
+    assert again.identity.incarnation != "token1"
     assert disk.listdir("quarantine") != []
 
 
@@ -189,9 +202,9 @@ def test_a_directory_has_one_process_at_a_time(tmp_path: Path) -> None:
 def test_registered_groups_survive_a_power_failure(disk: SimDisk) -> None:
     volume = open_volume(disk, "b", lambda: "inc")
     for number in range(200):
-        volume.register_group(f"g{number}", "n@inc")
+        volume.registry.note(f"g{number}", "n@inc")
     for number in range(0, 200, 2):
-        volume.forget_group(f"g{number}")
+        volume.registry.note(f"g{number}", None)
     expected = {f"g{number}": "n@inc" for number in range(1, 200, 2)}
     disk.crash(power=True)
     volume = open_volume(disk, "b2", lambda: "inc")
@@ -209,8 +222,8 @@ def test_a_registry_with_a_damaged_line_is_answered_like_one_that_is_gone(disk: 
         new_token = tokens()
         disk = SimDisk(random.Random(step))
         volume = open_volume(disk, "b", new_token)
-        volume.register_group("g1", "n@inc")
-        volume.register_group("g2", "n@inc")
+        volume.registry.note("g1", "n@inc")
+        volume.registry.note("g2", "n@inc")
         disk.crash()
         disk.flip_bit(REGISTRY, 8 * 12)
         damaged = disk.read_file(REGISTRY)
@@ -219,7 +232,7 @@ def test_a_registry_with_a_damaged_line_is_answered_like_one_that_is_gone(disk: 
             open_volume(disk, "b", new_token)
         disk.crash(power=step % 2 == 0)
         again = open_volume(disk, "b", new_token)
-        assert again.incarnation != "token1"
+        assert again.identity.incarnation != "token1"
         assert again.groups() == {}
         kept = [
             disk.read_file(path) for path in disk.paths() if path.startswith("quarantine/groups.journal.")

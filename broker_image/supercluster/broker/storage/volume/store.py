@@ -63,7 +63,7 @@ class VolumeStore:
         self._options = replace(
             options,
             cache_budget=options.cache_budget or CacheBudget(CACHE_BYTES_ALL),
-            mark_text=f"{volume.incarnation}.{volume.marks_from}".encode(),
+            mark_text=f"{volume.identity.incarnation}.{volume.identity.marks_from}".encode(),
         )
         self._file_space = file_space
         self._memory_space = memory_space
@@ -76,11 +76,11 @@ class VolumeStore:
 
     @property
     def incarnation(self) -> str:
-        return self._volume.incarnation
+        return self._volume.identity.incarnation
 
     @property
     def process_count(self) -> int:
-        return self._volume.process_count
+        return self._volume.identity.process_count
 
     def registered(self) -> dict[str, str]:
         return self._volume.groups()
@@ -106,7 +106,7 @@ class VolumeStore:
             options,
             self._volume.stop,
             known=known,
-            power_failures=self._volume.power_failures,
+            power_failures=self._volume.identity.power_failures,
             had_it_open=directory in self._written,
         )
         self._written.add(directory)
@@ -132,7 +132,7 @@ class VolumeStore:
 
     def register(self, group: str, member: str, home: str = "") -> None:
         renamed = self._volume.groups().get(group, member) != member
-        self._volume.register_group(group, member, home)
+        self._volume.registry.note(group, member, home)
         log = self._logs.get(group)
         if renamed and log is not None:
             # The old identity does not vote any more, so what was lost under it is dealt with.
@@ -147,7 +147,7 @@ class VolumeStore:
 
     def forget(self, group: str) -> None:
         directory = self._volume.group_directory(group)
-        self._volume.forget_group(group)
+        self._volume.registry.note(group, None)
         if all(self._volume.group_directory(other) != directory for other in self._volume.groups()):
             self._written.discard(directory)
         self._logs.pop(group, None)

@@ -37,7 +37,7 @@ _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 
 
 @dataclass(frozen=True, slots=True)
-class _Identity:
+class Identity:
     incarnation: str
     boot_id: str
     process_count: int
@@ -64,7 +64,7 @@ class _Identity:
         return json.dumps({**fields, "crc": crc32(text.encode())}, indent=1, sort_keys=True).encode() + b"\n"
 
     @classmethod
-    def decode(cls, data: bytes) -> _Identity | None:
+    def decode(cls, data: bytes) -> Identity | None:
         """None when it is damaged. Raises NewerFormatError."""
         try:
             fields = json.loads(data)
@@ -86,67 +86,35 @@ class _Identity:
             return None
 
 
+@dataclass(eq=False)
 class Volume:
     """An open data directory. Made by `open_volume`."""
 
-    def __init__(
-        self,
-        disk: Disk,
-        lock: Lock,
-        identity: _Identity,
-        registry: Registry,
-        *,
-        stop: Stop,
-        is_new: bool,
-        set_aside: list[str],
-    ) -> None:
-        self.disk = disk
-        self._lock = lock
-        self._identity = identity
-        self._registry = registry
-        self.stop = stop
-        """How the process before this one ended."""
-        self.set_aside = set_aside
-        """Where the files are that did not say any more who the directory is; it got a new identity."""
-        self.is_new = is_new
-        """The directory had no identity: it is new, or it was lost."""
-
-    @property
-    def incarnation(self) -> str:
-        return self._identity.incarnation
-
-    @property
-    def process_count(self) -> int:
-        return self._identity.process_count
-
-    @property
-    def power_failures(self) -> int:
-        return self._identity.power_failures
-
-    @property
-    def marks_from(self) -> int:
-        return self._identity.marks_from
+    disk: Disk
+    _lock: Lock
+    identity: Identity
+    registry: Registry
+    stop: Stop
+    """How the process before this one ended."""
+    is_new: bool
+    """The directory had no identity: it is new, or it was lost."""
+    set_aside: list[str]
+    """Where the files are that did not say any more who the directory is; it got a new identity."""
 
     def groups(self) -> dict[str, str]:
         """group → member id of every group that was joined and not forgotten."""
-        return dict(self._registry.groups)
-
-    def register_group(self, group: str, member: str, home: str = "") -> None:
-        self._registry.note(group, member, home)
-
-    def forget_group(self, group: str) -> None:
-        self._registry.note(group, None)
+        return dict(self.registry.groups)
 
     def group_directory(self, group: str) -> str:
-        return f"{GROUPS}/{directory_name(self._registry.homes.get(group, group))}"
+        return f"{GROUPS}/{directory_name(self.registry.homes.get(group, group))}"
 
     def mark_clean(self) -> None:
         """Say good-bye: to be called after every log was closed cleanly, and before `close`."""
-        self._identity = replace(self._identity, clean=True)
-        self.disk.write_file_durably(VOLUME, self._identity.encode())
+        self.identity = replace(self.identity, clean=True)
+        self.disk.write_file_durably(VOLUME, self.identity.encode())
 
     def close(self) -> None:
-        self._registry.close()
+        self.registry.close()
         self._lock.release()
 
 
@@ -169,7 +137,7 @@ def open_volume(disk: Disk, boot_id: str, new_token: Callable[[], str], owner: s
     """
     lock = disk.lock(_LOCK)
     try:
-        found = _Identity.decode(disk.read_file(VOLUME)) if disk.exists(VOLUME) else None
+        found = Identity.decode(disk.read_file(VOLUME)) if disk.exists(VOLUME) else None
         if found is not None and found.owner and owner and found.owner != owner:
             raise DiskError(
                 f"it holds data of the super-cluster with identity {found.owner}, and this broker is of {owner}: give the "
@@ -187,7 +155,7 @@ def open_volume(disk: Disk, boot_id: str, new_token: Callable[[], str], owner: s
         if found is None:
             incarnation, count = new_token(), next_count(0, crc32(new_token().encode()))
             identity, stop = (
-                _Identity(incarnation, boot_id, count, clean=False, owner=owner, marks_from=count),
+                Identity(incarnation, boot_id, count, clean=False, owner=owner, marks_from=count),
                 Stop.POWER,
             )
         else:
@@ -210,7 +178,7 @@ def open_volume(disk: Disk, boot_id: str, new_token: Callable[[], str], owner: s
         finish_removals(disk, GROUPS)
         _count_start(disk, identity)
         registry = Registry.open(disk)
-        return Volume(disk, lock, identity, registry, stop=stop, is_new=found is None, set_aside=set_aside)
+        return Volume(disk, lock, identity, registry, stop, found is None, set_aside)
     except BaseException:
         lock.release()
         raise
@@ -228,7 +196,7 @@ def _set_aside(disk: Disk, name: str, new_token: Callable[[], str]) -> list[str]
     return [target]
 
 
-def _count_start(disk: Disk, identity: _Identity) -> None:
+def _count_start(disk: Disk, identity: Identity) -> None:
     """A disk that is full to its last byte has room where an earlier process left its ballast (SF-18)."""
     ballast = Ballast(disk)
     while True:

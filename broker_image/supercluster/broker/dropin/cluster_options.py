@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from supercluster.broker.dropin.addresses import REMOTES_MAX, Address, Remote, read_listen, read_remote
 from supercluster.broker.dropin.fields import Fields
-from supercluster.broker.dropin.link_options import read_link_tls, read_login
-from supercluster.broker.settings.settings import GatewayTls
+from supercluster.broker.dropin.link_options import LinkOption, check_logins, read_link_tls, read_login
 
 DEFAULT_PORT = 6222
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterOption:
+class ClusterOption(LinkOption):
     """The block, or the flags, or both."""
 
-    name: str = ""
-    host: str = ""
-    port: int = 0
-    """0: there is no cluster; -1: any that is free."""
-    advertise: str = ""
     routes: tuple[Remote, ...] = ()
-    user: str = ""
-    """What others have to say here; empty: nothing."""
-    password: str = field(default="", repr=False)
-    tls: GatewayTls | None = None
 
 
 def read_cluster(found: Fields) -> ClusterOption:
@@ -47,19 +37,17 @@ def read_cluster(found: Fields) -> ClusterOption:
         listen.host,
         listen.port,
         found.text("advertise", "cluster_advertise"),
-        routes,
         user,
         password,
         read_link_tls(found, "cluster"),
+        routes,
     )
     found.of_no_use(
         *("no_advertise", "connect_retries", "connect_backoff", "pool_size", "accounts", "compression"),
         *("ping_interval", "ping_max", "write_deadline", "write_timeout"),
     )
     found.done()
-    logins = {(route.user, route.password) for route in routes if route.user}
-    if len(logins) > 1:
-        raise found.value.wrong("cluster.routes: all of them have to name one user and password")
+    check_logins(found.value, "cluster.routes: all of them", routes)
     if routes and not option.port:
         raise found.value.wrong("cluster: routes need a port of its own, as in listen: 0.0.0.0:6222")
     return option

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import ChainMap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeAlias
@@ -64,6 +64,7 @@ _KEY_ENDS = frozenset(" \t\r\n:={")
 _NUMBER = re.compile(r"([+-]?\d+)([kKmMgGtTpPeE](?:[iI]?[bB]|[iI])?)?")
 _DECIMAL = re.compile(r"[+-]?\d+\.\d+")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+_LONE_END = re.compile(r"^[^\S\n]*(\))[^\S\n]*$", re.MULTILINE)
 _TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", '"': '"', "\\": "\\"}
 _EXPONENTS = {letter: power for power, letter in enumerate("kmgtpe", 1)}
@@ -304,11 +305,12 @@ class _Parser:
         """A text over several lines, ended by a parenthesis that stands alone on its line."""
         begun = self._at
         self._at += 1
-        for end in _lone_ends(self._text, self._at):
-            found = self._text[self._at : end]
-            self._at = end + 1
-            return found.lstrip(_SPACE).removeprefix("\n")
-        raise self._error("a block that begins here has no end: a ')' alone on its line", begun)
+        end = _LONE_END.search(self._text, self._at)
+        if end is None:
+            raise self._error("a block that begins here has no end: a ')' alone on its line", begun)
+        found = self._text[self._at : end.start(1)]
+        self._at = end.end(1)
+        return found.lstrip(_SPACE).removeprefix("\n")
 
     def _variable(self, name: str, scope: _Scope, at: int) -> Value:
         found = scope.get(name)
@@ -319,17 +321,6 @@ class _Parser:
         if said is None:
             raise self._error(f"${name} is neither a value of this file nor of the environment", at)
         return Value(_plain(said), self._file, *self._place(at))
-
-
-def _lone_ends(text: str, start: int) -> Iterator[int]:
-    """Where a ')' is all that stands on its line."""
-    at = text.find(")", start)
-    while at >= 0:
-        before = text[start:at].rpartition("\n")
-        after = text[at + 1 :].partition("\n")[0]
-        if before[1] and not before[2].strip() and not after.strip():
-            yield at
-        at = text.find(")", at + 1)
 
 
 def _plain(text: str) -> str | int | float | bool | datetime:

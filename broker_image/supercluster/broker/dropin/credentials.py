@@ -13,8 +13,7 @@ from supercluster.broker.auth.credentials import (
     User,
 )
 from supercluster.broker.dropin.addresses import Remote
-from supercluster.broker.dropin.cluster_options import ClusterOption
-from supercluster.broker.dropin.gateway_options import GatewayOption
+from supercluster.broker.dropin.link_options import LinkOption
 from supercluster.broker.dropin.options import Options
 
 
@@ -65,7 +64,7 @@ def gateways_of(options: Options) -> LinkCredentials:
     return _links(options.gateway, options.gateway.sent)
 
 
-def _links(block: ClusterOption | GatewayOption, named: Remote | None) -> LinkCredentials:
+def _links(block: LinkOption, named: Remote | None) -> LinkCredentials:
     own = Login(block.user, block.password)
     sent = Login(named.user, named.password) if named is not None else own
     return LinkCredentials((own,) if block.user else (), sent)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 from supercluster.broker.dropin.addresses import (
     REMOTES_MAX,
@@ -19,29 +20,18 @@ from supercluster.broker.dropin.addresses import (
 )
 from supercluster.broker.dropin.conf import Value
 from supercluster.broker.dropin.fields import Fields, shown
-from supercluster.broker.dropin.link_options import read_link_tls, read_login
-from supercluster.broker.settings.settings import SEEDS_MAX, GatewayTls
+from supercluster.broker.dropin.link_options import LinkOption, check_logins, read_link_tls, read_login
+from supercluster.broker.settings.settings import SEEDS_MAX
 
 DEFAULT_PORT = 7222
 
 
 @dataclass(frozen=True, slots=True)
-class GatewayOption:
-    """The block."""
+class GatewayOption(LinkOption):
+    """The block; without a name there is none."""
 
-    name: str = ""
-    """Of the own cluster; empty: there is no block."""
-    host: str = ""
-    port: int = 0
-    """-1: any that is free."""
-    advertise: str = ""
-    """host:port that brokers of other clusters are told; empty: where the port is bound."""
     remotes: Mapping[str, tuple[Remote, ...]] = field(default_factory=dict)
     """Of other clusters, by their names."""
-    user: str = ""
-    """What others have to say here; empty: nothing."""
-    password: str = field(default="", repr=False)
-    tls: GatewayTls | None = None
 
     @property
     def clusters(self) -> tuple[str, ...]:
@@ -81,10 +71,8 @@ def read_gateway(found: Fields, warnings: list[str]) -> GatewayOption:
     remotes = _remotes(found, name)
     found.of_no_use("connect_retries", "connect_backoff", "write_deadline", "write_timeout")
     found.done()
-    option = GatewayOption(name, listen.host, listen.port, advertise, remotes, user, password, tls)
-    logins = {(remote.user, remote.password) for found in remotes.values() for remote in found if remote.user}
-    if len(logins) > 1:
-        raise place.wrong("gateway.gateways: all URLs have to name one user and password")
+    option = GatewayOption(name, listen.host, listen.port, advertise, user, password, tls, remotes)
+    check_logins(place, "gateway.gateways: all URLs", chain.from_iterable(remotes.values()))
     if not remotes:
         warnings.append(
             f"{place.place}: gateway.gateways names no other cluster, so none is let in: every file "

@@ -2,10 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from supercluster.broker.dropin.addresses import Remote
+from supercluster.broker.dropin.conf import Value
 from supercluster.broker.dropin.fields import Fields
 from supercluster.broker.settings.settings import GatewayTls
+
+
+@dataclass(frozen=True, slots=True)
+class LinkOption:
+    """A port for other servers."""
+
+    name: str = ""
+    """Of the own cluster."""
+    host: str = ""
+    port: int = 0
+    """0: there is none; -1: any that is free."""
+    advertise: str = ""
+    """Where others are told that it is; empty: where it is bound."""
+    user: str = ""
+    """What others have to say here; empty: nothing."""
+    password: str = field(default="", repr=False)
+    tls: GatewayTls | None = None
+
+
+def check_logins(place: Value, what: str, remotes: Iterable[Remote]) -> None:
+    """
+    Raises:
+        ConfError: this server would be another user for each of them.
+    """
+    if len({(remote.user, remote.password) for remote in remotes if remote.user}) > 1:
+        raise place.wrong(f"{what} have to name one user and password")
 
 
 def read_login(found: Fields, block: str) -> tuple[str, str]:

@@ -10,6 +10,7 @@ import struct
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock
 
@@ -45,30 +46,22 @@ def decode_checkpoint(data: bytes) -> tuple[int, bytes] | None:
     return index, data[_HEAD.size :]
 
 
+@dataclass(eq=False)
 class CheckpointTicket:
     """A checkpoint on its way to the disk: first the file as a whole under a temporary name, then the directory with its own name.
     Only `run` may be called on another thread. Names change on the loop."""
 
-    def __init__(
-        self,
-        checkpoints: Checkpoints,
-        index: int,
-        term: int,
-        pieces: Sequence[bytes],
-        file: File,
-        fsync_directory: Callable[[], None],
-    ) -> None:
-        self.checkpoints = checkpoints
-        self.index = index
-        self.term = term
-        self.pieces = pieces
-        self.file = file
-        self._fsync_directory = fsync_directory
-        self.is_named = False
-        self.is_dropped = False
-        self.error: DiskError | None = None
-        self._lock = Lock()
-        self._has_file = True
+    checkpoints: Checkpoints
+    index: int
+    term: int
+    pieces: Sequence[bytes]
+    file: File
+    _fsync_directory: Callable[[], None]
+    is_named: bool = False
+    is_dropped: bool = False
+    error: DiskError | None = None
+    _lock: Lock = field(default_factory=Lock)
+    _has_file: bool = True
 
     def run(self) -> None:
         """An error is kept for `finish_checkpoint`."""

@@ -20,6 +20,8 @@ from supercluster.broker.storage.segments.segment import SEGMENT_HEAD_BYTES
 class MemoryLog:
     """Implements `ports.StreamLog`."""
 
+    may_open_anew = may_ever_open_anew = False
+
     def __init__(self, options: LogOptions | None = None) -> None:
         self._options = options or LogOptions()
         self._base = (0, 0)
@@ -297,14 +299,6 @@ class MemoryLog:
     def failed(self) -> DiskError | None:
         """Memory does not fail."""
         return None
-
-    @property
-    def may_open_anew(self) -> bool:
-        return False
-
-    @property
-    def may_ever_open_anew(self) -> bool:
-        return False
 
     def close(self, *, clean: bool) -> None:
         """What is in memory only goes, whatever comes after."""

@@ -272,7 +272,7 @@ class _There:
 
 def replies(now: list[int]) -> tuple[Replies, _Router]:
     router, numbers = _Router(), iter(range(10**9))
-    return Replies(router, lambda: now[0], lambda: f"t{next(numbers)}"), router
+    return Replies(router.join, router.publish, lambda: now[0], lambda: f"t{next(numbers)}"), router
 
 
 def asked(found: Replies, export: Export, reply: bytes = b"in.1", asker: str = "B") -> bytes:

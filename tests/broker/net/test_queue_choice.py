@@ -11,18 +11,9 @@ from supercluster.broker.net.routing.queue_choice import QueueChoice
 pytestmark = pytest.mark.covers("CL-2")
 
 
-class Drawn:
-    """Randomness that is known beforehand."""
-
-    def __init__(self, *values: float) -> None:
-        self.values = list(values)
-
-    def random(self) -> float:
-        return self.values.pop(0)
-
-
 def choice(*drawn: float) -> QueueChoice:
-    return QueueChoice(Drawn(*drawn))
+    """With randomness that is known beforehand."""
+    return QueueChoice(iter(drawn).__next__)
 
 
 def test_brokers_are_drawn_by_the_number_of_their_members() -> None:

@@ -9,7 +9,7 @@ control line limit, whichever is wanted next.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 UNKNOWN_OPERATION = "Unknown Protocol Operation"
@@ -87,41 +87,25 @@ _DIGITS_MAX = 9
 """More digits than any size that is allowed."""
 
 
+@dataclass(slots=True, eq=False)
 class ClientParser:
     """Parses one connection's stream."""
 
-    __slots__ = (
-        "_chunks",
-        "_failed",
-        "_held",
-        "_known",
-        "_known_room",
-        "_max_control_line",
-        "_max_payload",
-        "_need",
-        "message_bytes",
-    )
-
-    def __init__(self, max_control_line: int, max_payload: int) -> None:
-        self.message_bytes = 0
-        """Headers and payloads of all publishes."""
-        self._max_control_line = max_control_line
-        self._max_payload = max_payload
-        self._known: dict[bytes, tuple[bytes, bytes, int, int]] = {}
-        self._known_room = KNOWN_BYTES_MAX
-        self._chunks: list[bytes] = []
-        self._held = 0
-        self._need = 1
-        self._failed = False
+    _max_control_line: int
+    _max_payload: int
+    message_bytes: int = 0
+    """Headers and payloads of all publishes."""
+    held_bytes: int = 0
+    """Of an incomplete operation."""
+    _known: dict[bytes, tuple[bytes, bytes, int, int]] = field(default_factory=dict)
+    _known_room: int = KNOWN_BYTES_MAX
+    _chunks: list[bytes] = field(default_factory=list)
+    _need: int = 1
+    _failed: bool = False
 
     def limit_payload(self, max_payload: int) -> None:
         """Take payloads of this size at most from now on."""
         self._max_payload = max_payload
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of an incomplete operation."""
-        return self._held
 
     def feed(self, data: bytes) -> list[Event]:
         """Take the bytes of one read and return what is complete."""
@@ -129,9 +113,9 @@ class ClientParser:
             return []
         if self._chunks:
             self._chunks.append(data)
-            self._held += len(data)
-            if self._held < self._need:
-                if len(self._chunks) > max(CHUNKS_FEW, self._held >> CHUNK_BITS):
+            self.held_bytes += len(data)
+            if self.held_bytes < self._need:
+                if len(self._chunks) > max(CHUNKS_FEW, self.held_bytes >> CHUNK_BITS):
                     self._chunks = [b"".join(self._chunks)]
                 return []
             data = b"".join(self._chunks)
@@ -139,12 +123,12 @@ class ClientParser:
         events: list[Event] = []
         rest = self._parse(data, events)
         if self._failed:
-            self._held = 0
+            self.held_bytes = 0
         elif rest < len(data):
             self._chunks.append(data[rest:])
-            self._held = len(data) - rest
+            self.held_bytes = len(data) - rest
         else:
-            self._held = 0
+            self.held_bytes = 0
         return events
 
     def _parse(self, data: bytes, events: list[Event]) -> int:

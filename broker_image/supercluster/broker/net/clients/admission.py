@@ -77,10 +77,6 @@ class Admission:
         self._admit(client, user, user.account)
         return True
 
-    def close(self) -> None:
-        """Compare nothing more."""
-        self.comparisons.close()
-
     def _shown(self, client: Client, options: Mapping[str, Any]) -> Shown:
         names = ("user", "pass", "auth_token", "nkey", "sig")
         user, password, token, nkey, signature = (

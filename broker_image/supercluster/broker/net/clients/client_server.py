@@ -362,6 +362,6 @@ class ClientServer:
         if self._held_timer is not None:
             self._held_timer.cancel()
             self._held_timer = None
-        self.admission.close()
+        self.admission.comparisons.close()
         for client in list(self.clients.values()):
             client.close("Server Shutdown", tell=False)

@@ -12,9 +12,10 @@ import logging
 import ssl
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from supercluster.broker.net.clients.certificates import ClientCertificates
+from supercluster.broker.net.clients.connection import ClientConnection
 
 log = logging.getLogger(__name__)
 
@@ -39,27 +40,6 @@ class _Stage(Enum):
     ENDED = auto()
 
 
-class Inner(Protocol):
-    """What is behind TLS."""
-
-    def connection_made(self, transport: asyncio.BaseTransport, /) -> None: ...
-    def connection_lost(self, exc: Exception | None, /) -> None: ...
-    def data_received(self, data: bytes, /) -> None: ...
-    def eof_received(self) -> bool | None: ...
-    def pause_writing(self) -> None: ...
-    def resume_writing(self) -> None: ...
-
-
-class Greeter(Inner, Protocol):
-    """What speaks first, in plain."""
-
-    def flush(self) -> None:
-        """Write what was said so far."""
-
-    def settled(self) -> None:
-        """TLS is there, or is done without: it is the client's turn."""
-
-
 class SecureProtocol(asyncio.Protocol):
     """One socket."""
 
@@ -67,12 +47,12 @@ class SecureProtocol(asyncio.Protocol):
         self,
         loop: asyncio.AbstractEventLoop,
         certificates: ClientCertificates,
-        make: Callable[[], Inner],
+        make: Callable[[], asyncio.Protocol],
         *,
         failed: Callable[[str], None],
         greets: bool,
     ) -> None:
-        """`greets`: what `make` makes is a `Greeter`; everything else waits for the handshake. `failed` is called with the
+        """`greets`: what `make` makes speaks first; everything else waits for the handshake. `failed` is called with the
         reason when there is none."""
         self._loop = loop
         self._settings = certificates.settings
@@ -84,7 +64,7 @@ class SecureProtocol(asyncio.Protocol):
         self._outgoing = ssl.MemoryBIO()
         self._tls = certificates.context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._socket: asyncio.Transport | None = None
-        self._inner: Inner | None = None
+        self._inner: asyncio.Protocol | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_greeting = False
         self._has_ended = False
@@ -150,7 +130,7 @@ class SecureProtocol(asyncio.Protocol):
         """INFO in plain; the handshake comes next."""
         self._limit_handshake()
         self._stage = _Stage.GREETED
-        greeter = cast("Greeter", self._make())
+        greeter = cast("ClientConnection", self._make())
         self._inner = greeter
         self._is_greeting = True
         greeter.connection_made(cast("asyncio.BaseTransport", self))
@@ -164,14 +144,14 @@ class SecureProtocol(asyncio.Protocol):
     def _is_late(self) -> None:
         self._timer = None
         if self._stage is _Stage.GREETED and self._settings.allow_plain:
-            cast("Greeter", self._inner).settled()
+            cast("ClientConnection", self._inner).settled()
             return
         self._give_up("the TLS handshake took too long")
 
     def _go_on_in_plain(self, data: bytes) -> None:
         self._stop_timer()
         self._stage = _Stage.PLAIN
-        greeter = cast("Greeter", self._inner)
+        greeter = cast("ClientConnection", self._inner)
         greeter.settled()
         greeter.data_received(data)
 
@@ -189,7 +169,7 @@ class SecureProtocol(asyncio.Protocol):
         self._stage = _Stage.SECURE
         self._send()
         if self._inner is not None:
-            cast("Greeter", self._inner).settled()
+            cast("ClientConnection", self._inner).settled()
             return
         self._inner = self._make()
         self._inner.connection_made(cast("asyncio.BaseTransport", self))

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from supercluster.broker.net.routing.account import Account
 from supercluster.broker.net.routing.subscriber import Subscriber, Subscription
@@ -53,21 +52,18 @@ class Nobody:
         """It never ends."""
 
 
-class Router(Protocol):
-    """The part of the router by which answers come and go."""
-
-    def join(self, account: Account, subscription: Subscription) -> None:
-        """Somebody listens in that account from now on."""
-
-    def publish(self, account: str, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
-        """See `ports.Network`."""
-
-
 class Replies:
-    """See the module. `token` gives a text that nobody guesses."""
+    """See the module. By `join` and `publish` answers come and go; `token` gives a text that nobody guesses."""
 
-    def __init__(self, router: Router, now_ms: Callable[[], int], token: Callable[[], str]) -> None:
-        self._router = router
+    def __init__(
+        self,
+        join: Callable[[Account, Subscription], None],
+        publish: Callable[[str, bytes, bytes, bytes, bytes], None],
+        now_ms: Callable[[], int],
+        token: Callable[[], str],
+    ) -> None:
+        self._join = join
+        self._publish = publish
         self._now_ms = now_ms
         self._token = token
         self._prefix = b"%b%b." % (REPLY_PREFIX, token().encode())
@@ -123,7 +119,7 @@ class Replies:
         subscriber = Subscriber(Nobody())
         subscription = subscriber.subscriptions[b""] = Subscription(subscriber, self._prefix + b"*", b"", b"")
         subscription.interceptor = lambda message: self._answered(there.name, message)
-        self._router.join(there, subscription)
+        self._join(there, subscription)
 
     def _answered(self, there: str, message: Message) -> None:
         subject, reply, header, payload = message
@@ -133,7 +129,7 @@ class Replies:
         kind = self._asked[subject].export.response
         if kind == SINGLETON or not (payload or header):
             self._forget(subject)
-        self._router.publish(*target, reply, header, payload)
+        self._publish(*target, reply, header, payload)
 
     def _sweep(self, now_ms: int) -> None:
         self._swept_ms = now_ms

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
 
 from supercluster.broker.net.routing.subscriber import Subscription
-
-
-class Rng(Protocol):
-    """The part of `random.Random` that the choice of a queue group's member takes."""
-
-    def random(self) -> float: ...
 
 
 class QueueChoice:
     """Draws from the randomness that is handed in."""
 
-    def __init__(self, rng: Rng) -> None:
-        self._random = rng.random
+    def __init__(self, draw: Callable[[], float]) -> None:
+        self._random = draw
 
     def member(self, members: list[Subscription]) -> Subscription:
         """One of those here."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from random import Random
 from typing import Any, Protocol
 
 from supercluster.broker.net.hooks import CoreHooks, Window
@@ -22,7 +23,7 @@ from supercluster.broker.net.routing.linked_brokers import LinkedBrokers
 from supercluster.broker.net.routing.no_responders import INVALID, NoResponders
 from supercluster.broker.net.routing.origin import ClientOrigin, ForeignOrigin, Origin
 from supercluster.broker.net.routing.passage import Passage
-from supercluster.broker.net.routing.queue_choice import QueueChoice, Rng
+from supercluster.broker.net.routing.queue_choice import QueueChoice
 from supercluster.broker.net.routing.stream_deliveries import Deliveries
 from supercluster.broker.net.routing.subscriber import Subscription
 from supercluster.broker.net.routing.turn import DELIVERY_BYTES, Turn
@@ -88,11 +89,11 @@ class Imports(Protocol):
 class Router:
     """Routes messages; implements `ports.Network`."""
 
-    def __init__(self, turn: Turn, rng: Rng, clock: Clock) -> None:
+    def __init__(self, turn: Turn, rng: Random, clock: Clock) -> None:
         self.turn = turn
         self.lanes = Lanes(turn)
         """Deliveries that wait for room, by link, or by account and subject for those of no client."""
-        self._choice = QueueChoice(rng)
+        self._choice = QueueChoice(rng.random)
         self.accounts = Accounts()
         self.account = self.accounts.__getitem__
         self.map_number = 0
@@ -102,7 +103,9 @@ class Router:
         self.draw = rng.random
         self.imports: Imports | None = None
         """None: accounts have nothing to do with each other."""
-        self.replies = Replies(self, clock.monotonic_ms, lambda: secrets.token_urlsafe(REPLY_TOKEN_BYTES))
+        self.replies = Replies(
+            self.join, self.publish, clock.monotonic_ms, lambda: secrets.token_urlsafe(REPLY_TOKEN_BYTES)
+        )
         self.no_responders = NoResponders(turn, self.replies)
         self._api_prefixes: tuple[bytes, ...] = _CORE_PREFIXES
         self.system: SystemHooks | None = None

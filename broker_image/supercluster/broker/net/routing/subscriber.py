@@ -10,31 +10,23 @@ from supercluster.broker.protocol.parser import Message
 from supercluster.broker.protocol.permission_gate import PermissionGate
 
 
+@dataclass(slots=True, eq=False)
 class Subscription:
     """SUB of one client. `middle` is what stands between subject and sizes in a MSG line."""
 
-    __slots__ = (
-        "delivered",
-        "interceptor",
-        "max_messages",
-        "middle",
-        "queue",
-        "sid",
-        "subject",
-        "subscriber",
-    )
+    subscriber: Subscriber
+    subject: bytes
+    queue: bytes
+    sid: bytes
+    middle: bytes = field(init=False)
+    max_messages: int = 0
+    """UNSUB with a maximum: the subscription ends after so many; 0: no end."""
+    delivered: int = 0
+    interceptor: Callable[[Message], Message | None] | None = None
+    """What becomes of a message instead of its delivery: None, it went elsewhere or must not be delivered."""
 
-    def __init__(self, subscriber: Subscriber, subject: bytes, queue: bytes, sid: bytes) -> None:
-        self.subscriber = subscriber
-        self.subject = subject
-        self.queue = queue
-        self.sid = sid
-        self.middle = b" " + sid + b" "
-        self.max_messages = 0
-        """UNSUB with a maximum: the subscription ends after so many; 0: no end."""
-        self.delivered = 0
-        self.interceptor: Callable[[Message], Message | None] | None = None
-        """What becomes of a message instead of its delivery: None, it went elsewhere or must not be delivered."""
+    def __post_init__(self) -> None:
+        self.middle = b" " + self.sid + b" "
 
     def receiver(self) -> Subscription:
         """Who gets what a stream delivers to it."""

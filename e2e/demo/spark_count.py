@@ -63,7 +63,7 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, required=True, help="for Spark's own files")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
-    options = {"urls": arguments.urls, "stream": arguments.stream, "partitions": str(arguments.partitions)}
+    options = {"urls": arguments.urls, "stream": arguments.stream, "minPartitions": str(arguments.partitions)}
     if arguments.credentials_file:
         options["credentialsFile"] = arguments.credentials_file
     write_figures(arguments.out, count(arguments.directory, options, arguments.cores))

@@ -29,7 +29,7 @@ import os
 from pyspark.sql import SparkSession
 
 spark = SparkSession.builder.getOrCreate()
-numbers = spark.readStream.format("supercluster").option("stream", "numbers").option("partitions", 2).load()
+numbers = spark.readStream.format("supercluster").option("stream", "numbers").option("minPartitions", 2).load()
 
 def show(rows, batch):
     for row in rows.select("sequence").collect():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -11,13 +12,13 @@ import pytest
 from benchmarks.servers import Fleet
 from nats.js import JetStreamContext
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 
 from supercluster.spark.datasource import source
 from supercluster.spark.datasource.options import read_options
 from supercluster.spark.datasource.plan import StreamReplacedError
 from supercluster.spark.datasource.source import BatchReader, StreamReader
-from supercluster.spark.jetstream import DataRemovedError
+from supercluster.spark.jetstream import DataRemovedError, StartBeyondEndError
 from supercluster.spark.reader import Record, read_range
 
 pytestmark = pytest.mark.covers("SP-1")
@@ -93,14 +94,78 @@ async def test_a_given_start_that_is_gone_is_an_error_and_the_earliest_is_not(
 
     for wanted in ("10", "50"):
         with pytest.raises(DataRemovedError, match=f"sequence {wanted} .* begins at 51"):
-            await asyncio.to_thread(batch(fleet, startingSequence=wanted).partitions)
+            await asyncio.to_thread(batch(fleet, startingOffsets=wanted).partitions)
         with pytest.raises(DataRemovedError, match=f"sequence {wanted} .* begins at 51"):
-            await asyncio.to_thread(stream(fleet, startingSequence=wanted).initialOffset)
-        lenient = {"startingSequence": wanted, "failOnDataLoss": "false"}
+            await asyncio.to_thread(stream(fleet, startingOffsets=wanted).initialOffset)
+        lenient = {"startingOffsets": wanted, "failOnDataLoss": "false"}
         assert await asyncio.to_thread(read, lenient) == list(range(51, 101))
     assert await asyncio.to_thread(read, {}) == list(range(51, 101))
-    assert await asyncio.to_thread(read, {"startingSequence": "51"}) == list(range(51, 101))
-    assert await asyncio.to_thread(read, {"startingSequence": "101"}) == []
+    assert await asyncio.to_thread(read, {"startingOffsets": "51"}) == list(range(51, 101))
+    assert await asyncio.to_thread(read, {"startingOffsets": "101"}) == []
+    for reader in (
+        batch(fleet, startingOffsets="102").partitions,
+        stream(fleet, startingOffsets="102").initialOffset,
+    ):
+        with pytest.raises(
+            StartBeyondEndError, match=r"ends at sequence 100.*behind it \(102\); give at most 101"
+        ):
+            await asyncio.to_thread(reader)
+    with pytest.raises(StartBeyondEndError, match=r"behind it \(2999"):
+        await asyncio.to_thread(batch(fleet, startingOffsets='{"S": "2999-01-01T00:00:00Z"}').partitions)
+
+
+async def test_offsets_may_be_times_and_the_end_is_exclusive(fleet: Fleet, js: JetStreamContext) -> None:
+    await js.add_stream(name="S", subjects=["a.>"])
+    for _ in range(40):
+        await js.publish("a.b", b"")
+    for gone in (20, 21):
+        await js.delete_msg("S", gone)
+    answer = await js._api_request("$JS.API.STREAM.MSG.GET.S", b'{"seq": 30}')
+    moment = answer["message"]["time"]
+
+    def read(**options: str) -> list[int]:
+        reader = batch(fleet, **options)
+        return sequences(reader, reader.partitions())
+
+    found = await asyncio.to_thread(read, startingOffsets=json.dumps({"S": 18}), endingOffsets='{"S": 23}')
+    assert found == [18, 19, 22]
+    assert await asyncio.to_thread(read, startingOffsets=json.dumps({"S": moment})) == list(range(30, 41))
+    assert (await asyncio.to_thread(read, endingOffsets=json.dumps({"S": moment})))[-1] == 29
+    assert await asyncio.to_thread(
+        read, startingOffsets='{"S": "2020-01-01T00:00:00+01:00"}', endingOffsets="3"
+    ) == [1, 2]
+
+
+async def test_a_micro_batch_keeps_to_the_limits_of_options_and_of_spark(
+    fleet: Fleet, hundred: JetStreamContext
+) -> None:
+    def end(reader: StreamReader, begin: int, limit: ReadLimit | None = None) -> int:
+        start = {**reader.initialOffset(), "next": begin}
+        return int(reader.latestOffset(start, limit or reader.getDefaultReadLimit())["next"])
+
+    def check() -> None:
+        assert end(stream(fleet), 1) == 101
+        assert end(stream(fleet), 1, ReadMaxRows(30)) == 31
+        assert 5 <= end(stream(fleet), 1, ReadMaxBytes(500)) <= 30
+        assert end(stream(fleet, maxOffsetsPerTrigger="10"), 1) == 11
+        assert end(stream(fleet, maxOffsetsPerTrigger="10"), 1, ReadAllAvailable()) == 101
+        for options in ({}, {"maxOffsetsPerTrigger": "60"}):
+            reader = stream(fleet, minOffsetsPerTrigger="50", maxTriggerDelay="1h", **options)
+            assert end(reader, 60) == 101, "the first batch does not wait"
+            assert end(reader, 60) == 60
+            assert end(reader, 51) == 101
+        reader = stream(fleet, minOffsetsPerTrigger="50", maxTriggerDelay="0ms")
+        assert [end(reader, 60), end(reader, 60)] == [101, 101]
+        reader = stream(fleet, minOffsetsPerTrigger="50")
+        reader.prepareForTriggerAvailableNow()
+        assert [end(reader, 60), end(reader, 60)] == [101, 101], "an AvailableNow query ends"
+
+    await asyncio.to_thread(check)
+
+
+async def test_as_many_tasks_are_planned_as_were_asked_for(fleet: Fleet, hundred: JetStreamContext) -> None:
+    assert len(await asyncio.to_thread(batch(fleet).partitions)) == 1
+    assert len(await asyncio.to_thread(batch(fleet, minPartitions="8").partitions)) == 8
 
 
 async def test_a_stream_that_is_made_again_while_a_task_reads_stops_it(

@@ -13,7 +13,7 @@ from pyspark.sql import types
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from supercluster.spark.client import Address, Credentials
-from supercluster.spark.datasource.options import OptionError, read_credentials, read_options
+from supercluster.spark.datasource.options import LATEST, OptionError, read_credentials, read_options
 from supercluster.spark.datasource.plan import (
     SEQUENCES_PER_PARTITION_MIN,
     Offset,
@@ -22,6 +22,7 @@ from supercluster.spark.datasource.plan import (
     split_range,
 )
 from supercluster.spark.datasource.rows import COLUMNS, SchemaError, arrow_schema, check_columns
+from supercluster.spark.datasource.source import SuperclusterDataSource
 from supercluster.spark.reader import RangeProgress
 
 GOOD = {"url": "nats://a:1", "stream": "S"}
@@ -73,15 +74,23 @@ def test_an_offset_survives_json_and_notices_another_stream_of_its_name() -> Non
         ({"stream": "a.b"}, "stream"),
         ({"url": ""}, "url"),
         ({"url": "http://a"}, "url"),
-        ({"partitions": "0"}, "partitions"),
-        ({"partitions": "many"}, "partitions"),
-        ({"startingSequence": "0"}, "startingSequence"),
-        ({"startingSequence": "latest"}, "startingSequence"),
-        ({"endingSequence": "-1"}, "endingSequence"),
-        ({"maxMessagesPerBatch": "0"}, "maxMessagesPerBatch"),
+        ({"subscribe": "a,b", "stream": ""}, "subscribe"),
+        ({"minPartitions": "0"}, "minPartitions"),
+        ({"minPartitions": "many"}, "minPartitions"),
+        ({"startingOffsets": "0"}, "startingOffsets"),
+        ({"startingOffsets": "latest"}, "startingOffsets"),
+        ({"startingOffsets": "soon"}, "startingOffsets"),
+        ({"startingOffsets": '{"S": true}'}, "startingOffsets"),
+        ({"startingOffsets": '{"S": {"0": 5}}'}, "startingOffsets"),
+        ({"startingOffsets": '{"T": 5}'}, "startingOffsets"),
+        ({"startingOffsets": '{"S": "2026-11-24T08:00:00"}'}, "startingOffsets"),
+        ({"endingOffsets": "earliest"}, "endingOffsets"),
+        ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger"),
+        ({"maxOffsetsPerTrigger": "3", "minOffsetsPerTrigger": "4"}, "minOffsetsPerTrigger"),
+        ({"maxTriggerDelay": "15"}, "maxTriggerDelay"),
         ({"failOnDataLoss": "perhaps"}, "failOnDataLoss"),
         ({"patienceSeconds": "0"}, "patienceSeconds"),
-        ({"startingSequense": "1"}, "startingsequense"),
+        ({"startingOfsets": "1"}, "startingofsets"),
         ({"credentialsFile": "/x", "password": "p"}, "credentialsFile"),
         ({"credentialsFile": "/does/not/exist"}, None),
     ],
@@ -97,9 +106,41 @@ def test_a_wrong_option_is_named(changes: dict[str, str], option: str | None) ->
 
 
 def test_a_streaming_read_may_start_at_the_latest_and_has_no_end() -> None:
-    assert read_options({**GOOD, "startingSequence": "latest"}, streaming=True).starts_at_latest
-    with pytest.raises(OptionError, match="endingSequence"):
-        read_options({**GOOD, "endingSequence": "5"}, streaming=True)
+    for text in ("latest", "Latest", '{"S": -1}'):
+        assert read_options({**GOOD, "startingOffsets": text}, streaming=True).starting == LATEST
+    with pytest.raises(OptionError, match="endingOffsets"):
+        read_options({**GOOD, "endingOffsets": "5"}, streaming=True)
+
+
+@pytest.mark.covers("SP-5")
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("startingofsets", "did you mean 'startingOffsets'"),
+        ("startingSequence", "did you mean 'startingOffsets'"),
+        ("pasword", "did you mean 'password'"),
+        ("maxOffsetPerTriger", "did you mean 'maxOffsetsPerTrigger'"),
+        ("partitions", "did you mean 'minPartitions'"),
+        ("subscribePattern", "one read has one stream"),
+        ("startingTimestamp", "give the time in startingOffsets"),
+        ("kafka.bootstrap.servers", "use url"),
+        ("zzz", "is not known; The options are url"),
+    ],
+)
+def test_an_unknown_option_names_the_nearest_and_shows_no_value(name: str, says: str) -> None:
+    with pytest.raises(OptionError, match=says) as caught:
+        read_options({**GOOD, name: "hush"}, streaming=True)
+    assert "hush" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.covers("SP-5")
+def test_names_of_the_kafka_source_mean_the_same() -> None:
+    found = read_options(
+        {"url": "a", "subscribe": "S", "startingOffsets": '{"S": 7}', "maxTriggerDelay": "2m"}, streaming=True
+    )
+    assert (found.stream, found.starting, found.trigger_delay_seconds_max) == ("S", 7, 120)
+    assert "headers" not in SuperclusterDataSource({"includeheaders": "false"}).schema()
 
 
 def test_credentials_in_a_url_are_refused_without_showing_them() -> None:

@@ -37,7 +37,7 @@ async def test_a_batch_read_has_every_message_once_with_all_columns(
     spark: Any, fleet: Fleet, js: JetStreamContext
 ) -> None:
     await fill(js, 12_000)
-    frame = reader(spark, fleet, partitions=2).load()
+    frame = reader(spark, fleet, minPartitions=2).load()
     assert frame.rdd.getNumPartitions() == 2
     row = frame.selectExpr(
         "count(*)",
@@ -56,11 +56,11 @@ async def test_options_choose_a_range_and_a_schema_chooses_columns(
     spark: Any, fleet: Fleet, js: JetStreamContext
 ) -> None:
     await fill(js, 50)
-    chosen = reader(spark, fleet, startingSequence=10, endingSequence=20)
+    chosen = reader(spark, fleet, startingOffsets=10, endingOffsets=21)
     frame = chosen.schema("payload binary, sequence bigint").load()
     assert frame.columns == ["payload", "sequence"]
     assert [row.sequence for row in frame.orderBy("sequence").collect()] == list(range(10, 21))
-    assert reader(spark, fleet, startingSequence=51).load().count() == 0
+    assert reader(spark, fleet, startingOffsets=51).load().count() == 0
 
 
 async def test_an_available_now_query_reads_what_there_is_in_bounded_batches_and_goes_on_where_it_stopped(
@@ -80,7 +80,8 @@ async def test_an_available_now_query_reads_what_there_is_in_bounded_batches_and
             spark.readStream.format("supercluster")
             .option("url", fleet.urls[0])
             .option("stream", "S")
-            .option("maxMessagesPerBatch", "1000")
+            .option("maxOffsetsPerTrigger", "1000")
+            .option("minOffsetsPerTrigger", "10")
             .load()
             .writeStream.foreachBatch(write)
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
@@ -124,8 +125,8 @@ async def test_a_stream_that_was_deleted_and_made_again_stops_the_query_with_a_c
 async def test_a_missing_stream_and_a_wrong_option_name_themselves(spark: Any, fleet: Fleet) -> None:
     with pytest.raises(Exception, match="'NOPE' does not exist"):
         reader(spark, fleet, stream="NOPE").load().count()
-    with pytest.raises(Exception, match=r"startingSequence.*'soon'"):
-        reader(spark, fleet, startingSequence="soon").load().count()
+    with pytest.raises(Exception, match=r"startingOffsets.*'soon'"):
+        reader(spark, fleet, startingOffsets="soon").load().count()
 
 
 async def test_a_password_from_a_file_is_in_no_plan(

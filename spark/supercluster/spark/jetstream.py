@@ -6,6 +6,7 @@ an answer. What JetStream refuses for good (no such stream) is raised at once.
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import time
 from dataclasses import dataclass
@@ -55,6 +56,16 @@ class DataRemovedError(Exception):
         )
 
 
+class StartBeyondEndError(Exception):
+    """The given start is not there yet."""
+
+    def __init__(self, stream: str, wanted: int | dt.datetime, last: int) -> None:
+        super().__init__(
+            f"stream {stream!r} ends at sequence {last}, and startingOffsets begins behind it ({wanted}); give at most"
+            f" {last + 1}, or check that this is the stream that was meant"
+        )
+
+
 class ApiRefusedError(Exception):
     """JetStream refused a request for good."""
 
@@ -80,6 +91,7 @@ class StreamState:
     """The first message's sequence; last_sequence + 1 when there is none."""
     last_sequence: int
     messages: int
+    bytes: int
 
 
 class Session:
@@ -159,10 +171,27 @@ class Session:
             first_sequence=int(state["first_seq"]) if messages else last + 1,
             last_sequence=last,
             messages=messages,
+            bytes=int(state["bytes"]),
         )
 
     def next_existing(self, stream: str, sequence: int) -> int | None:
         """The first existing sequence at or above `sequence`, asked of the stream's leader; None when there is none."""
+        message = self._next_message(stream, sequence)
+        return None if message is None else int(message["seq"])
+
+    def first_since(self, state: StreamState, moment: dt.datetime) -> int:
+        """The first sequence that was stored at `moment` or later, by bisection; last_sequence + 1 when there is none."""
+        low, high = state.first_sequence, state.last_sequence + 1
+        while low < high:
+            middle = (low + high) // 2
+            message = self._next_message(state.name, middle)
+            if message is None or dt.datetime.fromisoformat(message["time"]) >= moment:
+                high = middle
+            else:
+                low = int(message["seq"]) + 1
+        return min(low, state.last_sequence + 1)
+
+    def _next_message(self, stream: str, sequence: int) -> dict[str, Any] | None:
         try:
             answer = self.ask(f"$JS.API.STREAM.MSG.GET.{stream}", {"seq": sequence, "next_by_subj": ">"})
         except ApiRefusedError as refused:
@@ -171,4 +200,4 @@ class Session:
             if refused.err_code == ERR_STREAM_NOT_FOUND:
                 raise StreamMissingError(stream) from None
             raise
-        return int(answer["message"]["seq"])
+        return dict(answer["message"])

@@ -8,8 +8,11 @@ for `user`, `password` and `urls`, and for `ca.crt`, `tls.crt` and `tls.key` whe
 
 from __future__ import annotations
 
+import datetime as dt
+import difflib
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +22,12 @@ from supercluster.spark.client import Address, Credentials, Tls
 PARTITIONS_DEFAULT = 4
 PARTITIONS_MAX = 4_096
 PATIENCE_SECONDS_DEFAULT = 60.0
-EARLIEST = "earliest"
-LATEST = "latest"
+EARLIEST, LATEST = -2, -1
+"""Positions that are no sequences, in the numbers of Spark's Kafka source."""
+POSITIONS = {"earliest": EARLIEST, "latest": LATEST}
+Position = int | dt.datetime
+MAX_TRIGGER_DELAY_SECONDS_DEFAULT = 900.0
+UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
 CLIENT_FOLDER = "SUPERCLUSTER_CLIENT"
 TLS_FILES = ("ca.crt", "tls.crt", "tls.key")
 _FORBIDDEN_IN_NAME = frozenset(" \t\r\n.*>/\\")
@@ -37,20 +44,41 @@ KNOWN = (
     "caFile",
     "certFile",
     "keyFile",
-    "startingSequence",
-    "endingSequence",
-    "partitions",
-    "maxMessagesPerBatch",
+    "subscribe",
+    "startingOffsets",
+    "endingOffsets",
+    "minPartitions",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
     "failOnDataLoss",
+    "includeHeaders",
     "patienceSeconds",
 )
+_ONE_STREAM = "one read has one stream; read each by itself, each with its own offsets, and union the frames"
+_BY_TIME = 'give the time in startingOffsets or endingOffsets, like {"orders": "2026-11-24T08:00:00Z"}'
+_NO_GROUPS = "readers have no groups here; leave it out"
+ELSEWHERE = {
+    "subscribepattern": _ONE_STREAM,
+    "assign": "a stream has no partitions; name it in the option stream",
+    "startingtimestamp": _BY_TIME,
+    "endingtimestamp": _BY_TIME,
+    "startingoffsetsbytimestamp": _BY_TIME,
+    "endingoffsetsbytimestamp": _BY_TIME,
+    "startingoffsetsbytimestampstrategy": _BY_TIME,
+    "maxrecordsperpartition": "use minPartitions",
+    "groupidprefix": _NO_GROUPS,
+    "kafka.group.id": _NO_GROUPS,
+    "kafka.bootstrap.servers": "use url",
+}
+"""What options of Spark's Kafka source become here."""
 
 
 class OptionError(ValueError):
     """An option is missing or wrong."""
 
-    def __init__(self, option: str, value: str | None, right: str) -> None:
-        shown = "is missing" if value is None else f"is {value!r}"
+    def __init__(self, option: str, value: str | None, right: str, *, says: str = "is missing") -> None:
+        shown = says if value is None else f"is {value!r}"
         super().__init__(f"supercluster source: option {option!r} {shown}; {right}")
         self.option = option
 
@@ -66,13 +94,15 @@ class ReadOptions:
     """No credentials were given: each process reads those of its own CLIENT_FOLDER."""
     user: str
     tls: Tls
-    starting_sequence: int | None
-    """None: the first one that the stream holds."""
-    starts_at_latest: bool
-    ending_sequence: int | None
-    """Inclusive; None: the last one that the stream holds when the query is planned."""
-    partitions: int
-    messages_per_batch_max: int | None
+    starting: Position
+    ending: Position
+    """Exclusive."""
+    partitions_min: int | None
+    """None: PARTITIONS_DEFAULT at most, and fewer for little to read."""
+    trigger_rows_max: int | None
+    trigger_rows_min: int | None
+    trigger_delay_seconds_max: float
+    """For so long at most a micro-batch waits for `trigger_rows_min`."""
     fail_on_data_loss: bool
     patience_seconds: float
 
@@ -99,16 +129,28 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         OptionError: one is missing or wrong, or not known.
     """
     values = {name.lower(): value for name, value in given.items()}
-    unknown = sorted(set(values) - {name.lower() for name in KNOWN} - {"path"})
-    if unknown:
-        raise OptionError(unknown[0], values[unknown[0]], f"the source knows {', '.join(KNOWN)}")
-    stream = values.get("stream") or values.get("path")
+    _refuse_unknown(values)
+    stream = values.get("stream") or values.get("subscribe") or values.get("path")
+    if stream and "," in stream:
+        raise OptionError("subscribe", stream, _ONE_STREAM)
     if not stream or _FORBIDDEN_IN_NAME & set(stream):
         raise OptionError("stream", stream, "give the name of a stream as the brokers know it")
-    starting, starts_at_latest = _starting(values.get("startingsequence"), streaming=streaming)
-    ending = _whole(values, "endingSequence", low=0)
-    if streaming and ending is not None:
-        raise OptionError("endingSequence", str(ending), "a streaming read has no end; leave it out")
+    if streaming and "endingoffsets" in values:
+        raise OptionError(
+            "endingOffsets", values["endingoffsets"], "a streaming read has no end; leave it out"
+        )
+    starting = _position(values, "startingOffsets", stream, EARLIEST)
+    ending = _position(values, "endingOffsets", stream, LATEST)
+    if starting == LATEST and not streaming:
+        raise OptionError("startingOffsets", "latest", "a batch read from there would be empty")
+    if ending == EARLIEST:
+        raise OptionError("endingOffsets", "earliest", "a batch read up to there would be empty")
+    rows_max = _whole(values, "maxOffsetsPerTrigger", low=1)
+    rows_min = _whole(values, "minOffsetsPerTrigger", low=1)
+    if rows_max is not None and rows_min is not None and rows_min > rows_max:
+        raise OptionError(
+            "minOffsetsPerTrigger", str(rows_min), f"maxOffsetsPerTrigger is {rows_max}; give less"
+        )
     user = values.get("user", "")
     credentials_file = values.get("credentialsfile", "")
     if credentials_file and (values.get("password") or values.get("token")):
@@ -124,14 +166,30 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         and not any(values.get(name) for name in ("credentialsfile", "user", "password", "token")),
         user=user,
         tls=_tls(values),
-        starting_sequence=starting,
-        starts_at_latest=starts_at_latest,
-        ending_sequence=ending,
-        partitions=_whole(values, "partitions", low=1, high=PARTITIONS_MAX) or PARTITIONS_DEFAULT,
-        messages_per_batch_max=_whole(values, "maxMessagesPerBatch", low=1),
+        starting=starting,
+        ending=ending,
+        partitions_min=_whole(values, "minPartitions", low=1, high=PARTITIONS_MAX),
+        trigger_rows_max=rows_max,
+        trigger_rows_min=rows_min,
+        trigger_delay_seconds_max=_duration(values, "maxTriggerDelay"),
         fail_on_data_loss=_flag(values, "failOnDataLoss", default=True),
         patience_seconds=_seconds(values),
     )
+
+
+def has_headers(given: Mapping[str, str]) -> bool:
+    """Does the schema that nobody chose have the column `headers`?"""
+    return _flag({name.lower(): value for name, value in given.items()}, "includeHeaders", default=True)
+
+
+def _refuse_unknown(values: Mapping[str, str]) -> None:
+    """Values are not shown: one may be a password under a misspelt name."""
+    known = {name.lower(): name for name in KNOWN}
+    for name in sorted(set(values) - known.keys() - {"path"}):
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        right = f"did you mean {known[near[0]]!r}? " if near else ""
+        right += f"The options are {', '.join(KNOWN)}"
+        raise OptionError(name, None, ELSEWHERE.get(name, right), says="is not known")
 
 
 def read_credentials(path: str, user: str) -> Credentials:
@@ -200,17 +258,45 @@ def _tls(values: Mapping[str, str]) -> Tls:
     return Tls(ca, cert, key, is_required=bool(ca or cert))
 
 
-def _starting(text: str | None, *, streaming: bool) -> tuple[int | None, bool]:
-    if text is None or text.lower() == EARLIEST:
-        return None, False
-    if text.lower() == LATEST and streaming:
-        return None, True
-    if not text.isdigit() or int(text) < 1:
-        choices = (
-            "earliest, latest or a sequence from 1 on" if streaming else "earliest or a sequence from 1 on"
-        )
-        raise OptionError("startingSequence", text, f"give {choices}")
-    return int(text), False
+def _position(values: Mapping[str, str], option: str, stream: str, default: int) -> Position:
+    text = values.get(option.lower())
+    if text is None:
+        return default
+    found: object = POSITIONS.get(text.lower())
+    if found is None:
+        try:
+            found = json.loads(text)
+        except ValueError:
+            found = None
+    if isinstance(found, dict) and set(found) == {stream}:
+        found = found[stream]
+    if isinstance(found, str):
+        try:
+            moment = dt.datetime.fromisoformat(found)
+        except ValueError:
+            moment = dt.datetime.min
+        if moment.tzinfo is not None:
+            return moment
+    elif (
+        isinstance(found, int) and not isinstance(found, bool) and (found >= 1 or found in POSITIONS.values())
+    ):
+        return found
+    raise OptionError(
+        option,
+        text,
+        f"give earliest, latest, a sequence, or JSON with a sequence from 1 on or a time with its zone for the stream, like"
+        f' {{"{stream}": 42}} or {{"{stream}": "2026-11-24T08:00:00Z"}}',
+    )
+
+
+def _duration(values: Mapping[str, str], option: str) -> float:
+    text = values.get(option.lower())
+    if text is None:
+        return MAX_TRIGGER_DELAY_SECONDS_DEFAULT
+    found = re.fullmatch(r"(\d+)\s*([a-z]+)", text.strip().lower())
+    if found is None or found[2] not in UNIT_SECONDS:
+        raise OptionError(option, text, "give a number with ms, s, m, h or d, like 15m")
+    return int(found[1]) * UNIT_SECONDS[found[2]]
 
 
 def _whole(values: Mapping[str, str], option: str, *, low: int, high: int | None = None) -> int | None:

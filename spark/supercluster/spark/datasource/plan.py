@@ -47,15 +47,18 @@ class Offset:
             raise StreamReplacedError(self.stream, self.lineage, lineage)
 
 
-def split_range(first: int, last: int, partitions: int) -> list[tuple[int, int]]:
-    """Share the sequences first … last (inclusive) among at most `partitions` ranges of nearly equal length.
+def split_range(
+    first: int, last: int, partitions: int, *, least: int = SEQUENCES_PER_PARTITION_MIN
+) -> list[tuple[int, int]]:
+    """Share the sequences first … last (inclusive) among at most `partitions` ranges of nearly equal length, none shorter than
+    `least` if there are several.
 
     Example: split_range(1, 10_000, 4) == [(1, 5_000), (5_001, 10_000)]
     """
     count = last - first + 1
     if count <= 0:
         return []
-    parts = max(1, min(partitions, count // SEQUENCES_PER_PARTITION_MIN))
+    parts = max(1, min(partitions, count // least))
     edges = [first + count * part // parts for part in range(parts + 1)]
     return [(edges[part], edges[part + 1] - 1) for part in range(parts)]
 

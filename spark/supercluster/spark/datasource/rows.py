@@ -18,7 +18,6 @@ COLUMNS = {
     "headers": "map<string,array<string>>",
     "payload": "binary",
 }
-SCHEMA_DDL = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
 """`headers` keeps every value of a repeated name; it is null for a message without headers."""
 ROWS_PER_BATCH = 10_000
 PAYLOAD_BYTES_PER_BATCH = 8 * 1024 * 1024

@@ -6,7 +6,9 @@ between calls: readers are pickled to executors, which connect by themselves.
 
 from __future__ import annotations
 
+import datetime as dt
 import os
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,15 +17,25 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 
 from supercluster.spark.client import Servers
-from supercluster.spark.datasource.options import ReadOptions, read_options
+from supercluster.spark.datasource.options import (
+    EARLIEST,
+    LATEST,
+    PARTITIONS_DEFAULT,
+    Position,
+    ReadOptions,
+    has_headers,
+    read_options,
+)
 from supercluster.spark.datasource.plan import Offset, admit, split_range
-from supercluster.spark.datasource.rows import SCHEMA_DDL, check_columns, to_batches
-from supercluster.spark.jetstream import DataRemovedError, Session, StreamState
+from supercluster.spark.datasource.rows import COLUMNS, check_columns, to_batches
+from supercluster.spark.jetstream import DataRemovedError, Session, StartBeyondEndError, StreamState
 from supercluster.spark.reader import read_range
 
 if TYPE_CHECKING:
@@ -51,7 +63,8 @@ class SuperclusterDataSource(DataSource):
         return NAME
 
     def schema(self) -> str:
-        return SCHEMA_DDL
+        shown = [name for name in COLUMNS if name != "headers" or has_headers(self.options)]
+        return ", ".join(f"{name} {COLUMNS[name]}" for name in shown)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return BatchReader(read_options(self.options, streaming=False), _columns(schema))
@@ -85,18 +98,40 @@ class _Range:
         finally:
             session.drop()
 
+    def sequence_of(self, position: Position, state: StreamState) -> int:
+        if isinstance(position, int):
+            bounds = {EARLIEST: state.first_sequence, LATEST: state.last_sequence + 1}
+            return bounds.get(position, position)
+        session = self.session()
+        try:
+            return session.first_since(state, position)
+        finally:
+            session.drop()
+
     def first_of(self, state: StreamState) -> int:
         """Where a query begins that has read nothing yet.
 
         Raises:
             DataRemovedError: a sequence was asked for, and the stream begins behind it.
+            StartBeyondEndError: the stream has not come to the sequence, or the clock not to the time, that was asked for.
         """
-        wanted = self.options.starting_sequence
-        if wanted is None or wanted >= state.first_sequence:
-            return wanted or state.first_sequence
-        if self.options.fail_on_data_loss:
+        starting = self.options.starting
+        wanted = self.sequence_of(starting, state)
+        is_to_come = isinstance(starting, dt.datetime) and starting > dt.datetime.now(dt.UTC)
+        if is_to_come or wanted > state.last_sequence + 1:
+            raise StartBeyondEndError(state.name, starting, state.last_sequence)
+        if wanted < state.first_sequence and self.options.fail_on_data_loss:
             raise DataRemovedError(state.name, wanted, state.first_sequence)
-        return state.first_sequence
+        return max(wanted, state.first_sequence)
+
+    def split(self, first: int, last: int, lineage: str) -> list[SequenceRange]:
+        wanted = self.options.partitions_min
+        ranges = (
+            split_range(first, last, PARTITIONS_DEFAULT)
+            if wanted is None
+            else split_range(first, last, wanted, least=1)
+        )
+        return [SequenceRange(low, high, lineage) for low, high in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, SequenceRange):
@@ -131,10 +166,8 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         state = self._range.state()
         first = self._range.first_of(state)
-        ending = self._options.ending_sequence
-        last = state.last_sequence if ending is None else min(ending, state.last_sequence)
-        ranges = split_range(first, last, self._options.partitions)
-        return [SequenceRange(low, high, state.lineage) for low, high in ranges]
+        last = min(self._range.sequence_of(self._options.ending, state) - 1, state.last_sequence)
+        return self._range.split(first, last, state.lineage)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._range.read(partition)
@@ -147,18 +180,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._range = _Range(options, columns)
         self._target_end: int | None = None
+        self._triggered_at_s: float | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         state = self._range.state()
-        if self._options.starts_at_latest:
-            first = state.last_sequence + 1
-        else:
-            first = self._range.first_of(state)
-        return Offset(state.name, state.lineage, first).to_json()
+        return Offset(state.name, state.lineage, self._range.first_of(state)).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        limit = self._options.messages_per_batch_max
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+        rows_max, rows_min = self._options.trigger_rows_max, self._options.trigger_rows_min
+        if rows_max is not None:
+            return ReadMaxRows(rows_max)
+        return ReadAllAvailable() if rows_min is None else ReadMinRows(rows_min)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._target_end = self._range.state().last_sequence + 1
@@ -166,13 +198,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         offset = Offset.from_json(start)
         state = self._checked(offset)
-        if isinstance(limit, ReadMaxRows):
-            # What was removed before it could be read costs no batches: the limit counts from what exists.
-            begin = max(offset.next_sequence, state.first_sequence)
-            end = admit(begin, state.last_sequence + 1, self._target_end, limit.max_rows)
-        else:
-            end = admit(offset.next_sequence, state.last_sequence + 1, self._target_end, None)
-        return Offset(offset.stream, offset.lineage, max(end, offset.next_sequence)).to_json()
+        # What was removed before it could be read costs no batches: limits count from what exists.
+        begin = max(offset.next_sequence, state.first_sequence)
+        if self._waits(state.last_sequence + 1 - begin, limit):
+            return start
+        end = admit(begin, state.last_sequence + 1, self._target_end, _rows_max(limit, state))
+        return Offset(offset.stream, offset.lineage, end).to_json()
+
+    def _waits(self, available: int, limit: ReadLimit) -> bool:
+        """Are there fewer rows than the minimum, and has the last batch begun less than maxTriggerDelay ago? Spark knows one
+        limit at a time, so the option counts beside a ReadMaxRows. The first batch does not wait."""
+        if self._target_end is not None or isinstance(limit, ReadAllAvailable):
+            return False
+        rows_min = limit.min_rows if isinstance(limit, ReadMinRows) else self._options.trigger_rows_min or 0
+        now_s, last_s = time.monotonic(), self._triggered_at_s
+        delay_s = self._options.trigger_delay_seconds_max
+        if available < rows_min and last_s is not None and now_s - last_s < delay_s:
+            return True
+        self._triggered_at_s = now_s
+        return False
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         state = self._range.state()
@@ -186,8 +230,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if state.last_sequence + 1 < stop.next_sequence:
             raise DataRemovedError(state.name, begin.next_sequence, state.last_sequence + 1)
         first = max(begin.next_sequence, state.first_sequence)
-        ranges = split_range(first, stop.next_sequence - 1, self._options.partitions)
-        return [SequenceRange(low, high, state.lineage) for low, high in ranges]
+        return self._range.split(first, stop.next_sequence - 1, state.lineage)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._range.read(partition)
@@ -199,3 +242,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if offset.next_sequence < state.first_sequence and self._options.fail_on_data_loss:
             raise DataRemovedError(state.name, offset.next_sequence, state.first_sequence)
         return state
+
+
+def _rows_max(limit: ReadLimit, state: StreamState) -> int | None:
+    if isinstance(limit, ReadMaxRows):
+        return int(limit.max_rows)
+    if isinstance(limit, ReadMaxBytes):  # by the mean size: a stream does not tell sizes of ranges
+        return max(1, limit.max_bytes * state.messages // max(1, state.bytes))
+    return None

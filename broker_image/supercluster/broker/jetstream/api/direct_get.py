@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass
 
-from supercluster.broker.jetstream.api.requests import ApiRequest
+from supercluster.broker.jetstream.api.requests import MessageGetRequest
 from supercluster.broker.jetstream.encoding.json_fields import Fields, decode_object
 from supercluster.broker.jetstream.encoding.timestamps import format_time
 from supercluster.broker.jetstream.errors import ApiError
@@ -36,19 +36,14 @@ Answer = tuple[bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class DirectGetRequest(ApiRequest):
+class DirectGetRequest(MessageGetRequest):
     """What is absent is 0 or empty. `batch` is None for a single message."""
 
-    seq: int = 0
-    last_by_subject: str = ""
-    next_by_subject: str = ""
-    start_time_ns: int = 0
     multi_last: tuple[str, ...] = ()
     batch: int | None = None
     max_bytes: int = 0
     up_to_seq: int = 0
     up_to_time_ns: int = 0
-    no_header: bool = False
 
 
 def _status(code: int, text: str) -> ApiError:
@@ -67,16 +62,12 @@ def read(stream: str, payload: bytes, subject: str = "") -> DirectGetRequest:
         fields = Fields(decode_object(payload), "request")
         request = DirectGetRequest(
             stream,
-            seq=fields.unsigned("seq"),
-            last_by_subject=subject or fields.text("last_by_subj"),
-            next_by_subject=fields.text("next_by_subj"),
-            start_time_ns=fields.time_ns("start_time"),
+            **DirectGetRequest.place(fields, subject),
             multi_last=fields.texts("multi_last"),
             batch=fields.integer("batch") or None,
             max_bytes=fields.integer("max_bytes"),
             up_to_seq=fields.unsigned("up_to_seq"),
             up_to_time_ns=fields.time_ns("up_to_time"),
-            no_header=fields.boolean("no_hdr"),
         )
     except ApiError:
         raise _status(408, "Malformed Request") from None
@@ -103,32 +94,33 @@ def answers(
     """
     if request.multi_last:
         return (yield from _multi_last(state, request))
-    start_seq = lookup.seq_at(state, request.start_time_ns) if request.start_time_ns else request.seq
     if request.batch is not None:
-        return (yield from _batch(state, source, request, start_seq, request.batch))
-    message = yield from find(state, request, start_seq)
+        return (yield from _batch(state, source, request, request.batch))
+    message = yield from find(state, request)
     if message is None:
         return [(NOT_FOUND, b"")]
     header = b"" if request.no_header else _header(state, message)
     return [(header, message.payload)]
 
 
-def find(
-    state: StoredMessages, request: DirectGetRequest, start_seq: int
-) -> Generator[int, None, Message | None]:
+def _start_seq(state: StoredMessages, request: MessageGetRequest) -> int:
+    return lookup.seq_at(state, request.start_time_ns) if request.start_time_ns else request.seq
+
+
+def find(state: StoredMessages, request: MessageGetRequest) -> Generator[int, None, Message | None]:
     """The one message that is asked for."""
     if request.last_by_subject:
         return (yield from lookup.last_of(state, request.last_by_subject))
     if request.next_by_subject or request.start_time_ns:
-        return (yield from lookup.next_from(state, start_seq, request.next_by_subject))
+        return (yield from lookup.next_from(state, _start_seq(state, request), request.next_by_subject))
     return state.message(request.seq)
 
 
 def _batch(
-    state: StoredMessages, source: MessageSource, request: DirectGetRequest, start_seq: int, count: int
+    state: StoredMessages, source: MessageSource, request: DirectGetRequest, count: int
 ) -> Generator[int, None, list[Answer]]:
     subject = request.next_by_subject
-    seq = max(start_seq, state.first_seq)
+    seq = max(_start_seq(state, request), state.first_seq)
     first = yield from lookup.next_from(state, seq, subject)
     if first is None:
         return [(NOT_FOUND, b"")]

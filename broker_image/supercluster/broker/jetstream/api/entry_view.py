@@ -109,12 +109,10 @@ def _section(kind: int, body: memoryview, payload_bytes: int) -> dict[str, Any]:
         return {"name": reader.text()}
     if kind in (Section.DELETE_MESSAGE, Section.EXPIRE, Section.RESTORED):
         return {"seq": reader.u64()}
-    if kind == Section.PURGE:
+    if kind in (Section.PURGE, Section.CONSUMER_PUT):
         return {"request": _json(reader.rest())}
     if kind == Section.CONFIG_PUT:
         return {"version": reader.u64(), "createdNs": reader.u64(), "config": _json(reader.rest())}
-    if kind == Section.CONSUMER_PUT:
-        return {"request": _json(reader.rest())}
     if kind == Section.META:
         # What an operation holds may be an account's affair: its fields are named.
         told = json.loads(bytes(body))

@@ -150,14 +150,7 @@ def _message_get(names: list[str], payload: bytes) -> ApiRequest:
     if not payload.strip():
         raise error(BAD_REQUEST)
     with Fields(decode_object(payload), "request") as fields:
-        request = requests.MessageGetRequest(
-            names[0],
-            seq=fields.unsigned("seq"),
-            last_by_subject=fields.text("last_by_subj"),
-            next_by_subject=fields.text("next_by_subj"),
-            start_time_ns=fields.time_ns("start_time"),
-            no_header=fields.boolean("no_hdr"),
-        )
+        request = requests.MessageGetRequest(names[0], **requests.MessageGetRequest.place(fields))
         of_direct_get = fields.integer("batch") or fields.integer("max_bytes") or fields.texts("multi_last")
         fields.unsigned("up_to_seq")
         fields.time_ns("up_to_time")

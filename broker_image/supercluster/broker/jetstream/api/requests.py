@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from supercluster.broker.jetstream.config.consumer import ConsumerConfig
 from supercluster.broker.jetstream.config.stream import ANYWHERE, Placement, StreamConfig
+from supercluster.broker.jetstream.encoding.json_fields import Fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,17 @@ class MessageGetRequest(ApiRequest):
     next_by_subject: str = ""
     start_time_ns: int = 0
     no_header: bool = False
+
+    @staticmethod
+    def place(fields: Fields, subject: str = "") -> dict[str, Any]:
+        """These of a request's fields; `subject`: the one whose last message is asked for already."""
+        return {
+            "seq": fields.unsigned("seq"),
+            "last_by_subject": subject or fields.text("last_by_subj"),
+            "next_by_subject": fields.text("next_by_subj"),
+            "start_time_ns": fields.time_ns("start_time"),
+            "no_header": fields.boolean("no_hdr"),
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from supercluster.broker.jetstream.config.metadata_keys import PREFIX
 from supercluster.broker.jetstream.config.publishing import with_what_it_needs
-from supercluster.broker.jetstream.config.stream import ConsumerLimits, StreamConfig
+from supercluster.broker.jetstream.config.stream import StreamConfig
 
 RESTORING_KEY = PREFIX + "restoring"
 """In the metadata of the bare configuration: so the group's own log says what the stream is."""
@@ -35,37 +35,20 @@ class Restoring:
         return cls(data["id"], StreamConfig.from_json(data["config"]))
 
 
+_KEPT = (
+    *("description", "storage", "num_replicas", "placement", "compression", "persist_mode", "max_msg_size"),
+    *("duplicate_window_ns", "has_own_window", "allow_msg_ttl", "allow_msg_schedules"),
+    *("allow_direct", "mirror_direct"),
+)
+"""What a stream keeps of its configuration while it is restored; of the rest it has the defaults."""
+
+
 def bare(config: StreamConfig, restore_id: str) -> StreamConfig:
     """What the stream is configured as while it is restored. Times to live, schedules and message ids are noted as messages
     come, so these fields stay; what acts on them waits."""
-    found = replace(
-        config,
-        subjects=(config.name,),
-        retention="limits",
-        discard="old",
-        discard_new_per_subject=False,
-        max_consumers=-1,
-        max_msgs=-1,
-        max_bytes=-1,
-        max_age_ns=0,
-        max_msgs_per_subject=-1,
-        no_ack=False,
-        consumer_limits=ConsumerLimits(),
-        first_seq=0,
-        sealed=False,
-        deny_delete=False,
-        deny_purge=False,
-        allow_rollup_hdrs=False,
-        mirror=None,
-        sources=(),
-        subject_transform=None,
-        republish=None,
-        subject_delete_marker_ttl_ns=0,
-        allow_msg_counter=False,
-        allow_atomic=False,
-        allow_batched=False,
-        metadata={**config.metadata, RESTORING_KEY: restore_id},
-    )
+    kept: dict[str, Any] = {name: getattr(config, name) for name in _KEPT}
+    metadata = {**config.metadata, RESTORING_KEY: restore_id}
+    found = StreamConfig(name=config.name, subjects=(config.name,), metadata=metadata, **kept)
     return with_what_it_needs(found)
 
 

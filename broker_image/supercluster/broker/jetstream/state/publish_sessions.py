@@ -41,11 +41,9 @@ class SessionState:
         if run.first_number != self.last_number + 1:
             raise AssertionError(f"{self.key}: number {run.first_number} after {self.last_number}")
         last = self.runs[-1] if self.runs else None
-        if last is not None and not last.exceptions and not run.exceptions:
-            if last.first_seq + last.count == run.first_seq:
-                self.runs[-1] = VerdictRun(last.first_number, last.count + run.count, last.first_seq)
-            else:
-                self.runs.append(run)
+        is_plain = last is not None and not last.exceptions and not run.exceptions
+        if last is not None and is_plain and last.first_seq + last.count == run.first_seq:
+            self.runs[-1] = VerdictRun(last.first_number, last.count + run.count, last.first_seq)
         else:
             self.runs.append(run)
         self.last_number = run.last_number

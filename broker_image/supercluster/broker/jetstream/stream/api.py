@@ -21,8 +21,6 @@ from supercluster.broker.jetstream.encoding.sections import Section
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.links.frames import Request
 from supercluster.broker.jetstream.placement.stream_facts import FACTS_SUBJECT
-from supercluster.broker.jetstream.state import lookup
-from supercluster.broker.jetstream.state.log_reader import Message
 from supercluster.broker.jetstream.stream import consumer_api, facts
 from supercluster.broker.jetstream.stream.call import Respond, StreamCall, deleted_seqs, info, is_alone
 from supercluster.broker.jetstream.stream.copy import StreamCopy
@@ -104,10 +102,10 @@ class _Requests(StreamCall):
                 self.copy.restores.begin(self.request, self.respond, admission)
             case requests.StreamPurgeRequest():
                 self._purge(call)
-            case requests.MessageGetRequest():
-                self.in_slices(self.answered(self._get(call)))
             case DirectGetRequest():
                 self.in_slices(self._get_direct(call))
+            case requests.MessageGetRequest():
+                self.in_slices(self.answered(self._get(call)))
             case requests.MessageDeleteRequest():
                 self._delete(call)
             case requests.StreamStepDownRequest():
@@ -152,20 +150,11 @@ class _Requests(StreamCall):
             self.copy.waiters.command(Section.PURGE, [body], done)
 
     def _get(self, call: requests.MessageGetRequest) -> Generator[int, None, bytes]:
-        message = yield from self._find(call)
+        message = yield from direct_get.find(self.state, call)
         if message is None:
             raise errors.error(10037)
         header = b"" if call.no_header else message.header
         return answers.message_answer(message.seq, message.subject, header, message.payload, message.time_ns)
-
-    def _find(self, call: requests.MessageGetRequest) -> Generator[int, None, Message | None]:
-        state = self.state
-        if call.last_by_subject:
-            return (yield from lookup.last_of(state, call.last_by_subject))
-        if call.next_by_subject or call.start_time_ns:
-            from_seq = lookup.seq_at(state, call.start_time_ns) if call.start_time_ns else call.seq
-            return (yield from lookup.next_from(state, from_seq, call.next_by_subject))
-        return state.message(call.seq)
 
     def _get_direct(self, call: DirectGetRequest) -> Generator[int, None, None]:
         if not self.state.config.allow_direct:

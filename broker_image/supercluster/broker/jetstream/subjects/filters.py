@@ -72,11 +72,6 @@ def is_subset(narrow: str, wide: str) -> bool:
     return len(inner) == len(outer)
 
 
-def matches(pattern: str, subject: str) -> bool:
-    """Does `pattern` match the literal `subject`?"""
-    return is_subset(subject, pattern)
-
-
 def literals(filters: Sequence[str]) -> list[bytes] | None:
     """The filters as plain subjects, None when one of them has a wildcard."""
     if any(not is_literal(item) for item in filters):

@@ -18,7 +18,13 @@ from supercluster.spark.datasource import source
 from supercluster.spark.datasource.options import read_options
 from supercluster.spark.datasource.plan import StreamReplacedError
 from supercluster.spark.datasource.source import BatchReader, StreamReader
-from supercluster.spark.jetstream import DataRemovedError, StartBeyondEndError
+from supercluster.spark.jetstream import (
+    ApiRefusedError,
+    DataRemovedError,
+    StartBeyondEndError,
+    StreamCutOffError,
+    StreamMissingError,
+)
 from supercluster.spark.reader import Record, read_range
 
 pytestmark = pytest.mark.covers("SP-1")
@@ -186,3 +192,54 @@ async def test_a_stream_that_is_made_again_while_a_task_reads_stops_it(
     monkeypatch.setattr(source, "read_range", read)
     with pytest.raises(StreamReplacedError, match="deleted and created again"):
         await asyncio.to_thread(sequences, reader, planned)
+
+
+@pytest.mark.covers("SP-5")
+async def test_a_stream_that_is_deleted_in_the_middle_of_a_query_says_what_to_do(
+    fleet: Fleet, js: JetStreamContext
+) -> None:
+    await js.add_stream(name="S", subjects=["a.>"])
+    await asyncio.gather(*[await js.publish_async("a.b", b"") for _ in range(4_000)])
+    loop, reader, streaming = asyncio.get_running_loop(), batch(fleet), stream(fleet)
+    planned = await asyncio.to_thread(reader.partitions)
+    start = await asyncio.to_thread(streaming.initialOffset)
+    session = reader._range.session()
+    seen: list[int] = []
+
+    def read() -> None:
+        for records in read_range(session, "S", 1, 4_000, patience_seconds=20):
+            if not seen:
+                asyncio.run_coroutine_threadsafe(js.delete_stream("S"), loop).result(20)
+            seen.extend(record[0] for record in records)
+        pytest.fail("the range was read to its end")
+
+    for attempt in (
+        read,
+        lambda: sequences(reader, planned),
+        lambda: streaming.latestOffset(start, ReadAllAvailable()),
+        streaming.reportLatestOffset,
+    ):
+        with pytest.raises(
+            StreamMissingError, match=r"was deleted while it was read; .* a new checkpoint"
+        ) as told:
+            await asyncio.to_thread(attempt)
+        assert "$JS" not in str(told.value)
+        assert "\n" not in str(told.value)
+    session.drop()
+    with pytest.raises(
+        StreamMissingError, match="does not exist on these brokers; check the option 'stream'"
+    ):
+        await asyncio.to_thread(batch(fleet).partitions)
+
+
+async def test_a_stream_that_became_shorter_stops_a_plan(fleet: Fleet, hundred: JetStreamContext) -> None:
+    reader = stream(fleet)
+    start = await asyncio.to_thread(reader.initialOffset)
+    with pytest.raises(StreamCutOffError, match=r"ends at sequence 100, .* planned up to 120"):
+        await asyncio.to_thread(reader.partitions, start, {**start, "next": 121})
+
+
+def test_what_brokers_refuse_names_the_request_and_no_subject() -> None:
+    error = {"description": "no", "code": 400, "err_code": 10025}
+    told = str(ApiRefusedError("$JS.API.CONSUMER.CREATE.s.spark-1", error))
+    assert told == "JetStream refused CONSUMER.CREATE: no (code 400, err_code 10025)"

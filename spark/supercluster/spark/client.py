@@ -289,9 +289,7 @@ class Connection:
             while True:
                 messages = self.read(deadline)
                 if not messages:
-                    raise ConnectionFailedError(
-                        f"{self.address}: no answer to {subject} within {timeout_seconds:g} s"
-                    )
+                    raise ConnectionFailedError(f"{self.address}: no answer within {timeout_seconds:g} s")
                 answer: Message | None = None
                 for message in messages:
                     if message[1] == wanted:
@@ -300,7 +298,7 @@ class Connection:
                         kept.append(message)
                 if answer is not None:
                     if status_of(answer[3])[0] == NO_RESPONDERS:
-                        raise ConnectionFailedError(f"{self.address}: nobody answers {subject} at present")
+                        raise ConnectionFailedError(f"{self.address}: nobody answers at present")
                     return answer[4]
         finally:
             self._ready = kept + self._ready

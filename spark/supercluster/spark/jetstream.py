@@ -29,9 +29,12 @@ WORK_QUEUE = "workqueue"
 class StreamMissingError(Exception):
     """The stream does not exist."""
 
-    def __init__(self, stream: str) -> None:
+    def __init__(self, stream: str, *, was_read: bool = False) -> None:
         super().__init__(
-            f"stream {stream!r} does not exist on these brokers; check the option 'stream' and the user's account"
+            f"stream {stream!r} was deleted while it was read; stop the query, or make the stream again and start the query"
+            " with a new checkpoint location"
+            if was_read
+            else f"stream {stream!r} does not exist on these brokers; check the option 'stream' and the user's account"
         )
         self.stream = stream
 
@@ -66,15 +69,31 @@ class StartBeyondEndError(Exception):
         )
 
 
+class StreamCutOffError(Exception):
+    """The stream ends before what a plan was made of."""
+
+    def __init__(self, stream: str, wanted: int, last: int) -> None:
+        super().__init__(
+            f"stream {stream!r} ends at sequence {last}, and this query has planned up to {wanted}: it was restored from an older"
+            " copy. Start the query with a new checkpoint location."
+        )
+
+
 class ApiRefusedError(Exception):
     """JetStream refused a request for good."""
 
     def __init__(self, subject: str, error: dict[str, Any]) -> None:
         super().__init__(
-            f"{subject}: {error.get('description', 'refused')} (code {error.get('code')}, err_code {error.get('err_code')})"
+            f"JetStream refused {request_name(subject)}: {error.get('description', 'no reason given')}"
+            f" (code {error.get('code')}, err_code {error.get('err_code')})"
         )
         self.code = int(error.get("code") or 0)
         self.err_code = int(error.get("err_code") or 0)
+
+
+def request_name(subject: str) -> str:
+    """CONSUMER.CREATE, for instance: a subject's names of streams and consumers are no help."""
+    return ".".join(token for token in subject.removeprefix("$JS.API.").split(".") if token.isupper())
 
 
 class UnansweredError(Exception):
@@ -142,11 +161,14 @@ class Session:
                 said = str(failure)
                 self.drop()
             if time.monotonic() >= deadline:
-                raise UnansweredError(f"{subject}: no answer for {patience_seconds:g} s; last: {said}")
+                raise UnansweredError(
+                    f"{request_name(subject)} got no answer for {patience_seconds:g} s; check that the brokers of the option"
+                    f" 'url' run and have JetStream, or raise patienceSeconds; last: {said}"
+                )
             time.sleep(pause_seconds)
             pause_seconds = min(PAUSE_SECONDS_MAX, pause_seconds * 2)
 
-    def stream_state(self, stream: str) -> StreamState:
+    def stream_state(self, stream: str, *, was_read: bool = False) -> StreamState:
         """The stream's bounds and lineage.
 
         Raises:
@@ -157,7 +179,7 @@ class Session:
             answer = self.ask(f"$JS.API.STREAM.INFO.{stream}", {})
         except ApiRefusedError as refused:
             if refused.err_code == ERR_STREAM_NOT_FOUND or refused.code == 404:
-                raise StreamMissingError(stream) from None
+                raise StreamMissingError(stream, was_read=was_read) from None
             raise
         if answer["config"].get("retention") == WORK_QUEUE:
             raise NotReadableError(stream)

@@ -28,6 +28,7 @@ from supercluster.spark.jetstream import (
     ApiRefusedError,
     DataRemovedError,
     Session,
+    StreamMissingError,
     UnansweredError,
 )
 from supercluster.spark.wire import ACK_PREFIX, Message, delivery, status_of
@@ -146,8 +147,12 @@ def read_range(
         except (ConnectionFailedError, TimeoutError, UnansweredError) as failure:
             said = str(failure)
             session.drop()
+        except StreamMissingError:
+            raise StreamMissingError(stream, was_read=True) from None
         except ApiRefusedError as refused:
-            if refused.code == BAD_REQUEST or refused.err_code == ERR_STREAM_NOT_FOUND:
+            if refused.err_code == ERR_STREAM_NOT_FOUND:
+                raise StreamMissingError(stream, was_read=True) from None
+            if refused.code == BAD_REQUEST:
                 raise
             said = str(refused)
         if progress.next_sequence != before:

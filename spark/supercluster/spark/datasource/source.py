@@ -35,7 +35,13 @@ from supercluster.spark.datasource.options import (
 )
 from supercluster.spark.datasource.plan import Offset, admit, split_range
 from supercluster.spark.datasource.rows import COLUMNS, check_columns, to_batches
-from supercluster.spark.jetstream import DataRemovedError, Session, StartBeyondEndError, StreamState
+from supercluster.spark.jetstream import (
+    DataRemovedError,
+    Session,
+    StartBeyondEndError,
+    StreamCutOffError,
+    StreamState,
+)
 from supercluster.spark.reader import read_range
 
 if TYPE_CHECKING:
@@ -91,10 +97,10 @@ class _Range:
         )
         return Session(servers, patience_seconds=self.options.patience_seconds)
 
-    def state(self) -> StreamState:
+    def state(self, *, was_read: bool = False) -> StreamState:
         session = self.session()
         try:
-            return session.stream_state(self.options.stream)
+            return session.stream_state(self.options.stream, was_read=was_read)
         finally:
             session.drop()
 
@@ -140,7 +146,7 @@ class _Range:
         try:
             stream = self.options.stream
             planned = Offset(stream, partition.lineage, partition.first)
-            planned.check(stream=stream, lineage=session.stream_state(stream).lineage)
+            planned.check(stream=stream, lineage=session.stream_state(stream, was_read=True).lineage)
             records = read_range(
                 session,
                 stream,
@@ -151,7 +157,7 @@ class _Range:
             )
             yield from to_batches(records, self.columns)
             # A consumer that was renewed may have read another stream of that name; Spark throws a failed task's rows away.
-            planned.check(stream=stream, lineage=session.stream_state(stream).lineage)
+            planned.check(stream=stream, lineage=session.stream_state(stream, was_read=True).lineage)
         finally:
             session.drop()
 
@@ -219,7 +225,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return False
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        state = self._range.state()
+        state = self._range.state(was_read=True)
         return Offset(state.name, state.lineage, state.last_sequence + 1).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -228,7 +234,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         state = self._checked(begin)
         if state.last_sequence + 1 < stop.next_sequence:
-            raise DataRemovedError(state.name, begin.next_sequence, state.last_sequence + 1)
+            raise StreamCutOffError(state.name, stop.next_sequence - 1, state.last_sequence)
         first = max(begin.next_sequence, state.first_sequence)
         return self._range.split(first, stop.next_sequence - 1, state.lineage)
 
@@ -237,7 +243,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _checked(self, offset: Offset) -> StreamState:
         """The stream's state, after a check that the offset belongs to it and that nothing unread is gone."""
-        state = self._range.state()
+        state = self._range.state(was_read=True)
         offset.check(stream=self._options.stream, lineage=state.lineage)
         if offset.next_sequence < state.first_sequence and self._options.fail_on_data_loss:
             raise DataRemovedError(state.name, offset.next_sequence, state.first_sequence)

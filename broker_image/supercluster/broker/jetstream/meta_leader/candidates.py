@@ -29,7 +29,7 @@ class Candidates:
         way, except those of one group, leave of it."""
         state, contact = self._tail.state, self._host.brokers_in_contact()
         reserved = self._reserved(storage, without)
-        room = self._rooms(storage, reserved)
+        room = self.rooms(storage, reserved)
         held = dict.fromkeys(state.brokers, 0)
         for found in state.streams.values():
             targets = found.move.targets if found.move is not None else ()
@@ -53,11 +53,9 @@ class Candidates:
             for record in state.brokers.values()
         }
 
-    def rooms(self, storage: str) -> dict[str, int]:
+    def rooms(self, storage: str, reserved: Mapping[str, int] | None = None) -> dict[str, int]:
         """Node → room for streams of that storage, as placement counts with it; of others nothing is known."""
-        return self._rooms(storage, self._reserved(storage, ""))
-
-    def _rooms(self, storage: str, reserved: Mapping[str, int]) -> dict[str, int]:
+        reserved = self._reserved(storage, "") if reserved is None else reserved
         told = {node: self._host.room_of(node) for node in self._host.brokers_in_contact()}
         return {
             node: max(0, room.of(storage) - reserved.get(node, 0))

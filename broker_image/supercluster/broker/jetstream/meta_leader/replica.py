@@ -282,17 +282,10 @@ class MetaReplica(Replica):
         found = self.tail.state.streams.get(request.key) or present
         assert found is not None
         if found.move is not None and (present is None or present.move is None):
-            self._say_move(found)
-        self._wait(found, index, request, now_ms)
-
-    def _say_move(self, found: Assignment) -> None:
-        assert found.move is not None
-        text = f"stream {found.name} moves from {', '.join(found.move.origin)} to {', '.join(found.move.targets)}"
-        self.host.event(found.group, "MoveStarted", text)
-
-    def _wait(self, assignment: Assignment, index: int, request: StreamRequest, now_ms: int) -> None:
-        decided = Decided(assignment, assignment.version)
-        self._waits.add(index, now_ms, lambda: request.respond(decided), lambda: request.respond(None))
+            move = f"from {', '.join(found.move.origin)} to {', '.join(found.move.targets)}"
+            self.host.event(found.group, "MoveStarted", f"stream {found.name} moves {move}")
+        answer = Decided(found, found.version)
+        self._waits.add(index, now_ms, lambda: request.respond(answer), lambda: request.respond(None))
 
     def after_turn(self, now_ms: int) -> None:
         self._tell_changed()

@@ -21,8 +21,15 @@ from supercluster.broker.jetstream.encoding.sections import Section
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.links.frames import Request
 from supercluster.broker.jetstream.placement.stream_facts import FACTS_SUBJECT
-from supercluster.broker.jetstream.stream import consumer_api, facts
-from supercluster.broker.jetstream.stream.call import Respond, StreamCall, deleted_seqs, info, is_alone
+from supercluster.broker.jetstream.stream import consumer_api
+from supercluster.broker.jetstream.stream.call import (
+    Respond,
+    StreamCall,
+    deleted_seqs,
+    facts_answer,
+    info,
+    is_alone,
+)
 from supercluster.broker.jetstream.stream.copy import StreamCopy
 from supercluster.broker.jetstream.stream.step_down import step_down
 from supercluster.broker.raft.errors import DiskError
@@ -72,7 +79,7 @@ def handle(
 ) -> None:
     """Answer one request, now or when what it changes is applied."""
     if request.subject == FACTS_SUBJECT:
-        respond(facts.answer(copy, info(copy, with_details=True)))
+        respond(facts_answer(copy))
         return
     kind = parser.answer_kind(request.subject)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Generator
 from itertools import islice
 from typing import Any
@@ -12,6 +13,7 @@ from supercluster.broker.jetstream.api.answers import ClusterInfo, StreamStateIn
 from supercluster.broker.jetstream.consumer.pull import GiveBack
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.links.frames import Request
+from supercluster.broker.jetstream.placement.stream_facts import MemberFacts, StreamFacts
 from supercluster.broker.jetstream.publish.proposal import Done
 from supercluster.broker.jetstream.state.stream import StreamState
 from supercluster.broker.jetstream.stream.copy import StreamCopy
@@ -164,3 +166,33 @@ def info(copy: StreamCopy, *, with_details: bool = False) -> dict[str, Any]:
     if with_details and copy.move.mover is not None:
         whole["move"] = copy.move.mover.info()
     return whole
+
+
+def facts_answer(copy: StreamCopy) -> bytes:
+    """What the meta group's leader asks before it decides about a move (`placement/stream_facts.py`)."""
+    replica, state = copy.replica, copy.stream.state
+    raft, last, contact = replica.raft, replica.log.last_index, copy.host.brokers_in_contact()
+    members: list[MemberFacts] = []
+    for member in raft.membership.members:
+        progress = raft.progress.get(member)
+        match = progress.match if progress is not None else (last if member == replica.member else 0)
+        members.append(
+            MemberFacts(
+                member,
+                raft.membership.is_voter(member),
+                node_of(member) in contact and match >= raft.commit_index,
+                max(0, last - match),
+            )
+        )
+    facts = StreamFacts(
+        state.messages,
+        state.bytes,
+        replica.log.bytes_on_disk(),
+        tuple(members),
+        copy.move.mover.info() if copy.move.mover is not None else {},
+        node_of(replica.member),
+        not raft.membership.is_joint and raft.membership.index <= raft.commit_index,
+        state.config.to_json() if state.config_version else None,
+        state.config_version,
+    )
+    return json.dumps(facts.to_json()).encode()

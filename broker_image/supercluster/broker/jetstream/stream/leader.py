@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from supercluster.broker.jetstream.consumer.stored_subjects import StoredSubjects
+from supercluster.broker.jetstream.consumer.ready_set import StoredSubjects
 from supercluster.broker.jetstream.encoding.codec import text
 from supercluster.broker.jetstream.encoding.sections import Section
 from supercluster.broker.jetstream.publish.carrying import Carrying

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from tests.broker.jetstream.test_stepping_down import CLIENT, Story
 
-from supercluster.broker.jetstream.admin import system_api as administration
+from supercluster.broker.jetstream.admin import system_api
 from supercluster.broker.jetstream.api.requests import AccountPurgeRequest
 from supercluster.broker.jetstream.config.metadata_keys import RESOURCE_KEY
 from supercluster.broker.jetstream.replica.lineage import META_GROUP
@@ -53,7 +53,7 @@ def test_the_system_account_may_have_the_map_led_by_another() -> None:
 @pytest.mark.parametrize("at", [0, 1, 2])
 def test_all_streams_of_an_account_go_and_no_others(at: int) -> None:
     story = Story()
-    make(story, 2 * administration.CALLS_AT_ONCE)
+    make(story, 2 * system_api.CALLS_AT_ONCE)
     make(story, 1, OTHER)
     found = story.ask("ACCOUNT.PURGE.$G", at=at, info=SYSTEM)
     assert found == {"type": "io.nats.jetstream.api.v1.account_purge_response", "initiated": True}

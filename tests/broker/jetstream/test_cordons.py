@@ -8,7 +8,7 @@ import pytest
 from tests.broker.jetstream.meta_story import OPERATOR, Meta, meta
 from tests.broker.jetstream.test_forced_map_recovery import Story
 
-from supercluster.broker.jetstream.admin import cordons as cordon_calls
+from supercluster.broker.jetstream.admin import cordons
 from supercluster.broker.jetstream.admin.cordons import read_cordon
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.cordons import Cordon
@@ -183,7 +183,7 @@ def test_a_leader_of_an_older_version_does_not_know_the_call(monkeypatch: pytest
     """It answers in the words of JetStream's API, and no broker may stumble over that."""
     story = Story(3)
     answers: list[tuple[int, Any]] = []
-    monkeypatch.setattr(cordon_calls, "is_internal", lambda subject: False)
+    monkeypatch.setattr(cordons, "is_internal", lambda subject: False)
     follower = next(core for core in story.up() if core.meta is not None and not core.meta.serves)
     follower.calls.cordon("DELETE", "n0", None, lambda *told: answers.append(told))
     story.world.want_turn(follower.node)

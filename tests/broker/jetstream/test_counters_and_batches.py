@@ -33,7 +33,7 @@ from supercluster.broker.jetstream.publish.atomic_batches import Candidate
 from supercluster.broker.jetstream.publish.source_rewrite import SourceRewrite
 from supercluster.broker.jetstream.sources.puller import _is_held
 from supercluster.broker.jetstream.state.log_reader import decode_stored
-from supercluster.broker.protocol.headers import get as header_value
+from supercluster.broker.protocol.headers import header_value
 
 REFUSED, WORDED, STAGED = Verdict.REFUSED, Verdict.WORDED, Verdict.STAGED
 

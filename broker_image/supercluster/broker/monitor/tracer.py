@@ -38,8 +38,8 @@ class Tracer:
     def trace(self, client: ClientOrigin, match: Match[Subscription], message: Message) -> bool:
         """Tell the ways of a message whose header names a destination. True: it was for that alone, and goes no further."""
         subject, reply, header, _ = message
-        destination = headers.get(header, DESTINATION) or b""
-        is_alone = (headers.get(header, ALONE) or b"").lower() in _YES
+        destination = headers.header_value(header, DESTINATION) or b""
+        is_alone = (headers.header_value(header, ALONE) or b"").lower() in _YES
         if not destination:
             return False
         if is_valid_literal(destination) and client.may_publish_mapped(destination):
@@ -55,7 +55,7 @@ class Tracer:
     ) -> Json:
         subject, _, header, payload = message
         fields: dict[str, list[str]] = {}
-        for name, value in headers.parse(header) or ():
+        for name, value in headers.parse_header(header) or ():
             fields.setdefault(_text(name), []).append(_text(value))
         now = self._documents.now()
         first: Json = {"type": "in", "ts": now, **_client(client.subscriber)}

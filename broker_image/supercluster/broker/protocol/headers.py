@@ -14,7 +14,7 @@ def no_responders(subject: bytes) -> bytes:
     return b"NATS/1.0 503\r\nNats-Subject: " + subject + b"\r\n\r\n"
 
 
-def get(header: bytes, name: bytes) -> bytes | None:
+def header_value(header: bytes, name: bytes) -> bytes | None:
     """The first value of `name` (case counts, as for all NATS clients), or None. Cheap when it is absent."""
     at = header.find(b"\r\n" + name + b":")
     if at < 0:
@@ -24,7 +24,7 @@ def get(header: bytes, name: bytes) -> bytes | None:
     return header[start : end if end >= 0 else len(header)].lstrip(b" ")
 
 
-def parse(header: bytes) -> list[tuple[bytes, bytes]] | None:
+def parse_header(header: bytes) -> list[tuple[bytes, bytes]] | None:
     """All (name, value) pairs in order, or None when it isn't a NATS header."""
     if not header.startswith(VERSION) or not header.endswith(b"\r\n\r\n"):
         return None
@@ -59,7 +59,7 @@ def with_value(header: bytes, name: bytes, value: bytes) -> bytes:
 
 def without(header: bytes, names: Iterable[bytes]) -> bytes:
     """The header without these names; empty when nothing is left."""
-    pairs = parse(header)
+    pairs = parse_header(header)
     if pairs is None:
         return header
     unwanted = frozenset(names)

@@ -12,7 +12,7 @@ from supercluster.broker.jetstream.node.lost_clusters import LostClusters
 from supercluster.broker.jetstream.node.pending_requests import PendingRequests
 from supercluster.broker.jetstream.publish.windows import PublishWindows
 from supercluster.broker.jetstream.replica.copies import Copies
-from supercluster.broker.jetstream.stream import call as stream_call
+from supercluster.broker.jetstream.stream.call import cluster_info, state_info
 from supercluster.broker.jetstream.stream.replica import StreamReplica
 
 
@@ -84,8 +84,8 @@ class Jsz:
             "quiesced": group.raft.quiesced,
             "failed": str(group.failed) if group.failed is not None else "",
             "config": group.state.config.to_json(),
-            "state": stream_call.state_info(group.state).to_json(),
-            "cluster": stream_call.cluster_info(group.copy).to_json(),
+            "state": state_info(group.state).to_json(),
+            "cluster": cluster_info(group.copy).to_json(),
             "bytes_on_disk": group.log.bytes_on_disk(),
             "window_unconfirmed": self._ingest.unconfirmed(group.id),
         }

@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from supercluster.broker.jetstream.admin import accounts as account_calls
-from supercluster.broker.jetstream.admin import cordons as cordon_calls
-from supercluster.broker.jetstream.admin import stream_recovery as recovery_calls
+from supercluster.broker.jetstream.admin import accounts, cordons, stream_recovery
 from supercluster.broker.jetstream.admin.brokers import BrokerCalls
 from supercluster.broker.jetstream.admin.call import Caller
 from supercluster.broker.jetstream.admin.map_recovery import MapRecoveryCalls
@@ -52,7 +50,7 @@ class AdminRouter:
         self, method: str, account: str, name: str, body: object, then: Callable[[int, Any], None]
     ) -> None:
         """A person's call about a stream that lost its majority."""
-        recovery_calls.call(self._caller, method, account, name, body, then)
+        stream_recovery.call(self._caller, method, account, name, body, then)
 
     def restart(self, method: str, body: object, then: Callable[[int, Any], None]) -> None:
         """The operator's call before it restarts this broker, or another one."""
@@ -60,7 +58,7 @@ class AdminRouter:
 
     def account(self, method: str, account: str, body: object, then: Callable[[int, Any], None]) -> None:
         """The operator's call about an account's limits."""
-        account_calls.call(self._caller, self._map, method, account, body, then)
+        accounts.call(self._caller, self._map, method, account, body, then)
 
     def map_recovery(self, method: str, body: object, then: Callable[[int, Any], None]) -> None:
         """A person's call about a map of streams that lost its majority."""
@@ -72,4 +70,4 @@ class AdminRouter:
 
     def cordon(self, method: str, node: str, body: object, then: Callable[[int, Any], None]) -> None:
         """The operator's call about a broker that is to get no new copies."""
-        cordon_calls.call(self._caller, method, node, body, then)
+        cordons.call(self._caller, method, node, body, then)

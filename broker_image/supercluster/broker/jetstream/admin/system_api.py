@@ -19,8 +19,7 @@ from typing import Any
 
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.admin.brokers import BrokerCalls
-from supercluster.broker.jetstream.api import answers as api_answers
-from supercluster.broker.jetstream.api import parser
+from supercluster.broker.jetstream.api import answers, parser
 from supercluster.broker.jetstream.api.requests import AccountPurgeRequest, ServerRemoveRequest
 from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.meta.view import MapView
@@ -85,7 +84,7 @@ class SystemApi:
             self._remove(info, call.peer, respond)
         else:
             self._purge(info, call.account)
-            respond(api_answers.answer("account_purge", {"initiated": True}))
+            respond(answers.answer("account_purge", {"initiated": True}))
 
     @property
     def purges(self) -> int:
@@ -102,12 +101,12 @@ class SystemApi:
         def then(status: int, body: Any) -> None:
             if status == 200:
                 self._replace_copies(info, peer)
-                respond(api_answers.success_answer("meta_server_remove"))
+                respond(answers.success_answer("meta_server_remove"))
                 return
             refusal = errors.ApiError(
                 status, int(body.get("err_code", errors.JETSTREAM_NOT_AVAILABLE)), str(body["error"])
             )
-            respond(api_answers.error_answer("meta_server_remove", refusal))
+            respond(answers.error_answer("meta_server_remove", refusal))
 
         self._brokers.call("DELETE", peer, then)
 
@@ -225,7 +224,7 @@ class _Calls:
         if answer is None:  # Nobody leads the map: nor would the others be answered.
             self._left += [name, *(call.stream for call in self._calls)]
             self._calls.clear()
-        elif api_answers.err_code_of_answer(answer) not in self._harmless:
+        elif answers.err_code_of_answer(answer) not in self._harmless:
             self._left.append(name)
         if not self._is_asking:
             self.go_on()

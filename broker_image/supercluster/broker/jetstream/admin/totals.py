@@ -15,7 +15,7 @@ from supercluster.broker.jetstream.meta.view import MapView
 from supercluster.broker.jetstream.placement.room import Room
 from supercluster.broker.jetstream.replica.copies import Copies
 from supercluster.broker.jetstream.replica.replica import Replica
-from supercluster.broker.jetstream.stream import call as stream_call
+from supercluster.broker.jetstream.stream.call import cluster_info, state_info
 from supercluster.broker.jetstream.stream.peer_status import replicas_of
 from supercluster.broker.jetstream.stream.replica import StreamReplica
 
@@ -122,10 +122,10 @@ def stream_details(
             "name": group.assignment.name,
             "created": format_time(group.state.created_ns),
             "cluster": {
-                **stream_call.cluster_info(group.copy).to_json(),
+                **cluster_info(group.copy).to_json(),
                 "leader": leader,
             },
-            "state": stream_call.state_info(group.state).to_json(),
+            "state": state_info(group.state).to_json(),
         }
         if groups:
             told["stream_raft_group"] = group.id
@@ -138,7 +138,7 @@ def stream_details(
 
 
 def _consumers(group: StreamReplica, leader: str) -> Iterator[dict[str, Any]]:
-    cluster = replace(stream_call.cluster_info(group.copy), leader=leader)
+    cluster = replace(cluster_info(group.copy), leader=leader)
     for name, state in sorted(group.state.consumers.items()):
         led = group.consumers.get(name) if group.serves else None
         yield answers.consumer_info(

@@ -136,7 +136,7 @@ def _messages(block: Block, payload_bytes: int) -> dict[str, Any]:
 
 
 def _message(subject: bytes, header: bytes, payload: bytes, payload_bytes: int) -> dict[str, Any]:
-    pairs = headers.parse(header) if header else []
+    pairs = headers.parse_header(header) if header else []
     shown: dict[str, Any] = {
         "subject": subject.decode("utf-8", "backslashreplace"),
         "headers": [name.decode("utf-8", "backslashreplace") for name, _ in pairs]

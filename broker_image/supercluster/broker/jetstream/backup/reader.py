@@ -26,8 +26,7 @@ from supercluster.broker.jetstream.publish.admission import Admission
 from supercluster.broker.jetstream.publish.proposal import Append, Proposal
 from supercluster.broker.jetstream.publish.source_rewrite import SOURCE
 from supercluster.broker.jetstream.state.message_ttl import ttl_seconds
-from supercluster.broker.protocol.headers import get as header_value
-from supercluster.broker.protocol.headers import parse as parse_header
+from supercluster.broker.protocol.headers import header_value, parse_header
 from supercluster.broker.protocol.subjects import is_valid_literal
 
 # An entry of the log is closed when it has so much.

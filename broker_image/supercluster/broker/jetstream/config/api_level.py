@@ -35,7 +35,7 @@ _CONSUMER = {"pause_until": 1}
 
 def suits(header: bytes) -> bool:
     """Does the request need no more than what is here?"""
-    found = headers.get(header, REQUIRED) if header else None
+    found = headers.header_value(header, REQUIRED) if header else None
     if not found:
         return True
     try:

@@ -8,8 +8,7 @@ from supercluster.broker.jetstream.core.dispatch import Handler
 from supercluster.broker.jetstream.core.host import ReplicaHost
 from supercluster.broker.jetstream.encoding.ack_subjects import Ack
 from supercluster.broker.jetstream.encoding.codec import WireError
-from supercluster.broker.jetstream.links import comparison_frames as move_frames
-from supercluster.broker.jetstream.links import frames
+from supercluster.broker.jetstream.links import comparison_frames, frames
 from supercluster.broker.jetstream.links.frames import Frame
 from supercluster.broker.jetstream.links.leaderships import Leaderships
 from supercluster.broker.jetstream.links.peers import Peers
@@ -107,17 +106,17 @@ class StreamFrames:
             self._copies.touch(group_id)
 
     def _on_hashes_asked(self, node: str, body: memoryview, now_ms: int) -> None:
-        ask = move_frames.decode_ask(body)
+        ask = comparison_frames.decode_ask(body)
         group = self._copies.groups.get(ask.group)
         if isinstance(group, StreamReplica) and group.member == ask.member and group.failed is None:
             group.guarded(partial(group.auditor.ask, ask, partial(self._tell_hashes, node), now_ms))
             self._copies.touch(ask.group)
 
-    def _tell_hashes(self, node: str, told: move_frames.HashesTold) -> None:
-        self._peers.post(node, Frame.MOVE_HASHED, move_frames.encode_told(told))
+    def _tell_hashes(self, node: str, told: comparison_frames.HashesTold) -> None:
+        self._peers.post(node, Frame.MOVE_HASHED, comparison_frames.encode_told(told))
 
     def _on_hashes(self, node: str, body: memoryview, now_ms: int) -> None:
-        told = move_frames.decode_told(body)
+        told = comparison_frames.decode_told(body)
         group = self._copies.groups.get(told.group)
         if isinstance(group, StreamReplica) and group.move.mover is not None:
             group.guarded(partial(group.move.mover.on_hashes, told))

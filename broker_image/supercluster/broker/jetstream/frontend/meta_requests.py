@@ -8,15 +8,11 @@ from __future__ import annotations
 from typing import Protocol
 
 from supercluster.broker.jetstream import errors
-from supercluster.broker.jetstream.admin import accounts as account_calls
-from supercluster.broker.jetstream.admin import brokers as broker_calls
-from supercluster.broker.jetstream.admin import cordons as cordon_calls
-from supercluster.broker.jetstream.admin import moves as move_calls
-from supercluster.broker.jetstream.admin import stream_recovery as recovery_calls
+from supercluster.broker.jetstream.admin import accounts, brokers, cordons, moves, stream_recovery
 from supercluster.broker.jetstream.admin.call import MetaCall
 from supercluster.broker.jetstream.api import answers, parser, requests
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.frontend import restore_chunks as restore_calls
+from supercluster.broker.jetstream.frontend import restore_chunks
 from supercluster.broker.jetstream.links.frames import ResponseStatus
 from supercluster.broker.jetstream.meta_leader.map_leader import MapLeader
 from supercluster.broker.jetstream.meta_leader.stream_request import Decided, StreamRequest
@@ -34,12 +30,12 @@ class _Internal(Protocol):
 
 
 _INTERNAL: tuple[_Internal, ...] = (
-    broker_calls,
-    cordon_calls,
-    account_calls,
-    recovery_calls,
-    restore_calls,
-    move_calls,
+    brokers,
+    cordons,
+    accounts,
+    stream_recovery,
+    restore_chunks,
+    moves,
 )
 _META_VERBS = {
     requests.StreamCreateRequest: "create",

@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from supercluster.broker.jetstream import errors
-from supercluster.broker.jetstream.api import answers as api_answers
-from supercluster.broker.jetstream.api import direct_get, parser
+from supercluster.broker.jetstream.api import answers, direct_get, parser
 from supercluster.broker.jetstream.api.direct_get import DirectGetRequest
 from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.config.stream import StreamConfig
@@ -147,7 +146,7 @@ class MirrorReads:
             kind = parser.answer_kind(request.subject)
             settle(
                 ResponseStatus.ANSWER,
-                api_answers.error_answer(kind, errors.error(errors.JETSTREAM_NOT_AVAILABLE)),
+                answers.error_answer(kind, errors.error(errors.JETSTREAM_NOT_AVAILABLE)),
             )
 
     def _question(
@@ -169,9 +168,7 @@ class MirrorReads:
                     return
                 found = _NOTHING[0]
         except ApiError as refused:
-            settle(
-                ResponseStatus.ANSWER, api_answers.error_answer(parser.answer_kind(request.subject), refused)
-            )
+            settle(ResponseStatus.ANSWER, answers.error_answer(parser.answer_kind(request.subject), refused))
             return
         for header, payload in found:
             network.publish(request.info.account, request.reply, b"", header, payload)

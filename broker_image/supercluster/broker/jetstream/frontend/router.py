@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.admin import system_api
 from supercluster.broker.jetstream.admin.system_api import SystemApi
-from supercluster.broker.jetstream.api import answers as api_answers
-from supercluster.broker.jetstream.api import parser
+from supercluster.broker.jetstream.api import answers, parser
 from supercluster.broker.jetstream.api.requests import (
     AccountPurgeRequest,
     ServerRemoveRequest,
     StreamListRequest,
     StreamNamesRequest,
 )
-from supercluster.broker.jetstream.backup.archive_format import RESTORE_PREFIX
-from supercluster.broker.jetstream.backup.archive_format import stream_of as backup_stream_of
+from supercluster.broker.jetstream.backup.archive_format import RESTORE_PREFIX, stream_of
 from supercluster.broker.jetstream.config import api_level
 from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.consumer.push import parse_flow_subject
@@ -189,7 +187,7 @@ class Router:
     def _group_of_ack(self, account: str, subject: bytes) -> str | None:
         """The group of the stream that the subject of an acknowledgement, or of an answer to flow control, names."""
         if subject.startswith(SNAPSHOT_PREFIX):
-            return self._group_of(account, backup_stream_of(subject))
+            return self._group_of(account, stream_of(subject))
         flow = parse_flow_subject(subject)
         if flow is not None:
             return self._group_of(account, flow[0])
@@ -230,7 +228,7 @@ class Router:
         if not self._map.is_fresh and not (is_names and asked.subject and names):
             raise self._not_fresh(call)
         if isinstance(asked, StreamNamesRequest):
-            self._answer(call, api_answers.names_answer("stream_names", names, asked.offset))
+            self._answer(call, answers.names_answer("stream_names", names, asked.offset))
             return
         StreamList(
             self._env,
@@ -250,14 +248,14 @@ class Router:
             self._peers.network.publish(call.info.account, call.reply, b"", b"", answer)
 
     def _refuse(self, call: _Call, refused: ApiError) -> None:
-        answer = api_answers.error_answer(parser.answer_kind(call.subject), refused)
+        answer = answers.error_answer(parser.answer_kind(call.subject), refused)
         self._audit.answered(call.info, call.subject, call.payload, answer)
         self._publish_refusal(call, refused)
 
     def _publish_refusal(self, call: _Call, refused: ApiError) -> None:
         request = Request("", 0, "", call.info, call.subject, call.reply, b"", b"")
         publish_answer(
-            self._peers.network, request, api_answers.error_answer(parser.answer_kind(call.subject), refused)
+            self._peers.network, request, answers.error_answer(parser.answer_kind(call.subject), refused)
         )
 
 

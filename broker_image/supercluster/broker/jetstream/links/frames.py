@@ -51,7 +51,7 @@ class Frame(IntEnum):
     LOAD = 49
     """A broker → the meta group's leader: how much room it has, when that changed."""
     MOVE_HASHES = 56
-    """A stream's leader → a copy: the hashes of its ranges (`move_frames`)."""
+    """A stream's leader → a copy: the hashes of its ranges (`comparison_frames`)."""
     MOVE_HASHED = 57
     PULL_BACK = 58
     """A leader that was deposed → the broker of the client: what is open of a pull request that it had taken."""

@@ -31,7 +31,7 @@ from supercluster.broker.jetstream.publish.atomic_batches import (
 from supercluster.broker.jetstream.publish.log_tail import LogTail
 from supercluster.broker.jetstream.publish.message_admission import InBatch, MessageAdmission, refused
 from supercluster.broker.jetstream.state.stream import StreamState
-from supercluster.broker.protocol.headers import get as header_value
+from supercluster.broker.protocol.headers import header_value
 from supercluster.broker.raft.entry import Entry
 
 

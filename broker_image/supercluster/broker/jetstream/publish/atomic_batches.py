@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from supercluster.broker.bounds import whole_number
 from supercluster.broker.jetstream.config.limits import MS_NS, NO_SERVER_LIMITS, BatchRoom, ServerLimits
-from supercluster.broker.protocol.headers import get as header_value
+from supercluster.broker.protocol.headers import header_value
 
 BATCH_ID, BATCH_SEQUENCE, BATCH_COMMIT = b"Nats-Batch-Id", b"Nats-Batch-Sequence", b"Nats-Batch-Commit"
 DISABLED, NO_SEQUENCE, INCOMPLETE, UNSUPPORTED_HEADER = 10174, 10175, 10176, 10177

@@ -11,8 +11,7 @@ import json
 
 from supercluster.broker.bounds import read_json
 from supercluster.broker.jetstream.publish.log_tail import LogTail
-from supercluster.broker.protocol.headers import get as header_value
-from supercluster.broker.protocol.headers import with_value
+from supercluster.broker.protocol.headers import header_value, with_value
 
 INCREMENT = b"Nats-Incr"
 SOURCES = b"Nats-Counter-Sources"

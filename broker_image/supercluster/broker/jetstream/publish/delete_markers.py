@@ -13,8 +13,7 @@ from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.publish.log_tail import LogTail
 from supercluster.broker.jetstream.state.message_ttl import TTL
 from supercluster.broker.protocol.durations import SECOND_NS, format_seconds
-from supercluster.broker.protocol.headers import build
-from supercluster.broker.protocol.headers import get as header_value
+from supercluster.broker.protocol.headers import build, header_value
 
 MARKER_REASON = b"Nats-Marker-Reason"
 _KV_OPERATION = b"KV-Operation"

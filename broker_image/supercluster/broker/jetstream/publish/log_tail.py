@@ -29,7 +29,7 @@ from supercluster.broker.jetstream.state.log_reader import decode_stored, logica
 from supercluster.broker.jetstream.state.lookup import newest_behind
 from supercluster.broker.jetstream.state.source_positions import OriginPosition, decode_taken
 from supercluster.broker.jetstream.state.stream import MSG_ID, StreamState
-from supercluster.broker.protocol.headers import get as header_value
+from supercluster.broker.protocol.headers import header_value
 from supercluster.broker.protocol.subjects import has_wildcard, matches
 from supercluster.broker.raft.entry import Entry, EntryKind
 

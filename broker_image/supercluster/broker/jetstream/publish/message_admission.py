@@ -20,8 +20,7 @@ from supercluster.broker.jetstream.state.log_reader import logical_bytes
 from supercluster.broker.jetstream.state.message_ttl import TTL, ttl_seconds
 from supercluster.broker.jetstream.state.stream import MSG_ID, ROLLUP
 from supercluster.broker.protocol.durations import SECOND_NS
-from supercluster.broker.protocol.headers import get as header_value
-from supercluster.broker.protocol.headers import with_value
+from supercluster.broker.protocol.headers import header_value, with_value
 from supercluster.broker.protocol.subjects import has_wildcard, is_valid_filter, matches
 
 # NATS's err_codes of refused publishes.

@@ -14,8 +14,7 @@ from supercluster.broker.jetstream.state.schedules import (
     schedule_of,
 )
 from supercluster.broker.jetstream.state.stream import ROLLUP
-from supercluster.broker.protocol.headers import get as header_value
-from supercluster.broker.protocol.headers import with_value
+from supercluster.broker.protocol.headers import header_value, with_value
 from supercluster.broker.protocol.subjects import is_valid_literal, matches
 
 TARGET, SOURCE = b"Nats-Schedule-Target", b"Nats-Schedule-Source"

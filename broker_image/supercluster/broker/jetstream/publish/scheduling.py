@@ -30,8 +30,7 @@ from supercluster.broker.jetstream.state.schedules import (
 )
 from supercluster.broker.jetstream.state.stream import ROLLUP, StreamState
 from supercluster.broker.protocol.durations import SECOND_NS
-from supercluster.broker.protocol.headers import build, parse
-from supercluster.broker.protocol.headers import get as header_value
+from supercluster.broker.protocol.headers import build, header_value, parse_header
 
 # What a message that is sent on does not take over from the schedule, or from the source: what was said to the stream.
 _LEFT_BEHIND = (b"Nats-Schedule", b"Nats-Expected-", b"Nats-Batch-")
@@ -136,7 +135,7 @@ def _sent_on(state: StreamState, message: Message, due_ns: int, now_ns: int) -> 
             next_ns = schedule.after(now_ns)  # What a stream without a leader missed is not made up for.
         if next_ns:
             told = format_time(next_ns // SECOND_NS * SECOND_NS).encode()
-    lines = [pair for pair in parse(content.header) or () if not _is_left_behind(pair[0])]
+    lines = [pair for pair in parse_header(content.header) or () if not _is_left_behind(pair[0])]
     lines += [(SCHEDULER, message.subject), (NEXT, told)]
     ttl = header_value(message.header, SCHEDULE_TTL)
     if ttl:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from supercluster.broker.jetstream.config.sources import Origin, short_hash
 from supercluster.broker.jetstream.config.transforms import SubjectMap
-from supercluster.broker.protocol.headers import VERSION, build, parse
+from supercluster.broker.protocol.headers import VERSION, build, parse_header
 
 SOURCE = b"Nats-Stream-Source"
 # What was asked of the origin is not asked of the stream that takes the message.
@@ -44,7 +44,7 @@ class SourceRewrite:
 
 
 def _without(header: bytes, *, also_source: bool) -> bytes:
-    pairs = parse(header)
+    pairs = parse_header(header)
     if pairs is None:
         return header
     kept = [

@@ -21,11 +21,10 @@ from typing import Protocol
 
 from supercluster.broker.jetstream.encoding.codec import WireError
 from supercluster.broker.jetstream.encoding.sections import SessionKey, VerdictRun, decode_block, encode_block
-from supercluster.broker.jetstream.publish.fast_batches import SUFFIX as FAST_SUFFIX
-from supercluster.broker.jetstream.publish.fast_batches import FastBatches, Fate
+from supercluster.broker.jetstream.publish.fast_batches import SUFFIX, FastBatches, Fate
 from supercluster.broker.jetstream.publish.settlement import Outcome, WindowBlock, settle
 from supercluster.broker.ports import Publisher
-from supercluster.broker.protocol.headers import get as header_value
+from supercluster.broker.protocol.headers import header_value
 
 ACK_POLICY_HEADER = b"Supercluster-Ack"
 
@@ -130,7 +129,7 @@ class Window:
             self._paused[id(publisher)] = publisher
             publisher.pause(self.stream)
             return False
-        fast = self.fast if reply.endswith(FAST_SUFFIX) else None
+        fast = self.fast if reply.endswith(SUFFIX) else None
         if fast is not None:
             fate = fast.judge(publisher, reply, now_ms=self._now_ms)
             if fate is not Fate.TAKE:

@@ -23,8 +23,7 @@ from supercluster.broker.jetstream.links.frames import (
 )
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.publish import atomic_batches, refusals
-from supercluster.broker.jetstream.publish.fast_batches import SUFFIX as FAST_SUFFIX
-from supercluster.broker.jetstream.publish.fast_batches import FastBatches, fast_batch_room
+from supercluster.broker.jetstream.publish.fast_batches import SUFFIX, FastBatches, fast_batch_room
 from supercluster.broker.jetstream.publish.settlement import Outcome, WindowBlock
 from supercluster.broker.jetstream.publish.window import Window
 from supercluster.broker.jetstream.replica.lineage import is_same_stream
@@ -389,7 +388,7 @@ class PublishWindows:
         """503 for those that wait for an answer, -ERR for plain ones: never a silent drop (SF-15)."""
         self.given_up_total += len(messages)
         for reply, publisher in messages:
-            if window.fast is not None and reply.endswith(FAST_SUFFIX):
+            if window.fast is not None and reply.endswith(SUFFIX):
                 window.fast.lost(reply)
             if reply:
                 self._network.publish(window.account, reply, b"", NO_RESPONDERS, b"")

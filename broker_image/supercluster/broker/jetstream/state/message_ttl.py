@@ -14,7 +14,7 @@ from itertools import chain
 from supercluster.broker.bounds import I64_MAX, TIME_NS_MAX, whole_number
 from supercluster.broker.jetstream.encoding.codec import Reader, blob, u64
 from supercluster.broker.protocol.durations import SECOND_NS, parse_duration_ns
-from supercluster.broker.protocol.headers import get as header_value
+from supercluster.broker.protocol.headers import header_value
 
 TTL = b"Nats-TTL"
 NEVER = -1

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from supercluster.broker.jetstream.encoding.codec import Reader, blob, u32, u64
 from supercluster.broker.jetstream.encoding.cron import PatternError, Schedule, ZoneError, parse_schedule
 from supercluster.broker.jetstream.encoding.timestamps import parse_time
-from supercluster.broker.protocol.headers import get as header_value
+from supercluster.broker.protocol.headers import header_value
 
 SCHEDULE, ZONE = b"Nats-Schedule", b"Nats-Schedule-Time-Zone"
 SCHEDULER, NEXT, PURGE = b"Nats-Scheduler", b"Nats-Schedule-Next", b"purge"

@@ -44,7 +44,7 @@ from supercluster.broker.jetstream.state.source_positions import (
 from supercluster.broker.jetstream.state.source_readers import decode_reader
 from supercluster.broker.jetstream.turn.slices import Job, emptying
 from supercluster.broker.ports import StreamLog
-from supercluster.broker.protocol.headers import get as header_value
+from supercluster.broker.protocol.headers import header_value
 from supercluster.broker.raft.entry import Entry, EntryKind
 
 MSG_ID = b"Nats-Msg-Id"

@@ -124,7 +124,7 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
         "SF-7",
         "The loss or the restart of a broker does not wake the silent groups shared with it.",
         (
-            "jetstream/replica/copies.py",
+            "jetstream/node/copies.py",
             "            if any(node_of(member) == node for member in group.raft.membership.members):\n",
             "            if not group.id:\n",
         ),

@@ -27,7 +27,7 @@ class Asked:
         env: Any = SimpleNamespace(
             settings=SimpleNamespace(domain="hub"), clock=SimpleNamespace(monotonic_ms=lambda: self.now_ms)
         )
-        copies: Any = SimpleNamespace(groups={})
+        copies: Any = SimpleNamespace(streams={})
         requests: Any = SimpleNamespace(send=self._send)
         map_view = MapView(META_GROUP)
         map_view.replica = leader.group

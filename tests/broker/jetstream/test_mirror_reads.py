@@ -167,18 +167,19 @@ def ask(core: Core, seq: int, since_ms: int, config: StreamConfig | None = None)
     story.publish(message(b"s.a"), message(b"s.b"))
     story.commit()
     story.state.config = config or mirror()
-    group: Any = SimpleNamespace(
-        state=story.state,
-        stream=SimpleNamespace(source=StreamReader(story.state)),
-        assignment=placed(story.state.config),
-        sourcing=SimpleNamespace(whole_since_ms=lambda state: since_ms),
+    assignment = placed(story.state.config)
+    stream = SimpleNamespace(state=story.state, source=StreamReader(story.state), assignment=assignment)
+    copy: Any = SimpleNamespace(
+        replica=None,
+        stream=stream,
+        puller=SimpleNamespace(whole_since_ms=lambda state: since_ms),
     )
     subject, payload = b"$JS.API.DIRECT.GET.O", b'{"seq":%d}' % seq
-    request = Request("v", 1, group.assignment.group, INFO, subject, b"in", b"", payload)
+    request = Request("v", 1, assignment.group, INFO, subject, b"in", b"", payload)
     told: list[tuple[int, bytes]] = []
     reads = MirrorReads(core, core, core, core, core.questions)  # type: ignore[arg-type]
-    assert reads.takes(group, request)
-    reads.answer(group, request, lambda status, payload: told.append((status, payload)))
+    assert reads.takes(copy, request)
+    reads.answer(copy, request, lambda status, payload: told.append((status, payload)))
     return told[0]
 
 

@@ -812,7 +812,7 @@ def test_a_leader_has_another_turn_when_a_configuration_comes_into_force() -> No
     replicas.settle(2000)
     leader = replicas.leader()
     newer = dataclasses.replace(leader.group.assignment, version=2, config=dataclasses.replace(CONFIG))
-    leader.group.set_assignment(newer)
+    leader.group.copy.set_assignment(newer)
     leader.group.turn(replicas.now_ms)
     leader.touched = False
     while not leader.touched and replicas.queue:

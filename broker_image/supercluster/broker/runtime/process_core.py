@@ -21,7 +21,6 @@ from supercluster.broker.jetstream.admin.totals import Totals
 from supercluster.broker.jetstream.config.core_settings import CoreSettings
 from supercluster.broker.jetstream.core.broker import BrokerCore
 from supercluster.broker.jetstream.node.drain import HOLD_MS_MAX
-from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.ports import Ticket
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.runtime import descriptors
@@ -211,9 +210,9 @@ class ProcessCore(BrokerCore):
             if group_id not in self.groups
         ]
         found += [
-            errors.no_voter_left(group.assignment.name, self.node).description
-            for group in self.groups.values()
-            if isinstance(group, StreamReplica) and group.copy.has_no_voter
+            errors.no_voter_left(copy.stream.assignment.name, self.node).description
+            for copy in self.copies.streams.values()
+            if copy.has_no_voter
         ]
         if descriptors.are_short():
             found.append(

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, TypeAlias
 
 from supercluster.broker.bounds import NODE_CHARS_MAX
-from supercluster.broker.jetstream.admin.call import Caller, MetaCall, Then, map_leader
+from supercluster.broker.jetstream.admin.call import Caller, MetaCall, Then
 from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.links.peers import Peers
@@ -20,6 +20,7 @@ from supercluster.broker.jetstream.meta.state import MetaState
 from supercluster.broker.jetstream.meta.view import MapView
 from supercluster.broker.jetstream.meta_leader.broker_requests import holders
 from supercluster.broker.jetstream.meta_leader.map_leader import MapLeader
+from supercluster.broker.jetstream.node.copies import Copies
 from supercluster.broker.jetstream.node.lost_clusters import LostClusters
 from supercluster.broker.raft.confchange import node_of
 
@@ -36,10 +37,17 @@ class BrokerCalls:
     """The calls at one broker."""
 
     def __init__(
-        self, env: Environment, peers: Peers, map_view: MapView, lost_clusters: LostClusters, caller: Caller
+        self,
+        env: Environment,
+        peers: Peers,
+        copies: Copies,
+        map_view: MapView,
+        lost_clusters: LostClusters,
+        caller: Caller,
     ) -> None:
         self._env = env
         self._peers = peers
+        self._copies = copies
         self._map = map_view
         self._lost_clusters = lost_clusters
         self._caller = caller
@@ -59,7 +67,7 @@ class BrokerCalls:
     def _all(self) -> tuple[int, dict[str, Any]]:
         """Every broker as this one's map has it, and what is lost with clusters that are gone: that has to be told by brokers
         whose map may be old, too, and they say so."""
-        meta = map_leader(self._map)
+        meta = self._copies.map
         if meta is None:
             return self._caller.not_available()
         copies, rooms = holders(meta.state), _rooms(meta)
@@ -75,7 +83,7 @@ class BrokerCalls:
 
     def _one(self, node: str) -> tuple[int, dict[str, Any]]:
         """Not by a map that may be old: by this the caller takes a broker away for good."""
-        meta = map_leader(self._map)
+        meta = self._copies.map
         if meta is None or not self._map.is_fresh:
             return self._caller.not_available()
         if node not in meta.state.brokers:

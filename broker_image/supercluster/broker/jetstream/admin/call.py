@@ -13,8 +13,6 @@ from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.links.frames import Request, ResponseStatus
 from supercluster.broker.jetstream.meta.view import MapView
-from supercluster.broker.jetstream.meta_leader.map_leader import MapLeader
-from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
 from supercluster.broker.jetstream.node.lost_clusters import LostClusters
 from supercluster.broker.jetstream.node.pending_requests import PendingRequests
 from supercluster.broker.ports import ClientInfo
@@ -35,11 +33,6 @@ def refusal(refused: ApiError) -> tuple[int, dict[str, Any]]:
     """A refusal over HTTP."""
     status = _STATUS.get(refused.err_code, refused.code)
     return status, {"error": refused.description, "err_code": refused.err_code}
-
-
-def map_leader(map_view: MapView) -> MapLeader | None:
-    """This broker's replica of the map, as one that may lead it."""
-    return map_view.replica if isinstance(map_view.replica, MetaReplica) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from supercluster.broker.jetstream.meta.view import MapView
-from supercluster.broker.jetstream.replica.copies import Copies
-from supercluster.broker.jetstream.stream.replica import StreamReplica
+from supercluster.broker.jetstream.node.copies import Copies
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +25,15 @@ def ailment_of(map_view: MapView, copies: Copies, account: str, stream: str, con
     assignment = map_view.stream_of(account, stream)
     if assignment is None:
         return Ailment("STREAM", 404, f'JetStream stream "{stream}" not found on account "{account}"')
-    group = copies.groups.get(assignment.group)
-    if not isinstance(group, StreamReplica):
+    copy = copies.streams.get(assignment.group)
+    if copy is None:
         return None
-    if group.failed is not None:
-        text = f'JetStream stream "{stream}" on account "{account}" is out of its group: {group.failed}'
+    if copy.replica.failed is not None:
+        text = (
+            f'JetStream stream "{stream}" on account "{account}" is out of its group: {copy.replica.failed}'
+        )
         return Ailment("STREAM", 503, text)
-    if consumer and consumer not in group.state.consumers:
+    if consumer and consumer not in copy.stream.state.consumers:
         text = f'JetStream consumer "{consumer}" not found for stream "{stream}" on account "{account}"'
         return Ailment("CONSUMER", 404, text)
     return None

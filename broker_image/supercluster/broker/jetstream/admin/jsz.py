@@ -7,13 +7,13 @@ from typing import Any
 
 from supercluster.broker.jetstream.links.leaderships import Leaderships
 from supercluster.broker.jetstream.meta.view import MapView
+from supercluster.broker.jetstream.node.copies import Copies
 from supercluster.broker.jetstream.node.failed_copies import FailedCopies
 from supercluster.broker.jetstream.node.lost_clusters import LostClusters
 from supercluster.broker.jetstream.node.pending_requests import PendingRequests
 from supercluster.broker.jetstream.publish.windows import PublishWindows
-from supercluster.broker.jetstream.replica.copies import Copies
 from supercluster.broker.jetstream.stream.call import cluster_info, state_info
-from supercluster.broker.jetstream.stream.replica import StreamReplica
+from supercluster.broker.jetstream.stream.copy import StreamCopy
 
 
 class Jsz:
@@ -66,26 +66,27 @@ class Jsz:
 
     def streams(self) -> Iterator[dict[str, Any]]:
         """Every stream that this broker holds a replica of; those that come or go while somebody reads may be left out."""
-        for group_id in list(self._copies.groups):
-            group = self._copies.groups.get(group_id)
-            if isinstance(group, StreamReplica):
-                yield self._stream(group)
+        for group_id in list(self._copies.streams):
+            copy = self._copies.streams.get(group_id)
+            if copy is not None:
+                yield self._stream(copy)
 
-    def _stream(self, group: StreamReplica) -> dict[str, Any]:
+    def _stream(self, copy: StreamCopy) -> dict[str, Any]:
+        replica, stream = copy.replica, copy.stream
         return {
-            "account": group.assignment.account,
-            "name": group.assignment.name,
-            "group": group.id,
-            "leader": self._leaderships.leader_of(group.id) or "",
-            "is_leader": group.serves,
-            "term": group.raft.term,
-            "commit_index": group.raft.commit_index,
-            "last_index": group.log.last_index,
-            "quiesced": group.raft.quiesced,
-            "failed": str(group.failed) if group.failed is not None else "",
-            "config": group.state.config.to_json(),
-            "state": state_info(group.state).to_json(),
-            "cluster": cluster_info(group.copy).to_json(),
-            "bytes_on_disk": group.log.bytes_on_disk(),
-            "window_unconfirmed": self._ingest.unconfirmed(group.id),
+            "account": stream.assignment.account,
+            "name": stream.assignment.name,
+            "group": replica.id,
+            "leader": self._leaderships.leader_of(replica.id) or "",
+            "is_leader": replica.serves,
+            "term": replica.raft.term,
+            "commit_index": replica.raft.commit_index,
+            "last_index": replica.log.last_index,
+            "quiesced": replica.raft.quiesced,
+            "failed": str(replica.failed) if replica.failed is not None else "",
+            "config": stream.state.config.to_json(),
+            "state": state_info(stream.state).to_json(),
+            "cluster": cluster_info(copy).to_json(),
+            "bytes_on_disk": replica.log.bytes_on_disk(),
+            "window_unconfirmed": self._ingest.unconfirmed(replica.id),
         }

@@ -11,12 +11,11 @@ from typing import Any
 from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.links.leaderships import Leaderships
 from supercluster.broker.jetstream.links.peers import Peers
+from supercluster.broker.jetstream.node.copies import Copies
 from supercluster.broker.jetstream.node.drain import HOLD_MS_MAX, LeadershipDrain
 from supercluster.broker.jetstream.replica.contact import is_current
-from supercluster.broker.jetstream.replica.copies import Copies
 from supercluster.broker.jetstream.replica.lineage import is_meta
 from supercluster.broker.jetstream.replica.replica import Replica
-from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.raft.confchange import node_of
 
 # So many groups are named; the rest is counted.
@@ -74,17 +73,17 @@ class RestartCalls:
         for group in self._copies.groups.values():
             members = [node_of(member) for member in group.raft.membership.all_voters]
             if group.failed is not None:
-                behind.append({**_name(group), "brokers": [self._env.node], "members": members})
+                behind.append({**self._name(group), "brokers": [self._env.node], "members": members})
             elif group.serves:
                 led += 1
                 lacking = self._lacking(group)
                 if lacking:
-                    behind.append({**_name(group), "brokers": lacking, "members": members})
+                    behind.append({**self._name(group), "brokers": lacking, "members": members})
             elif self._leaderships.leader_of(group.id) in (
                 None,
                 self._env.node,
             ):  # The second: it led, and has lost its majority.
-                leaderless.append(_name(group))
+                leaderless.append(self._name(group))
         return {
             "node": self._env.node,
             "leads": led,
@@ -107,8 +106,8 @@ class RestartCalls:
             and (node_of(voter) not in self._peers.linked or not is_current(group, voter, now_ms))
         ]
 
-
-def _name(group: Replica) -> dict[str, str]:
-    if isinstance(group, StreamReplica):
-        return {"account": group.assignment.account, "name": group.assignment.name}
-    return {"account": "", "name": MAP_OF_STREAMS if is_meta(group.id) else group.id}
+    def _name(self, group: Replica) -> dict[str, str]:
+        copy = self._copies.streams.get(group.id)
+        if copy is not None:
+            return {"account": copy.stream.assignment.account, "name": copy.stream.assignment.name}
+        return {"account": "", "name": MAP_OF_STREAMS if is_meta(group.id) else group.id}

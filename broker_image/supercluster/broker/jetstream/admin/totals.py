@@ -12,12 +12,12 @@ from supercluster.broker.jetstream.encoding.timestamps import format_time
 from supercluster.broker.jetstream.links.leaderships import Leaderships
 from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.meta.view import MapView
+from supercluster.broker.jetstream.node.copies import Copies
 from supercluster.broker.jetstream.placement.room import Room
-from supercluster.broker.jetstream.replica.copies import Copies
 from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.stream.call import cluster_info, state_info
+from supercluster.broker.jetstream.stream.copy import StreamCopy
 from supercluster.broker.jetstream.stream.peer_status import replicas_of
-from supercluster.broker.jetstream.stream.replica import StreamReplica
 
 
 @dataclass(slots=True)
@@ -73,9 +73,8 @@ def totals(
         for replica in replicas_of(map_view.replica, peers.brokers_in_contact()):
             # A broker's name stands for NATS's id of a peer, here as where a server is removed.
             found.meta_replicas.append(replica.to_json())
-    for group in copies.groups.values():
-        if isinstance(group, StreamReplica):
-            _add(found.by_account.setdefault(group.assignment.account, Held()), group)
+    for copy in copies.streams.values():
+        _add(found.by_account.setdefault(copy.stream.assignment.account, Held()), copy)
     found.max_memory_bytes = room.memory_bytes + found.sum("memory_bytes")
     found.max_storage_bytes = room.file_bytes + found.sum("storage_bytes")
     for account, (count, errors) in calls.items():
@@ -84,8 +83,8 @@ def totals(
     return found
 
 
-def _add(held: Held, group: StreamReplica) -> None:
-    state, config = group.state, group.state.config
+def _add(held: Held, copy: StreamCopy) -> None:
+    state, config = copy.stream.state, copy.stream.state.config
     reserved = max(config.max_bytes, 0)
     if config.storage == "memory":
         held.memory_bytes += state.bytes
@@ -94,10 +93,10 @@ def _add(held: Held, group: StreamReplica) -> None:
         held.storage_bytes += state.bytes
         held.reserved_storage_bytes += reserved
     held.streams += 1
-    held.streams_led += group.serves
+    held.streams_led += copy.replica.serves
     held.consumers += len(state.consumers)
     held.messages += state.messages
-    held.replicated += len(group.raft.membership.voters) > 1
+    held.replicated += len(copy.replica.raft.membership.voters) > 1
 
 
 def stream_details(
@@ -111,43 +110,43 @@ def stream_details(
     groups: bool,
 ) -> Iterator[dict[str, Any]]:
     """An account's streams with a replica here, one by one; what waits for a consumer is known to its leader alone."""
-    for group_id in list(copies.groups):
-        group = copies.groups.get(group_id)
-        if not isinstance(group, StreamReplica) or group.assignment.account != account:
+    for group_id in list(copies.streams):
+        copy = copies.streams.get(group_id)
+        if copy is None or copy.stream.assignment.account != account:
             continue
-        if led_only and not group.serves:
+        if led_only and not copy.replica.serves:
             continue
-        leader = leaderships.leader_of(group.id) or ""
+        leader = leaderships.leader_of(group_id) or ""
         told: dict[str, Any] = {
-            "name": group.assignment.name,
-            "created": format_time(group.state.created_ns),
+            "name": copy.stream.assignment.name,
+            "created": format_time(copy.stream.state.created_ns),
             "cluster": {
-                **cluster_info(group.copy).to_json(),
+                **cluster_info(copy).to_json(),
                 "leader": leader,
             },
-            "state": state_info(group.state).to_json(),
+            "state": state_info(copy.stream.state).to_json(),
         }
         if groups:
-            told["stream_raft_group"] = group.id
+            told["stream_raft_group"] = group_id
         if config:
-            shown = group.state.config.to_json()
+            shown = copy.stream.state.config.to_json()
             told["config"] = api_level.listed(shown, api_level.of_stream(shown))
         if consumers:
-            told["consumer_detail"] = list(_consumers(group, leader))
+            told["consumer_detail"] = list(_consumers(copy, leader))
         yield told
 
 
-def _consumers(group: StreamReplica, leader: str) -> Iterator[dict[str, Any]]:
-    cluster = replace(cluster_info(group.copy), leader=leader)
-    for name, state in sorted(group.state.consumers.items()):
-        led = group.consumers.get(name) if group.serves else None
+def _consumers(copy: StreamCopy, leader: str) -> Iterator[dict[str, Any]]:
+    cluster = replace(cluster_info(copy), leader=leader)
+    for name, state in sorted(copy.stream.state.consumers.items()):
+        led = copy.consumers.get(name) if copy.replica.serves else None
         yield answers.consumer_info(
-            group.state.config.name,
+            copy.stream.state.config.name,
             led.state if led is not None else state,
             num_waiting=led.num_waiting if led is not None else 0,
-            num_pending=led.num_pending(group.stream.source) if led is not None else 0,
+            num_pending=led.num_pending(copy.stream.source) if led is not None else 0,
             is_bound=led is not None and led.is_bound,
             cluster=cluster,
             pins=led.pins() if led is not None else (),
-            now_ns=group.host.clock.now_ns(),
+            now_ns=copy.host.clock.now_ns(),
         )

@@ -45,6 +45,7 @@ from supercluster.broker.jetstream.links.raft_outbox import RaftOutbox
 from supercluster.broker.jetstream.meta.view import MapView
 from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
 from supercluster.broker.jetstream.node.bootstrap import MapBootstrap
+from supercluster.broker.jetstream.node.copies import Copies
 from supercluster.broker.jetstream.node.copy_manager import CopyManager
 from supercluster.broker.jetstream.node.drain import LeadershipDrain
 from supercluster.broker.jetstream.node.failed_copies import FailedCopies
@@ -63,7 +64,6 @@ from supercluster.broker.jetstream.recovery.map_survey import MapSurvey
 from supercluster.broker.jetstream.recovery.orphaned_copies import OrphanedCopies
 from supercluster.broker.jetstream.recovery.stream_lineages import StreamLineages
 from supercluster.broker.jetstream.recovery.stream_survey import StreamSurvey
-from supercluster.broker.jetstream.replica.copies import Copies
 from supercluster.broker.jetstream.replica.lineage import META_GROUP
 from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.turn.questions import Questions
@@ -253,7 +253,7 @@ class BrokerCore:
     ) -> None:
         """What answers this broker's clients, people and the operator."""
         caller = Caller(env, map_view, self.requests, self.lost_clusters)
-        brokers = BrokerCalls(env, peers, map_view, self.lost_clusters, caller)
+        brokers = BrokerCalls(env, peers, copies, map_view, self.lost_clusters, caller)
         self.calls = AdminRouter(
             caller,
             map_view,

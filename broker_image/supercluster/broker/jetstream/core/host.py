@@ -15,6 +15,7 @@ from supercluster.broker.jetstream.links.leaderships import Leaderships
 from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.links.raft_outbox import RaftOutbox
 from supercluster.broker.jetstream.meta.view import MapView
+from supercluster.broker.jetstream.node.copies import Copies
 from supercluster.broker.jetstream.node.copy_manager import CopyManager
 from supercluster.broker.jetstream.node.drain import LeadershipDrain
 from supercluster.broker.jetstream.node.map_reader import MapReader
@@ -24,7 +25,6 @@ from supercluster.broker.jetstream.node.source_links import SourceLinks
 from supercluster.broker.jetstream.publish.atomic_batches import batch_room
 from supercluster.broker.jetstream.recovery.map_lineages import MapLineages
 from supercluster.broker.jetstream.recovery.stream_survey import StreamSurvey
-from supercluster.broker.jetstream.replica.copies import Copies
 from supercluster.broker.jetstream.subjects.interest_watch import InterestWatch
 from supercluster.broker.jetstream.turn.questions import Questions
 from supercluster.broker.jetstream.turn.share import TurnShare

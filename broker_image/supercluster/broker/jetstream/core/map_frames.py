@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from supercluster.broker.jetstream.admin.call import map_leader
 from supercluster.broker.jetstream.core.dispatch import Handler
 from supercluster.broker.jetstream.links import frames
 from supercluster.broker.jetstream.links.frames import Frame
 from supercluster.broker.jetstream.meta.view import MapView
+from supercluster.broker.jetstream.node.copies import Copies
 from supercluster.broker.jetstream.node.map_reader import MapReader
-from supercluster.broker.jetstream.replica.copies import Copies
 
 
 class MapFrames:
@@ -31,19 +30,19 @@ class MapFrames:
 
     def _on_copy_lost(self, node: str, body: memoryview, now_ms: int) -> None:
         group_id, member = frames.decode_texts(body, 2)
-        leader = map_leader(self._map)
+        leader = self._copies.map
         if leader is not None and leader.serves:
             leader.copy_lost(node, group_id, member, now_ms)
             self._copies.touch(self._map.meta_id)
 
     def _on_failed_copies(self, node: str, body: memoryview, now_ms: int) -> None:
-        leader = map_leader(self._map)
+        leader = self._copies.map
         if leader is not None and leader.serves:
             leader.on_failed_copies(node, frames.decode_unusable(body), now_ms)
             self._copies.touch(self._map.meta_id)
 
     def _on_move_end(self, node: str, body: memoryview, now_ms: int) -> None:
-        leader = map_leader(self._map)
+        leader = self._copies.map
         if leader is not None:
             leader.move_ended(frames.decode_move_end(body))
             self._copies.touch(self._map.meta_id)

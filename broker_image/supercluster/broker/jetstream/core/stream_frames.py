@@ -13,8 +13,8 @@ from supercluster.broker.jetstream.links.frames import Frame
 from supercluster.broker.jetstream.links.leaderships import Leaderships
 from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.links.source_frames import OriginAsk
-from supercluster.broker.jetstream.replica.copies import Copies
-from supercluster.broker.jetstream.stream.replica import StreamReplica
+from supercluster.broker.jetstream.node.copies import Copies
+from supercluster.broker.jetstream.stream.copy import StreamCopy
 from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.messages import Message, decode
 
@@ -52,30 +52,30 @@ class StreamFrames:
 
     def _on_forward(self, node: str, body: memoryview, now_ms: int) -> None:
         group_id, forward, early = frames.decode_forward(body)
-        group = self._serving_stream(group_id, node)
-        if group is not None:
-            group.guarded(partial(group.intake.offer, forward, early=early))
+        copy = self._serving_stream(group_id, node)
+        if copy is not None:
+            copy.replica.guarded(partial(copy.inbox.offer, forward, early=early))
 
     def _on_open(self, node: str, body: memoryview, now_ms: int) -> None:
         group_id, key = frames.decode_open(body)
-        group = self._serving_stream(group_id, node)
-        if group is not None:
-            group.guarded(partial(group.intake.open_session, key))
+        copy = self._serving_stream(group_id, node)
+        if copy is not None:
+            copy.replica.guarded(partial(copy.inbox.open_session, key))
 
     def _on_acks(self, node: str, body: memoryview, now_ms: int) -> None:
         group_id, acks = frames.decode_acks(body)
-        group = self._serving_stream(group_id, node)
-        if group is not None:
-            group.guarded(partial(_acknowledge, group, node, acks))
+        copy = self._serving_stream(group_id, node)
+        if copy is not None:
+            copy.replica.guarded(partial(_acknowledge, copy, node, acks))
         else:
             self._host.acks_back(node, group_id, acks)
 
-    def _serving_stream(self, group_id: str, node: str) -> StreamReplica | None:
+    def _serving_stream(self, group_id: str, node: str) -> StreamCopy | None:
         """The stream that this broker leads; where it does not, the sender is told who may."""
-        group = self._copies.groups.get(group_id)
-        if isinstance(group, StreamReplica) and group.serves:
+        copy = self._copies.streams.get(group_id)
+        if copy is not None and copy.replica.serves:
             self._copies.touch(group_id)
-            return group
+            return copy
         hint = self._leaderships.leader_of(group_id)
         self._peers.post(node, Frame.NOT_LEADER, frames.encode_texts(group_id, hint or ""))
         return None
@@ -107,9 +107,11 @@ class StreamFrames:
 
     def _on_hashes_asked(self, node: str, body: memoryview, now_ms: int) -> None:
         ask = comparison_frames.decode_ask(body)
-        group = self._copies.groups.get(ask.group)
-        if isinstance(group, StreamReplica) and group.member == ask.member and group.failed is None:
-            group.guarded(partial(group.auditor.ask, ask, partial(self._tell_hashes, node), now_ms))
+        copy = self._copies.streams.get(ask.group)
+        if copy is not None and copy.replica.member == ask.member and copy.replica.failed is None:
+            copy.replica.guarded(
+                partial(copy.range_hasher.ask, ask, partial(self._tell_hashes, node), now_ms)
+            )
             self._copies.touch(ask.group)
 
     def _tell_hashes(self, node: str, told: comparison_frames.HashesTold) -> None:
@@ -117,17 +119,17 @@ class StreamFrames:
 
     def _on_hashes(self, node: str, body: memoryview, now_ms: int) -> None:
         told = comparison_frames.decode_told(body)
-        group = self._copies.groups.get(told.group)
-        if isinstance(group, StreamReplica) and group.move.mover is not None:
-            group.guarded(partial(group.move.mover.on_hashes, told))
+        copy = self._copies.streams.get(told.group)
+        if copy is not None and copy.move.mover is not None:
+            copy.replica.guarded(partial(copy.move.mover.on_hashes, told))
             self._copies.touch(told.group)
 
     def _on_origin_asked(self, node: str, body: memoryview, now_ms: int) -> None:
         asked = OriginAsk.decode(body)
-        group = self._serving_stream(asked.group, node)
-        if group is not None:
-            group.guarded(partial(group.origin_reads.asked, node, asked, now_ms))
+        copy = self._serving_stream(asked.group, node)
+        if copy is not None:
+            copy.replica.guarded(partial(copy.origin_reads.asked, node, asked, now_ms))
 
 
-def _acknowledge(group: StreamReplica, node: str, acks: list[Ack]) -> None:
-    group.appender.acknowledge(node, group.snapshots.take_acks(acks))
+def _acknowledge(copy: StreamCopy, node: str, acks: list[Ack]) -> None:
+    copy.appender.acknowledge(node, copy.snapshots.take_acks(acks))

@@ -15,8 +15,8 @@ from supercluster.broker.jetstream.links.leaderships import Leaderships
 from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.links.raft_outbox import RaftOutbox
 from supercluster.broker.jetstream.meta.view import MapView
+from supercluster.broker.jetstream.node.copies import Copies
 from supercluster.broker.jetstream.publish.windows import PublishWindows
-from supercluster.broker.jetstream.replica.copies import Copies
 from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.ports import Clock, Ticket
 

@@ -16,9 +16,8 @@ from supercluster.broker.jetstream.frontend.api_counts import ApiCounts
 from supercluster.broker.jetstream.meta import accounts
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.view import MapView
+from supercluster.broker.jetstream.node.copies import Copies
 from supercluster.broker.jetstream.node.pending_requests import PendingRequests
-from supercluster.broker.jetstream.replica.copies import Copies
-from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.ports import ClientInfo
 
 # Streams whose leaders are asked for one answer, as for a page of STREAM.LIST.
@@ -119,11 +118,13 @@ class AccountInfo:
         return list(self._map.replica.state.of_account(account)) if self._map.replica is not None else []
 
     def _held(self, found: Assignment) -> _Held | None:
-        group = self._copies.groups.get(found.group)
-        if isinstance(group, StreamReplica) and group.failed is None:
-            raft = group.raft
-            if group.serves or (raft.leader is not None and raft.membership.is_voter(group.member)):
-                return _Held(group.state.bytes, len(group.state.consumers))
+        copy = self._copies.streams.get(found.group)
+        if copy is not None and copy.replica.failed is None:
+            raft, state = copy.replica.raft, copy.stream.state
+            if copy.replica.serves or (
+                raft.leader is not None and raft.membership.is_voter(copy.replica.member)
+            ):
+                return _Held(state.bytes, len(state.consumers))
         until_ms, told = self._told.get(found.group, (0, None))
         return told if self._env.clock.monotonic_ms() <= until_ms else None
 

@@ -21,10 +21,8 @@ from supercluster.broker.jetstream.links.frames import (
     encode_response,
 )
 from supercluster.broker.jetstream.links.peers import Peers
-from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
-from supercluster.broker.jetstream.replica.copies import Copies
+from supercluster.broker.jetstream.node.copies import Copies
 from supercluster.broker.jetstream.stream import api
-from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.raft.errors import DiskError, FaultError
 
 
@@ -69,12 +67,12 @@ class Answerer:
         def give_back(left: bytes) -> None:
             post(node, Frame.PULL_BACK, encode_request(replace(request, payload=left)))
 
-        group = self._copies.groups.get(request.group)
-        if isinstance(group, StreamReplica) and group.copy.has_no_voter:
-            refusal = errors.no_voter_left(group.assignment.name, own_name)
+        replica, copy = self._copies.groups.get(request.group), self._copies.streams.get(request.group)
+        if copy is not None and copy.has_no_voter:
+            refusal = errors.no_voter_left(copy.stream.assignment.name, own_name)
             send(ResponseStatus.ANSWER, answers.error_answer(parser.answer_kind(request.subject), refusal))
             return
-        if group is None or not group.serves:
+        if replica is None or not replica.serves:
             send(ResponseStatus.NOT_LEADER)
             return
         known = cache.begin(asked)
@@ -82,22 +80,22 @@ class Answerer:
             send(ResponseStatus(known[0]), known[1])
         elif known is Known.UNDER_WAY:
             return
-        elif isinstance(group, StreamReplica) and self._mirror_reads.takes(group, request):
-            group.guarded(partial(self._mirror_reads.answer, group, request, settle))
-        elif isinstance(group, StreamReplica):
+        elif copy is not None and self._mirror_reads.takes(copy, request):
+            replica.guarded(partial(self._mirror_reads.answer, copy, request, settle))
+        elif copy is not None:
             try:
-                api.answer(group.copy, request, respond, undecided, give_back)
+                api.answer(copy, request, respond, undecided, give_back)
             except DiskError as error:
-                group.fail(error)
+                replica.fail(error)
                 undecided()
-        elif isinstance(group, MetaReplica):
+        elif self._copies.map is not None:
             try:
                 call = MetaCall(node, request, settle, undecided)
-                meta_requests.answer(group, call, self._env.settings.move_bytes_per_s)
+                meta_requests.answer(self._copies.map, call, self._env.settings.move_bytes_per_s)
             except DiskError:
                 raise
             except Exception as error:
                 # Nothing was decided, and the next leader would come to the same end.
                 kind = parser.answer_kind(request.subject)
                 settle(ResponseStatus.ANSWER, answers.fault_answer(kind, own_name, error))
-                self._env.event(group.id, "GroupFailed", f"{own_name}: {FaultError(error).report}")
+                self._env.event(replica.id, "GroupFailed", f"{own_name}: {FaultError(error).report}")

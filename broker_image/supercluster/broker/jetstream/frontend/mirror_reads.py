@@ -23,7 +23,7 @@ from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.view import MapView
 from supercluster.broker.jetstream.node.pending_requests import DIRECT_PREFIX, continue_payload
-from supercluster.broker.jetstream.stream.replica import StreamReplica
+from supercluster.broker.jetstream.stream.copy import StreamCopy
 from supercluster.broker.jetstream.turn.questions import Questions
 from supercluster.broker.jetstream.turn.slices import Job
 
@@ -130,19 +130,19 @@ class MirrorReads:
 
     # ---- the mirror's leader ----------------------------------------------------------------------------------------
 
-    def takes(self, group: StreamReplica, request: Request) -> bool:
+    def takes(self, copy: StreamCopy, request: Request) -> bool:
         """Is this mirror asked for messages of its origin?"""
         return (
             request.subject.startswith(DIRECT_PREFIX)
-            and parser.stream_of(request.subject) != group.assignment.name
+            and parser.stream_of(request.subject) != copy.stream.assignment.name
         )
 
     def answer(
-        self, group: StreamReplica, request: Request, settle: Callable[[ResponseStatus, bytes], None]
+        self, copy: StreamCopy, request: Request, settle: Callable[[ResponseStatus, bytes], None]
     ) -> None:
         """Answer for the origin, or have that one asked."""
-        question = self._question(group, request, settle)
-        if not self._questions.ask(request.info.account, group, question):
+        question = self._question(copy, request, settle)
+        if not self._questions.ask(request.info.account, copy.replica, question):
             kind = parser.answer_kind(request.subject)
             settle(
                 ResponseStatus.ANSWER,
@@ -150,17 +150,17 @@ class MirrorReads:
             )
 
     def _question(
-        self, group: StreamReplica, request: Request, settle: Callable[[ResponseStatus, bytes], None]
+        self, copy: StreamCopy, request: Request, settle: Callable[[ResponseStatus, bytes], None]
     ) -> Job:
-        state, network = group.state, self._peers.network
+        state, network = copy.stream.state, self._peers.network
         try:
             call = parser.parse_api(request.subject, request.payload)
             assert isinstance(call, DirectGetRequest)
-            origin = self._map.stream_of(group.assignment.account, call.stream)
+            origin = self._map.stream_of(copy.stream.assignment.account, call.stream)
             found = None
-            if self._may_say(group, origin, call):
-                found = yield from direct_get.answers(state, group.stream.source, call)
-                if not self._may_say(group, origin, call):
+            if self._may_say(copy, origin, call):
+                found = yield from direct_get.answers(state, copy.stream.source, call)
+                if not self._may_say(copy, origin, call):
                     found = None
             if found is None or (found in _NOTHING and self._is_asked(origin)):
                 if origin is not None:
@@ -174,16 +174,16 @@ class MirrorReads:
             network.publish(request.info.account, request.reply, b"", header, payload)
         settle(ResponseStatus.TAKEN, b"")
 
-    def _may_say(self, group: StreamReplica, origin: Assignment | None, call: DirectGetRequest) -> bool:
+    def _may_say(self, copy: StreamCopy, origin: Assignment | None, call: DirectGetRequest) -> bool:
         """Does what this mirror has count as what the origin has?"""
-        state = group.state
+        state = copy.stream.state
         taken = state.config.mirror
         if taken is None or taken.name != call.stream:
             return False  # It was another stream's, or no mirror, when the client's broker looked at the map.
         if origin is None:
             return stands_in(state.config, None)
         is_led = self._leaderships.leader_of(origin.group) is not None
-        since_ms = group.sourcing.whole_since_ms(state)
+        since_ms = copy.puller.whole_since_ms(state)
         oldest_ms = self._env.clock.monotonic_ms() - STALE_MS_MAX if is_led else 0
         return stands_in(state.config, origin.config) and since_ms >= max(0, oldest_ms, self._stood_still_ms)
 

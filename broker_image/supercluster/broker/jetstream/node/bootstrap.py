@@ -18,9 +18,9 @@ from supercluster.broker.jetstream.meta.state import MetaState
 from supercluster.broker.jetstream.meta.view import MapView
 from supercluster.broker.jetstream.meta_leader.host import MetaHost
 from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
+from supercluster.broker.jetstream.node.copies import Copies
 from supercluster.broker.jetstream.node.opener import Opener
 from supercluster.broker.jetstream.publish.windows import PublishWindows
-from supercluster.broker.jetstream.replica.copies import Copies
 from supercluster.broker.jetstream.replica.lineage import META_GROUP
 from supercluster.broker.ports import OpenedGroup
 from supercluster.broker.raft.confchange import Membership, membership_of, node_of
@@ -104,7 +104,7 @@ class MapBootstrap:
         """Work as that member from now on; until the map was read, `shown` stands for it."""
         raft = self._opener.raft_over(self._map.meta_id, opened, member, membership)
         group = MetaReplica(member, opened.log, raft, self._host, name=self._map.meta_id, shown=shown)
-        self._map.replica = self.replica = group
+        self._map.replica = self._copies.map = self.replica = group
         self._copies.add(group)
         group.recover(opened.commit_index)
         if not self._map.is_fresh:

@@ -25,14 +25,15 @@ from supercluster.broker.jetstream.encoding.codec import blob
 from supercluster.broker.jetstream.links.leaderships import Leaderships
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.view import MapView
+from supercluster.broker.jetstream.node.copies import Copies
 from supercluster.broker.jetstream.node.copy_rules import Copy, Hold, copy_of
 from supercluster.broker.jetstream.node.failed_copies import FailedCopies
 from supercluster.broker.jetstream.node.joining import Joining
 from supercluster.broker.jetstream.node.opener import Opener
 from supercluster.broker.jetstream.publish.host import StreamHost
-from supercluster.broker.jetstream.replica.copies import Copies
 from supercluster.broker.jetstream.replica.lineage import is_meta
 from supercluster.broker.jetstream.replica.replica import Replica
+from supercluster.broker.jetstream.stream.copy import StreamCopy
 from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.jetstream.turn.slices import SLICE_UNITS, Job
 from supercluster.broker.ports import OpenedGroup
@@ -202,18 +203,18 @@ class CopyManager:
             self._opener.attempt(found.group, partial(self._put_away, found, copy))
 
     def _open(self, found: Assignment, act: Callable[[], None]) -> None:
-        group = self._copies.groups.get(found.group)
-        if isinstance(group, StreamReplica):
-            self._reassign(group, found)
+        copy = self._copies.streams.get(found.group)
+        if copy is not None:
+            self._reassign(copy, found)
             self._copies.touch(found.group)
-        elif group is None and not self._opener.attempt(found.group, act):
+        elif not self._opener.attempt(found.group, act):
             # The stream has a replica less than it was given until the disk takes this one.
             self._try_again_later(found.group)
             self._failed_copies.failed(found.group, None)
 
-    def _reassign(self, group: StreamReplica, found: Assignment) -> None:
+    def _reassign(self, copy: StreamCopy, found: Assignment) -> None:
         """What is open follows what the map says now."""
-        group.set_assignment(found)
+        copy.set_assignment(found)
         fsync = fsync_of(found.config.metadata)
         if not self._env.store.set_fsync(found.group, fsync):
             self._env.event(
@@ -262,11 +263,11 @@ class CopyManager:
         """How long the copy is still kept: the grace time, from when it was first seen. It is opened once, to see what its
         own log says."""
         group_id = found.group
-        now_ms, group = self._env.clock.monotonic_ms(), self._copies.groups.get(group_id)
+        now_ms, copy = self._env.clock.monotonic_ms(), self._copies.streams.get(group_id)
         is_new = group_id not in self._unexplained_ms
         since_ms = self._unexplained_ms.setdefault(group_id, now_ms)
-        if isinstance(group, StreamReplica):
-            self._reassign(group, found)
+        if copy is not None:
+            self._reassign(copy, found)
         elif is_new:
             opened = self._open_log(found, create=False)
             if opened.lost:
@@ -348,27 +349,27 @@ class CopyManager:
                 )
             self._env.store.register(group_id, member)
         self._begin(assignment, member, opened, membership)
-        group = self._copies.groups[group_id]
-        if isinstance(group, StreamReplica) and group.copy.has_no_voter:
+        copy = self._copies.streams[group_id]
+        if copy.has_no_voter:
             refusal = errors.no_voter_left(assignment.name, self._env.node)
             where = self._env.store.directory_of(group_id)
             self._env.event(group_id, "NoVoterLeft", f"{refusal.description}: {where} of the data directory")
         if first and member == first_to_stand(assignment):
-            self._copies.groups[group_id].raft.stand_within(FIRST_ELECTION_MS, self._env.clock.monotonic_ms())
+            copy.replica.raft.stand_within(FIRST_ELECTION_MS, self._env.clock.monotonic_ms())
 
     def _begin(
         self, assignment: Assignment, member: str, opened: OpenedGroup, membership: Membership
     ) -> None:
         group_id = assignment.group
         raft = self._opener.raft_over(group_id, opened, member, membership)
-        group = StreamReplica(assignment, member, opened.log, raft, self._host)
-        self._copies.add(group)
+        replica = StreamReplica(assignment, member, opened.log, raft, self._host)
+        self._copies.add_stream(replica.copy)
         try:
-            group.recover(opened.commit_index)
+            replica.recover(opened.commit_index)
         except DiskError as error:
-            group.fail(error)
+            replica.fail(error)
         except Exception as error:
-            fault = group.fault(error)
+            fault = replica.fault(error)
             self._failed_copies.failed(group_id, fault)
             raise fault from error
         if not raft.membership.is_voter(member):
@@ -427,7 +428,7 @@ class CopyManager:
 
     def copy_failed(self, group: Replica) -> None:
         """A disk error took the copy out of its group: it is opened anew."""
-        if isinstance(group, StreamReplica):
+        if group.id in self._copies.streams:
             self._try_again_later(group.id)
             self._failed_copies.failed(group.id, group.failed)
 

@@ -14,8 +14,8 @@ from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.encoding.codec import Reader, u32
 from supercluster.broker.jetstream.links.frames import Body, Frame
 from supercluster.broker.jetstream.links.peers import Peers
+from supercluster.broker.jetstream.node.copies import Copies
 from supercluster.broker.jetstream.replica.contact import is_current
-from supercluster.broker.jetstream.replica.copies import Copies
 from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.ports import PeerInfo
 from supercluster.broker.raft.confchange import node_of

@@ -17,7 +17,7 @@ from supercluster.broker.jetstream.links.leaderships import Leaderships
 from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.meta.view import MapView
 from supercluster.broker.jetstream.meta_leader.copy_reports import COPIES_MAX
-from supercluster.broker.jetstream.replica.copies import Copies
+from supercluster.broker.jetstream.node.copies import Copies
 from supercluster.broker.raft.errors import FaultError, ReplicaError
 
 REPORT_EVERY_MS = 2000

@@ -13,10 +13,9 @@ from supercluster.broker.jetstream.links.frames import Frame, Leadership
 from supercluster.broker.jetstream.links.leaderships import Leaderships
 from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.meta.view import MapView
-from supercluster.broker.jetstream.replica.copies import Copies
+from supercluster.broker.jetstream.node.copies import Copies
 from supercluster.broker.jetstream.replica.lineage import is_meta
 from supercluster.broker.jetstream.replica.replica import Replica
-from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.raft.confchange import Membership, node_of
 
 # A member that waits to be taken in repeats its request at this pace.
@@ -66,7 +65,7 @@ class Joining:
             return False
         if is_meta(group.id):
             return all(node_of(voter) != self._env.node for voter in membership.voters)
-        move = group.assignment.move if isinstance(group, StreamReplica) else None
+        move = self._copies.streams[group.id].stream.assignment.move
         return move is not None and group.member in move.targets
 
     def _ask(self, group: Replica) -> None:
@@ -79,8 +78,9 @@ class Joining:
     def _tell_of_lost_copy(self, group: Replica) -> None:
         """A copy in memory went with its process. Where that was true of all copies, nobody leads: the meta group
         has to begin the stream anew."""
-        if isinstance(group, StreamReplica) and group.assignment.config.storage == "memory":
-            move = group.assignment.move
+        copy = self._copies.streams.get(group.id)
+        if copy is not None and copy.stream.assignment.config.storage == "memory":
+            move = copy.stream.assignment.move
             named = move is not None and group.member in move.targets
             if not group.raft.membership.voters and not named:
                 self.tell_lost(group.id, group.member)

@@ -17,9 +17,9 @@ from supercluster.broker.jetstream.links.frames import Frame
 from supercluster.broker.jetstream.links.leaderships import Leaderships
 from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.meta.view import MapView
+from supercluster.broker.jetstream.node.copies import Copies
 from supercluster.broker.jetstream.node.copy_manager import CopyManager
 from supercluster.broker.jetstream.publish.windows import PublishWindows
-from supercluster.broker.jetstream.replica.copies import Copies
 from supercluster.broker.process_count import numbers_from
 
 # Where the meta group has no majority, clients are accepted from the state on disk after this.

@@ -16,10 +16,10 @@ from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.leaderless_moves import LeaderlessMoves
 from supercluster.broker.jetstream.meta.view import MapView
 from supercluster.broker.jetstream.node.capacity_reports import CapacityReports
+from supercluster.broker.jetstream.node.copies import Copies
 from supercluster.broker.jetstream.node.pending_requests import PendingRequests
 from supercluster.broker.jetstream.placement.room import Room
 from supercluster.broker.jetstream.placement.stream_facts import FACTS_SUBJECT, FACTS_WAIT_MS, StreamFacts
-from supercluster.broker.jetstream.replica.copies import Copies
 from supercluster.broker.ports import ClientInfo
 
 

@@ -13,7 +13,7 @@ from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.encoding.codec import Reader
 from supercluster.broker.jetstream.links.leaderships import Leaderships
 from supercluster.broker.jetstream.links.peers import Peers
-from supercluster.broker.jetstream.replica.copies import Copies
+from supercluster.broker.jetstream.node.copies import Copies
 from supercluster.broker.jetstream.replica.lineage import is_meta, lineage_of
 from supercluster.broker.ports import OpenedGroup
 from supercluster.broker.raft.confchange import Membership

@@ -12,8 +12,7 @@ from supercluster.broker.jetstream.links.frames import Frame
 from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.links.source_frames import OriginAsk, OriginTold
 from supercluster.broker.jetstream.meta.view import MapView
-from supercluster.broker.jetstream.replica.copies import Copies
-from supercluster.broker.jetstream.stream.replica import StreamReplica
+from supercluster.broker.jetstream.node.copies import Copies
 from supercluster.broker.ports import Channel
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ class SourceLinks:
     def on_origin_told(self, node: str, body: memoryview, now_ms: int) -> None:
         """Frame.ORIGIN_TOLD: an origin's leader answered."""
         told = OriginTold.decode(body)
-        group = self._copies.groups.get(told.target)
-        if isinstance(group, StreamReplica) and group.serves:
-            group.sourcing.on_origin_told(told, now_ms)
-            self._copies.touch(group.id)
+        copy = self._copies.streams.get(told.target)
+        if copy is not None and copy.replica.serves:
+            copy.puller.on_origin_told(told, now_ms)
+            self._copies.touch(told.target)

@@ -8,8 +8,8 @@ from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.encoding.codec import Reader
 from supercluster.broker.jetstream.meta.state import MetaState
 from supercluster.broker.jetstream.meta.view import MapView
+from supercluster.broker.jetstream.node.copies import Copies
 from supercluster.broker.jetstream.recovery.log_records import records_of
-from supercluster.broker.jetstream.replica.copies import Copies
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.raft.errors import DiskError
 

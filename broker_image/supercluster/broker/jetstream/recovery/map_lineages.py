@@ -19,10 +19,10 @@ from supercluster.broker.jetstream.meta.map_recovery import MapRecovery, first_i
 from supercluster.broker.jetstream.meta.state import MetaState
 from supercluster.broker.jetstream.meta.view import MapView
 from supercluster.broker.jetstream.node.bootstrap import MapBootstrap
+from supercluster.broker.jetstream.node.copies import Copies
 from supercluster.broker.jetstream.node.map_reader import MapReader
 from supercluster.broker.jetstream.node.pending_requests import PendingRequests
 from supercluster.broker.jetstream.recovery.map_copies import end_of, keep_tail
-from supercluster.broker.jetstream.replica.copies import Copies
 from supercluster.broker.jetstream.replica.lineage import META_GROUP, follows, is_meta
 from supercluster.broker.ports import Channel, OpenedGroup, PeerInfo, StreamLog
 from supercluster.broker.raft.confchange import Membership, membership_of

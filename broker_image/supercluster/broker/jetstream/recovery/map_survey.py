@@ -14,9 +14,8 @@ from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.meta.map_recovery import MapSituation
 from supercluster.broker.jetstream.meta.stream_recovery import CopyFacts
 from supercluster.broker.jetstream.meta.view import MapView
-from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
+from supercluster.broker.jetstream.node.copies import Copies
 from supercluster.broker.jetstream.recovery.stream_survey import SURVEY_MS, facts_of_open
-from supercluster.broker.jetstream.replica.copies import Copies
 from supercluster.broker.jetstream.replica.lineage import is_meta
 from supercluster.broker.jetstream.replica.replica import APPLY_BYTES_MAX
 from supercluster.broker.ports import StreamLog
@@ -78,7 +77,7 @@ class MapSurvey:
                 continue
             group = self._copies.groups.get(group_id)
             try:
-                if isinstance(group, MetaReplica):
+                if group is not None:
                     told.append(facts_of_open(self._peers, group))
                 elif self._map.replica is None or self._map.replica.id != group_id:
                     told.append(self._of_closed(group_id, member))

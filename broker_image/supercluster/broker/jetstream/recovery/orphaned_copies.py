@@ -12,8 +12,8 @@ from typing import Any
 from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.links.leaderships import Leaderships
 from supercluster.broker.jetstream.meta.view import MapView
+from supercluster.broker.jetstream.node.copies import Copies
 from supercluster.broker.jetstream.recovery.stream_lineages import StreamLineages
-from supercluster.broker.jetstream.replica.copies import Copies
 from supercluster.broker.jetstream.replica.lineage import META_GROUP, is_meta
 from supercluster.broker.raft.errors import DiskError
 

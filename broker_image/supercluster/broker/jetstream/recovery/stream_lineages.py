@@ -15,9 +15,9 @@ from supercluster.broker.jetstream.links.leaderships import Leaderships
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.stream_recovery import Recovery
 from supercluster.broker.jetstream.meta.view import MapView
+from supercluster.broker.jetstream.node.copies import Copies
 from supercluster.broker.jetstream.node.copy_manager import CopyManager
 from supercluster.broker.jetstream.recovery.log_records import records_of
-from supercluster.broker.jetstream.replica.copies import Copies
 from supercluster.broker.jetstream.replica.lineage import has_later, is_same_stream, lineage_of
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.raft.confchange import Membership, membership_of

@@ -17,11 +17,11 @@ from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.stream_recovery import CopiesTold, CopyFacts
 from supercluster.broker.jetstream.meta.view import MapView
-from supercluster.broker.jetstream.replica.copies import Copies
+from supercluster.broker.jetstream.node.copies import Copies
 from supercluster.broker.jetstream.replica.lineage import is_same_stream
 from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.state.snapshot import restore
-from supercluster.broker.jetstream.stream.replica import StreamReplica
+from supercluster.broker.jetstream.stream.copy import StreamCopy
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.config import Role
@@ -108,10 +108,10 @@ class StreamSurvey:
         for group_id, member in sorted(self._env.store.registered().items()):
             if not is_same_stream(group_id, found.group):
                 continue
-            group = self._copies.groups.get(group_id)
+            copy = self._copies.streams.get(group_id)
             try:
-                if isinstance(group, StreamReplica):
-                    told.append(self._of_open(group))
+                if copy is not None:
+                    told.append(self._of_open(copy))
                 elif found.config.storage == "file":
                     told.append(self._of_closed(found, group_id, member))
             except DiskError as error:
@@ -123,15 +123,15 @@ class StreamSurvey:
                 told.append(CopyFacts(self._env.node, group_id, member, is_lost=True))
         return told
 
-    def _of_open(self, group: StreamReplica) -> CopyFacts:
-        log = group.log
+    def _of_open(self, copy: StreamCopy) -> CopyFacts:
+        replica, log = copy.replica, copy.replica.log
         # A healthy copy has counted already: behind its last message may be millions of entries that are consumers' alone.
-        is_healthy = group.failed is None and log.failed is None
-        known = (group.applied_index, group.state.last_seq) if is_healthy else None
+        is_healthy = replica.failed is None and log.failed is None
+        known = (replica.applied_index, copy.stream.state.last_seq) if is_healthy else None
         return replace(
-            facts_of_open(self._peers, group),
+            facts_of_open(self._peers, replica),
             last_seq=last_seq_at(log, log.last_index, known),
-            commit_seq=last_seq_at(log, group.raft.commit_index, known),
+            commit_seq=last_seq_at(log, replica.raft.commit_index, known),
         )
 
     def _of_closed(self, found: Assignment, group_id: str, member: str) -> CopyFacts:

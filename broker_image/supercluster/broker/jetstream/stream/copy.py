@@ -11,6 +11,7 @@ from supercluster.broker.jetstream.backup.receiver import RestoreReceiver
 from supercluster.broker.jetstream.backup.sender import SnapshotSender
 from supercluster.broker.jetstream.config.consumer import ConsumerConfig
 from supercluster.broker.jetstream.consumer.leaders import ConsumerLeaders
+from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.moves.current import CurrentMove
 from supercluster.broker.jetstream.moves.range_hasher import RangeHasher
 from supercluster.broker.jetstream.publish.held_stream import HeldStream
@@ -46,6 +47,11 @@ class StreamCopy:
     coming: dict[str, list[ConsumerConfig | None]] = field(default_factory=dict)
     """Consumers that were asked for (None: to go) and are not applied yet, as the requests have them one behind the other:
     when the newest is not taken, it is the one before that the log ends with."""
+
+    def set_assignment(self, assignment: Assignment) -> None:
+        """The meta group has a new configuration: the leader writes it into the stream's log."""
+        self.stream.assignment = assignment
+        self.move.follow(self.host.clock.monotonic_ms())
 
     @property
     def has_no_voter(self) -> bool:

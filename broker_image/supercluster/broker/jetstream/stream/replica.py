@@ -245,11 +245,6 @@ class StreamReplica(Replica):
                 late.close()
         return pieces
 
-    def set_assignment(self, assignment: Assignment) -> None:
-        """The meta group has a new configuration: the leader writes it into the stream's log."""
-        self.stream.assignment = assignment
-        self.move.follow(self.host.clock.monotonic_ms())
-
     def join_requested(self, member: str) -> None:
         """A target's copy is open; or a member came back as somebody else (SF-4)."""
         if not self.move.takes_in(member):

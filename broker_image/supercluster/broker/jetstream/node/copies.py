@@ -1,9 +1,14 @@
-"""The copies of groups that a broker holds: which there are, which have something to do, and their long jobs."""
+"""The copies of groups that a broker holds: which there are, which have something to do, and their long jobs.
+
+Whoever looks for a stream or for the map finds it here by what it is; only the modules that open copies know their classes.
+"""
 
 from __future__ import annotations
 
+from supercluster.broker.jetstream.meta_leader.map_leader import MapLeader
 from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.replica.timers import GroupTimers
+from supercluster.broker.jetstream.stream.copy import StreamCopy
 from supercluster.broker.jetstream.turn.slices import Slices
 from supercluster.broker.ports import Clock
 from supercluster.broker.raft.confchange import node_of
@@ -15,6 +20,10 @@ class Copies:
     def __init__(self, clock: Clock) -> None:
         self.groups: dict[str, Replica] = {}
         """By the group's name."""
+        self.streams: dict[str, StreamCopy] = {}
+        """Those of streams."""
+        self.map: MapLeader | None = None
+        """That of the map, which may lead it."""
         self.slices = Slices()
         """Long jobs of groups; they go on at the end of each turn."""
         self.schedule = GroupTimers(clock)
@@ -29,8 +38,14 @@ class Copies:
         self.schedule.begin(group.id)
         self.touch(group.id)
 
+    def add_stream(self, copy: StreamCopy) -> None:
+        """It is a stream's."""
+        self.streams[copy.replica.id] = copy
+        self.add(copy.replica)
+
     def drop(self, group_id: str) -> Replica | None:
         """It does not any more."""
+        self.streams.pop(group_id, None)
         group = self.groups.pop(group_id, None)
         self.schedule.end(group_id)
         if group is not None:

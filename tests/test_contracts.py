@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -102,6 +104,28 @@ def test_no_modules_import_each_other() -> None:
         imported="supercluster.broker.jetstream.core.broker",
     )
     assert circles(graph)
+
+
+WHOLES = re.compile(r"\b(BrokerCore|StreamReplica|MetaReplica)\b")
+
+
+def taking_wholes(source: str) -> list[str]:
+    """Parameters that are annotated with what is made of many parts, of which a part would do."""
+    arguments = (
+        node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.arg) and node.annotation
+    )
+    return [ast.unparse(node) for node in arguments if WHOLES.search(ast.unparse(node))]
+
+
+def test_nobody_is_handed_a_whole_core_or_replica() -> None:
+    """Who makes one knows it, and hands out its parts."""
+    sources = {path: path.read_text() for path in (ROOT / "broker_image").rglob("*.py")}
+    found = {path: taking_wholes(source) for path, source in sources.items() if WHOLES.search(source)}
+    assert {path: taking for path, taking in found.items() if taking} == {}
+    assert taking_wholes("def f(core: 'BrokerCore | None', *more: StreamReplica) -> MetaReplica: ...") == [
+        "core: 'BrokerCore | None'",
+        "more: StreamReplica",
+    ]
 
 
 MODULES_MAX = 25

@@ -71,8 +71,8 @@ def one_by_one(turns: Turns) -> None:
 def mark(broker: OneBroker, name: str) -> None:
     group = broker.stream(name)
     index = group.applied_index
-    broker.step(lambda: group.host.in_slices(group, group.auditor.marked(index, group.state)))
-    broker.until(lambda: bool(group.auditor.state_at(index)))
+    broker.step(lambda: group.host.in_slices(group, group.copy.range_hasher.marked(index, group.state)))
+    broker.until(lambda: bool(group.copy.range_hasher.state_at(index)))
 
 
 def provide(broker: OneBroker, name: str) -> None:

@@ -76,21 +76,21 @@ class SuperWorld(World):
     def damage(self, group: StreamReplica) -> None:
         """From now on this copy reads other bytes than it was sent; or it has deleted other messages than it was told to,
         as many."""
-        auditor, log = group.auditor, group.auditor._log
+        hasher, log = group.copy.range_hasher, group.log
         if zlib.crc32(group.member.encode()) % 2:
             self.note(f"{group.member} reads other bytes of {group.id} than it was sent")
-            auditor._log = DamagedLog(log)  # type: ignore[assignment]
+            hasher._log = DamagedLog(log)  # type: ignore[assignment]
             return
         self.note(f"{group.member} has deleted other messages of {group.id} than it was told to")
-        marked = auditor.marked
+        marked = hasher.marked
 
         def other(index: int, state: StreamState) -> Job:
             seen = with_other_holes(state)
             # A stream that holds nothing has nothing to miss.
-            auditor._log = log if seen is not None else DamagedLog(log)  # type: ignore[assignment]
+            hasher._log = log if seen is not None else DamagedLog(log)  # type: ignore[assignment]
             return marked(index, seen or state)
 
-        auditor.marked = other  # type: ignore[method-assign]
+        hasher.marked = other  # type: ignore[method-assign]
 
 
 def with_other_holes(state: StreamState) -> StreamState | None:

@@ -171,7 +171,9 @@ def test_an_error_anywhere_in_a_copy_takes_out_that_copy_alone(
         raise KeyError(where)
 
     if where == "propose":
-        monkeypatch.setattr(Appender, "put", lambda self, turn: raises() if self is leader.appender else None)
+        monkeypatch.setattr(
+            Appender, "put", lambda self, turn: raises() if self is leader.copy.appender else None
+        )
     elif where == "checkpoint":
         monkeypatch.setattr(leader, "state_view", raises)
         monkeypatch.setattr(leader.log, "checkpoint_at", lambda index: True)

@@ -457,18 +457,18 @@ def test_whatever_a_streams_leader_is_asked_its_replicas_stay_the_same(rng: rand
     replicas = Replicas(replace(ASSIGNMENT, config=replace(call.config, num_replicas=3)))
     replicas.settle(2000)
     leader = replicas.leader()
-    leader.group.intake.open_session(ORIGIN)
+    leader.group.copy.inbox.open_session(ORIGIN)
     replicas.settle()
     number = 1
     for _ in range(40):
         step = rng.random()
         if step < 0.3:
             messages = [schema.message(rng) for _ in range(3)]
-            leader.group.intake.offer(Forward(ORIGIN, number, 0, 1, block(*messages)), early=False)
+            leader.group.copy.inbox.offer(Forward(ORIGIN, number, 0, 1, block(*messages)), early=False)
             number += 3
         elif step < 0.45:
             acks = [acknowledgement(rng) for _ in range(5)]
-            leader.group.appender.acknowledge("d", acks)
+            leader.group.copy.appender.acknowledge("d", acks)
         else:
             ask(rng, leader)
         replicas.settle(rng.choice((0, 0, 0, 100, 2000)))

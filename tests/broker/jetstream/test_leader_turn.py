@@ -25,7 +25,7 @@ class Fence:
 def led() -> Replicas:
     found = Replicas()
     found.settle(2000)
-    found.leader().group.intake.open_session(ORIGIN)
+    found.leader().group.copy.inbox.open_session(ORIGIN)
     found.settle()
     return found
 
@@ -34,7 +34,7 @@ def test_a_proposer_that_stands_first_is_first_in_the_entry() -> None:
     replicas = led()
     group = replicas.leader().group
     group._leader._proposers = (Fence(), *group._leader._proposers)
-    group.intake.offer(forward(1, b"x"), early=False)
+    group.copy.inbox.offer(forward(1, b"x"), early=False)
     replicas.settle()
     entry = group.log.entry(group.log.last_index)
     assert entry is not None

@@ -74,7 +74,7 @@ def test_a_leader_whose_log_is_behind_waits_for_it_without_turns_in_between(
         replicas.turn(leader.node)
     assert not leader.goes_on
     assert not leader.touched
-    assert leader.group.restores.deadline_ms() is None, "it is not the sender who has to say something"
+    assert leader.group.copy.restores.deadline_ms() is None, "it is not the sender who has to say something"
     replicas.lost = set()
     replicas.settle(100)
     assert sender.answers == [b""] * len(chunks), "what was applied has it go on"

@@ -21,7 +21,7 @@ class Late:
         self.replicas = Replicas()
         self.replicas.settle(2000)
         self.leader = self.replicas.leader()
-        self.leader.group.intake.open_session(ORIGIN)
+        self.leader.group.copy.inbox.open_session(ORIGIN)
         self.replicas.settle(200)
         self.late = next(broker for broker in self.replicas.brokers.values() if broker is not self.leader)
         self.before = snapshot_of(self.late.group.state)
@@ -44,7 +44,7 @@ class Late:
 
     def publish(self, first: int, count: int) -> None:
         for number in range(first, first + count):
-            self.leader.group.intake.offer(forward(number, b"%d" % number), early=False)
+            self.leader.group.copy.inbox.offer(forward(number, b"%d" % number), early=False)
             self.replicas.settle(100)
 
     def finish(self) -> None:

@@ -299,7 +299,7 @@ def replicas() -> Replicas:
     found = Replicas()
     found.settle(2000)
     leader = found.leader()
-    leader.group.intake.open_session(ORIGIN)
+    leader.group.copy.inbox.open_session(ORIGIN)
     found.settle()
     leader.posts.clear()
     return found
@@ -325,7 +325,7 @@ def test_a_deposed_leader_does_not_answer_by_entries_of_the_next_one(replicas: R
     assert new is not old
     # More entries than the old leader has proposed: they take the same places in the log.
     for number in range(1, 4):
-        new.group.intake.open_session(SessionKey("d", "vol-d", 1 + number))
+        new.group.copy.inbox.open_session(SessionKey("d", "vol-d", 1 + number))
         replicas.settle()
     replicas.lost = set()
     # Its link is up again: one append brings the old leader all of it, with what is committed.
@@ -342,7 +342,7 @@ def test_a_follower_applies_a_backlog_in_turns_of_a_bounded_number_of_messages(r
     (late, other) = [found for found in replicas.brokers.values() if found is not leader]
     replicas.lost = {late.node}
     for first in range(1, 3001, 300):
-        leader.group.intake.offer(forward(first, *[b"x"] * 300), early=False)
+        leader.group.copy.inbox.offer(forward(first, *[b"x"] * 300), early=False)
         replicas.settle()
     replicas.settle(100)
     assert leader.group.state.last_seq == other.group.state.last_seq == 3000
@@ -373,7 +373,7 @@ def with_consumer(replicas: Replicas) -> Broker:
     leader = replicas.leader()
     config = {"durable_name": "c", "ack_policy": "explicit"}
     leader.ask("$JS.API.CONSUMER.DURABLE.CREATE.S.c", {"stream_name": "S", "config": config})
-    leader.group.intake.offer(forward(1, b"x", b"y"), early=False)
+    leader.group.copy.inbox.offer(forward(1, b"x", b"y"), early=False)
     replicas.settle()
     return leader
 
@@ -451,7 +451,7 @@ def test_a_message_stirs_only_the_consumers_that_it_is_for(
             return original(self, *given, **named)
 
         monkeypatch.setattr(ConsumerLeader, method, counted)
-    leader.group.intake.offer(forward(3, b"z"), early=False)
+    leader.group.copy.inbox.offer(forward(3, b"z"), early=False)
     replicas.settle(200)
     assert leader.delivered == [1, 2, 3]
     assert set(calls) == {"pump c", "next_deadline_ns c"}
@@ -467,7 +467,7 @@ def test_what_a_consumer_was_given_by_former_filters_is_let_go_under_the_next_le
     config = {"durable_name": "c", "ack_policy": "explicit", "max_ack_pending": 1, "ack_wait": 3600 * 10**9}
     old.ask(create, {"stream_name": "S", "config": config | {"filter_subject": "s.a"}})
     messages = [message(b"s.a", b"x"), message(b"s.b", b"y")]
-    old.group.intake.offer(Forward(ORIGIN, 1, 0, ASSIGNMENT.version, block(*messages)), early=False)
+    old.group.copy.inbox.offer(Forward(ORIGIN, 1, 0, ASSIGNMENT.version, block(*messages)), early=False)
     replicas.settle()
     old.ask(NEXT, {"batch": 1}, b"in")
     replicas.settle(100)
@@ -522,12 +522,12 @@ def test_nothing_is_judged_while_leadership_is_on_its_way_to_another(replicas: R
     to = next(member for member in ASSIGNMENT.members if node_of(member) != old.node)
     assert old.group.raft.transfer_leadership(to, replicas.now_ms)
     done: list[int | None] = []
-    admission = old.group.appender.admission
-    old.group.intake.offer(forward(1, b"x", b"y"), early=False)
+    admission = old.group.copy.appender.admission
+    old.group.copy.inbox.offer(forward(1, b"x", b"y"), early=False)
     old.group.copy.waiters.command(Section.DELETE_MESSAGE, [u64(1)], done.append)
     replicas.settle()
     assert (old.stored, done) == ([], [])
-    assert old.group.appender.admission is admission, "there was nothing to admission anew"
+    assert old.group.copy.appender.admission is admission, "there was nothing to admission anew"
     deadline_ms = old.group.deadline_ms()
     assert deadline_ms is not None
     assert deadline_ms > replicas.now_ms, "a leader that waits does not spin"
@@ -542,16 +542,16 @@ def test_nothing_is_judged_while_leadership_is_on_its_way_to_another(replicas: R
 def test_a_gap_is_asked_for_once_however_many_blocks_are_behind_it(replicas: Replicas) -> None:
     leader = replicas.leader()
     for first in (3, 4, 5):
-        leader.group.intake.offer(forward(first, b"late"), early=False)
+        leader.group.copy.inbox.offer(forward(first, b"late"), early=False)
         replicas.settle()
     assert leader.asked_again() == [1]
-    leader.group.intake.offer(forward(1, b"x", b"y"), early=False)
-    leader.group.intake.offer(forward(5, b"late"), early=False)
+    leader.group.copy.inbox.offer(forward(1, b"x", b"y"), early=False)
+    leader.group.copy.inbox.offer(forward(5, b"late"), early=False)
     replicas.settle()
     assert leader.asked_again() == [1, 3]
     # Whatever is asked again after numbers were taken is a new gap.
-    leader.group.intake.offer(forward(3, b"z"), early=False)
-    leader.group.intake.offer(forward(6, b"late"), early=False)
+    leader.group.copy.inbox.offer(forward(3, b"z"), early=False)
+    leader.group.copy.inbox.offer(forward(6, b"late"), early=False)
     replicas.settle()
     assert leader.asked_again() == [1, 3, 4]
 
@@ -566,11 +566,11 @@ def test_a_log_that_failed_for_good_takes_its_replica_out_and_a_full_one_does_no
     log = broken.group.log
     assert isinstance(log, BreakableLog)
     log.problem = DiskError("no space left", "d")
-    leader.group.intake.offer(forward(1, b"x"), early=False)
+    leader.group.copy.inbox.offer(forward(1, b"x"), early=False)
     replicas.settle(2000)
     assert broken.group.failed is None, "room may come back"
     log.is_final = True
-    replicas.leader().group.intake.offer(forward(1, b"x"), early=False)
+    replicas.leader().group.copy.inbox.offer(forward(1, b"x"), early=False)
     replicas.settle(2000)
     assert broken.group.failed is not None
     assert not broken.group.serves
@@ -597,7 +597,7 @@ def replicas_of(**fields: Any) -> Replicas:
     config = read_stream({"name": "S", "subjects": ["s.>"], "num_replicas": 3, **fields})
     found = Replicas(dataclasses.replace(ASSIGNMENT, config=config))
     found.settle(2000)
-    found.leader().group.intake.open_session(ORIGIN)
+    found.leader().group.copy.inbox.open_session(ORIGIN)
     found.settle()
     return found
 
@@ -610,7 +610,7 @@ def test_an_interest_stream_keeps_nothing_that_changed_filters_leave_to_nobody()
     leader.ask("$JS.API.CONSUMER.DURABLE.CREATE.S.c", {"stream_name": "S", "config": config})
     replicas.settle()
     both = block(message(b"s.a"), message(b"s.b"))
-    leader.group.intake.offer(Forward(ORIGIN, 1, 0, ASSIGNMENT.version, both), early=False)
+    leader.group.copy.inbox.offer(Forward(ORIGIN, 1, 0, ASSIGNMENT.version, both), early=False)
     replicas.settle(100)
     assert leader.group.state.messages == 2
     config["filter_subjects"] = ["s.b", "s.c"]
@@ -629,7 +629,7 @@ def test_an_increment_behind_an_uncommitted_removal_begins_anew(removal: tuple[S
 
     def increment(number: int) -> None:
         counted = block(message(b"s.a", b"", Nats_Incr="5"))
-        leader.group.intake.offer(Forward(ORIGIN, number, 0, ASSIGNMENT.version, counted), early=False)
+        leader.group.copy.inbox.offer(Forward(ORIGIN, number, 0, ASSIGNMENT.version, counted), early=False)
 
     increment(1)
     replicas.settle()
@@ -835,9 +835,9 @@ def test_acknowledgements_that_come_during_a_hand_over_are_for_the_next_leader(r
     old.ask(NEXT, {"batch": 2}, b"in")
     replicas.settle(100)
     to = next(member for member in ASSIGNMENT.members if node_of(member) != old.node)
-    old.group.appender.acknowledge("d", ACKS)  # In the same turn, before the hand-over begins.
+    old.group.copy.appender.acknowledge("d", ACKS)  # In the same turn, before the hand-over begins.
     assert old.group.raft.transfer_leadership(to, replicas.now_ms)
-    old.group.appender.acknowledge("e", ACKS[:1])
+    old.group.copy.appender.acknowledge("e", ACKS[:1])
     replicas.settle(1000)
     assert replicas.leader() is not old
     assert old.acks_given_back == [("d", ACKS), ("e", ACKS[:1])]
@@ -852,7 +852,7 @@ def test_acknowledgements_wait_for_the_end_of_a_hand_over_that_fails(replicas: R
     replicas.hand_overs_are_lost = True
     to = next(member for member in ASSIGNMENT.members if node_of(member) != old.node)
     assert old.group.raft.transfer_leadership(to, replicas.now_ms)
-    old.group.appender.acknowledge("d", ACKS[:1])
+    old.group.copy.appender.acknowledge("d", ACKS[:1])
     replicas.settle()
     assert b"_R.1" not in old.replies
     replicas.settle(1000)
@@ -868,7 +868,7 @@ def test_a_leader_that_was_cut_off_gives_back_what_says_the_same_a_second_time(r
     old.ask(NEXT, {"batch": 2}, b"in")
     replicas.settle(100)
     replicas.lost = {old.node}
-    old.group.appender.acknowledge("d", ACKS)
+    old.group.copy.appender.acknowledge("d", ACKS)
     replicas.turn(old.node)
     replicas.settle(2000)
     new = replicas.leader()
@@ -919,7 +919,7 @@ def test_acknowledgements_beyond_those_that_may_wait_go_back(
     leader = with_consumer(replicas)
     acks: list[list[Ack]] = [[(b"$JS.ACK.S.c.1.%d.%d.0.0" % (seq, seq), b"", b"")] for seq in (1, 2, 3)]
     for number, each in enumerate(acks):
-        leader.group.appender.acknowledge(f"node-{number}", each)
+        leader.group.copy.appender.acknowledge(f"node-{number}", each)
     assert leader.acks_given_back == [("node-2", acks[2])]
 
 
@@ -936,7 +936,7 @@ def test_what_consumers_did_in_one_turn_becomes_entries_of_a_bounded_size(
     monkeypatch.setattr(proposal, "ENTRY_BYTES_MAX", 500)
     monkeypatch.setattr(consumer_ops, "SEQS_MAX", 5)
     leader = with_consumer(replicas)
-    leader.group.intake.offer(forward(3, *[b"z"] * 40), early=False)
+    leader.group.copy.inbox.offer(forward(3, *[b"z"] * 40), early=False)
     replicas.settle()
     leader.ask(NEXT, {"batch": 42}, b"in")
     replicas.settle(100)
@@ -946,7 +946,7 @@ def test_what_consumers_did_in_one_turn_becomes_entries_of_a_bounded_size(
         (b"$JS.ACK.S.c.1.%d.%d.0.0" % (seq, seq), b"_R.%d" % seq, b"-NAK 3600s" if seq % 2 else b"+ACK")
         for seq in range(1, 43)
     ]
-    leader.group.appender.acknowledge("d", acks)
+    leader.group.copy.appender.acknowledge("d", acks)
     replicas.turn(leader.node)
     sizes = entry_bytes(leader, before)
     assert len(sizes) > 1
@@ -993,7 +993,7 @@ def test_of_entries_that_do_not_all_fit_on_the_disk_whoever_waits_hears_and_the_
         for number in range(8):
             name = f"{number}".ljust(400, "x")
             leader.group.copy.waiters.command(Section.CONSUMER_DELETE, [text(name)], done.append)
-        leader.group.appender.acknowledge("d", [(b"$JS.ACK.S.c.1.1.1.0.0", b"_R.1", b"+ACK")])
+        leader.group.copy.appender.acknowledge("d", [(b"$JS.ACK.S.c.1.1.1.0.0", b"_R.1", b"+ACK")])
         replicas.settle()
     replicas.settle(200)
     assert sorted(done, key=str) == [0] * 4 + [None] * 4
@@ -1020,8 +1020,8 @@ def test_what_a_turn_writes_behind_an_entry_that_was_not_taken_follows_what_is_i
     replicas = Replicas(dataclasses.replace(ASSIGNMENT, config=config))
     replicas.settle(2000)
     leader = replicas.leader()
-    leader.group.intake.open_session(ORIGIN)
-    leader.group.intake.offer(forward(1, b"x"), early=False)
+    leader.group.copy.inbox.open_session(ORIGIN)
+    leader.group.copy.inbox.offer(forward(1, b"x"), early=False)
     replicas.settle()
     replicas.now_ms += 1500
     propose, room = leader.group.raft.propose, [False, True]
@@ -1031,7 +1031,7 @@ def test_what_a_turn_writes_behind_an_entry_that_was_not_taken_follows_what_is_i
 
     with monkeypatch.context() as patch:
         patch.setattr(leader.group.raft, "propose", full_at_first)
-        leader.group.intake.offer(forward(2, b"y" * 600), early=False)
+        leader.group.copy.inbox.offer(forward(2, b"y" * 600), early=False)
         leader.group.turn(replicas.now_ms)
     assert room == []
     replicas.settle(200)
@@ -1048,7 +1048,7 @@ def test_a_follower_that_is_behind_takes_removals_as_slowly_as_messages(
     replicas = replicas_of()
     leader = replicas.leader()
     stored = block(*(message(b"s.a") for _ in range(60)))
-    leader.group.intake.offer(Forward(ORIGIN, 1, 0, ASSIGNMENT.version, stored), early=False)
+    leader.group.copy.inbox.offer(Forward(ORIGIN, 1, 0, ASSIGNMENT.version, stored), early=False)
     replicas.settle(100)
     behind = next(broker for broker in replicas.brokers.values() if broker is not leader)
     replicas.lost = {behind.node}

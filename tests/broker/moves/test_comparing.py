@@ -50,10 +50,10 @@ def own_comparison(world: MoveWorld) -> tuple[Comparison, RangeHasher] | None:
     leader = world.leader()
     if leader is None or leader.move.mover is None or not leader.move.mover._compare.is_for(joint=True):
         return None
-    found, work = leader.move.mover._compare._comparison, leader.auditor._work
+    found, work = leader.move.mover._compare._comparison, leader.copy.range_hasher._work
     if found is None or found.knows_own or work is None or work.ask.number != found.number:
         return None
-    return found, leader.auditor
+    return found, leader.copy.range_hasher
 
 
 @pytest.mark.covers("MV-9")

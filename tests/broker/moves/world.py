@@ -352,7 +352,7 @@ class MoveWorld(World):
     def damage(self, node: str) -> None:
         """From now on a broker reads other bytes than it was sent, and their checksums fit: what only a comparison of
         copies can find."""
-        auditor = self.groups()[node].auditor
+        auditor = self.groups()[node].copy.range_hasher
         auditor._log = DamagedLog(auditor._log)  # type: ignore[assignment]
 
     def forget_move(self) -> None:

@@ -102,7 +102,7 @@ class MessageAdmission:
 
     def judge_taken(self, message: Candidate, seq: int, now_ns: int) -> Exceptional | None:
         """A message of an origin that the stream takes messages from. A refusal other than those that `_is_held` of
-        `sourcing` names is for good: the message is passed over."""
+        `puller` names is for good: the message is passed over."""
         config = self.end.config
         message.subject = self._stored_subject(message.subject, seq)
         if config.sealed:

@@ -67,24 +67,24 @@ class StreamReplica(Replica):
         group, account, name = assignment.group, assignment.account, assignment.name
         self.stream = HeldStream(assignment, StreamState(assignment.config, assignment.created_ns, log))
         self.consumers = ConsumerLeaders(group, account, name, host)
-        self.intake = PublishInbox(group, host)
-        self.sourcing = SourcePuller(group, account, name, host)
-        self.origin_reads = OriginReads(host.tell_target, self._command_soon, self._takes_from_here)
-        self.auditor = RangeHasher(log)
-        self.waiters = Waiters(self._reply)
-        self.appender = Appender(self, self.stream, host, self.intake, self.consumers, self.waiters)
+        inbox = PublishInbox(group, host)
+        puller = SourcePuller(group, account, name, host)
+        origin_reads = OriginReads(host.tell_target, self._command_soon, self._takes_from_here)
+        self._range_hasher = RangeHasher(log)
+        waiters = Waiters(self._reply)
+        appender = Appender(self, self.stream, host, inbox, self.consumers, waiters)
         self.move = CurrentMove(
             MovingStream(
                 self,
                 self.stream,
                 host,
-                self.auditor,
-                self.appender.put_note,
-                lambda: self.appender.grown_bytes,
+                self._range_hasher,
+                appender.put_note,
+                lambda: appender.grown_bytes,
             )
         )
-        self.snapshots = SnapshotSender(group, self.stream, host, self.consumers.advisories)
-        self.restores = RestoreReceiver(
+        snapshots = SnapshotSender(group, self.stream, host, self.consumers.advisories)
+        restores = RestoreReceiver(
             self, self.stream, host, self.consumers.advisories, self.when_configured, self.created_answer
         )
         self._head = LogHead(self, self.stream)
@@ -95,18 +95,18 @@ class StreamReplica(Replica):
         self.copy = StreamCopy(
             self,
             self.stream,
-            self.auditor,
+            self._range_hasher,
             host,
-            self.waiters,
-            self.appender,
-            self.intake,
+            waiters,
+            appender,
+            inbox,
             Trimming(lambda: host.touch_next(self.id)),
             self.consumers,
-            self.sourcing,
-            self.origin_reads,
+            puller,
+            origin_reads,
             self.move,
-            self.snapshots,
-            self.restores,
+            snapshots,
+            restores,
         )
         self._leader = StreamLeader(self.copy, Carrying(self, self.stream, self._head.least_index))
 
@@ -146,7 +146,7 @@ class StreamReplica(Replica):
         for message in republished:
             self.host.republish(self.assignment.account, message)
         if done.marked:
-            self.host.in_slices(self, self.auditor.marked(entry.index, self.state))
+            self.host.in_slices(self, self._range_hasher.marked(entry.index, self.state))
         if done.marked or entry.kind == EntryKind.CONFIG:
             self.move.wake()
         if self.consumers.in_doubt:
@@ -200,7 +200,7 @@ class StreamReplica(Replica):
         stream is empty."""
         if self.state.late is not None:
             return self.log.base_index + 1
-        audited = self.auditor.keep_from_index(self.host.clock.monotonic_ms())
+        audited = self._range_hasher.keep_from_index(self.host.clock.monotonic_ms())
         kept = self._head.least_index() or 0
         return min(kept, audited or kept)
 
@@ -284,12 +284,12 @@ class StreamReplica(Replica):
 
     def _command_soon(self, kind: int, body: list[bytes | memoryview], done: Done) -> None:
         """A change that this leader makes by itself, behind what the turn has proposed."""
-        self.waiters.command(kind, body, done)
+        self.copy.waiters.command(kind, body, done)
         self.host.touch_next(self.id)
 
     def when_configured(self, version: int, run: Callable[[], None]) -> None:
         """Call it when that configuration is in force; not at all, if this replica ceases to lead before."""
-        self.waiters.for_version(version, run, lambda: None)
+        self.copy.waiters.for_version(version, run, lambda: None)
         self.host.touch_next(self.id)
 
     def created_answer(self) -> bytes:
@@ -307,7 +307,7 @@ class StreamReplica(Replica):
         if head_ms is not None and now_ms >= head_ms:
             self._head.looked(now_ms)
             self._head_is_due = due = True
-        self.auditor.advance(self.state, self.applied_index, now_ms)
+        self._range_hasher.advance(self.state, self.applied_index, now_ms)
         self.consumers.in_doubt.tick(self.host.clock.machine_ms(), self.host.clock.now_ns())
         if self.serves:
             due |= self._leader.tick(now_ms)
@@ -323,7 +323,7 @@ class StreamReplica(Replica):
 
     def deadline_ms(self) -> int | None:
         found = super().deadline_ms()
-        audit_ms = self.auditor.deadline_ms(self.applied_index)
+        audit_ms = self._range_hasher.deadline_ms(self.applied_index)
         doubt_ms = self.consumers.in_doubt.deadline_ms()
         if doubt_ms is not None:
             doubt_ms += self.host.clock.monotonic_ms() - self.host.clock.machine_ms()

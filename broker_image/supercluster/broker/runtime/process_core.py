@@ -160,7 +160,7 @@ class ProcessCore(BrokerCore):
             self.map,
             self.leaderships,
             self.neighbours.own_room(),
-            self.api_counts.by_account(),
+            self.clients.api_counts.by_account(),
         )
 
     def stream_details(

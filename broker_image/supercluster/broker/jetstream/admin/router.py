@@ -14,7 +14,15 @@ from supercluster.broker.jetstream.admin.call import Caller
 from supercluster.broker.jetstream.admin.map_recovery import MapRecoveryCalls
 from supercluster.broker.jetstream.admin.moves import MoveCalls
 from supercluster.broker.jetstream.admin.restart import RestartCalls
+from supercluster.broker.jetstream.config.environment import Environment
+from supercluster.broker.jetstream.links.leaderships import Leaderships
+from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.meta.view import MapView
+from supercluster.broker.jetstream.node.copies import Copies
+from supercluster.broker.jetstream.node.drain import LeadershipDrain
+from supercluster.broker.jetstream.node.lost_clusters import LostClusters
+from supercluster.broker.jetstream.node.neighbours import Neighbours
+from supercluster.broker.jetstream.node.pending_requests import PendingRequests
 
 
 class AdminRouter:
@@ -22,18 +30,22 @@ class AdminRouter:
 
     def __init__(
         self,
-        caller: Caller,
+        env: Environment,
+        peers: Peers,
+        copies: Copies,
         map_view: MapView,
-        brokers: BrokerCalls,
-        moves: MoveCalls,
-        restarts: RestartCalls,
+        leaderships: Leaderships,
+        neighbours: Neighbours,
+        drain: LeadershipDrain,
+        lost_clusters: LostClusters,
+        requests: PendingRequests,
         map_recoveries: MapRecoveryCalls,
     ) -> None:
-        self._caller = caller
+        caller = self._caller = Caller(env, map_view, requests, lost_clusters)
         self._map = map_view
-        self._brokers = brokers
-        self._moves = moves
-        self._restarts = restarts
+        self.brokers = BrokerCalls(env, peers, copies, map_view, lost_clusters, caller)
+        self._moves = MoveCalls(env, peers, map_view, neighbours, lost_clusters, caller)
+        self._restarts = RestartCalls(env, peers, copies, leaderships, drain)
         self._map_recoveries = map_recoveries
 
     def move(
@@ -66,7 +78,7 @@ class AdminRouter:
 
     def broker(self, method: str, node: str, then: Callable[[int, Any], None]) -> None:
         """The operator's call about a broker that goes for good."""
-        self._brokers.call(method, node, then)
+        self.brokers.call(method, node, then)
 
     def cordon(self, method: str, node: str, body: object, then: Callable[[int, Any], None]) -> None:
         """The operator's call about a broker that is to get no new copies."""

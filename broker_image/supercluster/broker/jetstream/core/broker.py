@@ -9,32 +9,22 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
-from functools import partial
 
-from supercluster.broker.jetstream.admin.brokers import BrokerCalls
-from supercluster.broker.jetstream.admin.call import Caller
 from supercluster.broker.jetstream.admin.map_recovery import MapRecoveryCalls
-from supercluster.broker.jetstream.admin.moves import MoveCalls
-from supercluster.broker.jetstream.admin.restart import RestartCalls
 from supercluster.broker.jetstream.admin.router import AdminRouter
 from supercluster.broker.jetstream.admin.system_api import SystemApi
 from supercluster.broker.jetstream.config.core_settings import CoreSettings
 from supercluster.broker.jetstream.config.environment import Environment, Rng
-from supercluster.broker.jetstream.core.client_frames import ClientFrames
+from supercluster.broker.jetstream.core.client_side import ClientSide
 from supercluster.broker.jetstream.core.dispatch import Dispatch, Handler
 from supercluster.broker.jetstream.core.host import ReplicaHost
 from supercluster.broker.jetstream.core.map_frames import MapFrames
 from supercluster.broker.jetstream.core.stream_frames import StreamFrames
 from supercluster.broker.jetstream.core.turns import Timed, Turns
-from supercluster.broker.jetstream.encoding.sections import SessionKey
 from supercluster.broker.jetstream.frontend.account_info import AccountInfo
-from supercluster.broker.jetstream.frontend.ack_forwarder import AckForwarder
 from supercluster.broker.jetstream.frontend.answer_cache import AnswerCache
 from supercluster.broker.jetstream.frontend.answerer import Answerer
-from supercluster.broker.jetstream.frontend.api_counts import ApiCounts
-from supercluster.broker.jetstream.frontend.audit import Audit
-from supercluster.broker.jetstream.frontend.fallback_answers import done_before, not_there, unavailable
-from supercluster.broker.jetstream.frontend.mirror_reads import MirrorReads
+from supercluster.broker.jetstream.frontend.fallback_answers import not_there
 from supercluster.broker.jetstream.frontend.restore_chunks import RestoreChunks
 from supercluster.broker.jetstream.frontend.router import Router
 from supercluster.broker.jetstream.links import frames
@@ -54,11 +44,7 @@ from supercluster.broker.jetstream.node.lost_clusters import LostClusters
 from supercluster.broker.jetstream.node.map_reader import MapReader
 from supercluster.broker.jetstream.node.neighbours import Neighbours
 from supercluster.broker.jetstream.node.opener import Opener
-from supercluster.broker.jetstream.node.pending_requests import PendingRequests
-from supercluster.broker.jetstream.node.publications import Publications
 from supercluster.broker.jetstream.node.source_links import SourceLinks
-from supercluster.broker.jetstream.publish.republish import CapturedAgain
-from supercluster.broker.jetstream.publish.windows import PublishWindows
 from supercluster.broker.jetstream.recovery.map_lineages import MapLineages, joined_lineage
 from supercluster.broker.jetstream.recovery.map_survey import MapSurvey
 from supercluster.broker.jetstream.recovery.orphaned_copies import OrphanedCopies
@@ -68,9 +54,8 @@ from supercluster.broker.jetstream.replica.lineage import META_GROUP
 from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.turn.questions import Questions
 from supercluster.broker.ports import ClientInfo, Clock, GroupStore, Network, PeerInfo, Publisher, Ticket
-from supercluster.broker.process_count import numbers_from
 from supercluster.broker.protocol.imports import AccountBook
-from supercluster.broker.raft.confchange import Membership, node_of
+from supercluster.broker.raft.confchange import Membership
 from supercluster.broker.raft.config import NEVER_MS
 
 # What reading a frame that no broker sends may raise.
@@ -99,8 +84,10 @@ class BrokerCore:
         map_view = self.map = MapView(joined_lineage(store.registered()))
         leaderships = self.leaderships = Leaderships(peers)
         questions = Questions(copies.slices)
-        publications = self._wire_clients(env, peers, map_view, leaderships, questions)
-        self._wire_node(env, peers, copies, map_view, leaderships, publications, questions)
+        self.lost_clusters = LostClusters(env, peers, map_view)
+        clients = self.clients = ClientSide(env, peers, map_view, leaderships, self.lost_clusters, questions)
+        self.ingest, self.acks, self.requests = clients.ingest, clients.acks, clients.requests
+        self._wire_node(env, peers, copies, map_view, leaderships, questions)
         self._wire_frontend(env, peers, copies, map_view, leaderships)
         self._dispatch = Dispatch(clock, self._handlers()).dispatch
         self.turns = Turns(
@@ -135,48 +122,6 @@ class BrokerCore:
         """The parts that have something to do by time alone, in the order of their ticks."""
         self.bootstrap.open_registered()
 
-    def _wire_clients(
-        self,
-        env: Environment,
-        peers: Peers,
-        map_view: MapView,
-        leaderships: Leaderships,
-        questions: Questions,
-    ) -> Publications:
-        """What takes in what this broker's clients send."""
-        settings, store = env.settings, env.store
-        self.ingest = PublishWindows(
-            SessionKey(settings.node, store.incarnation, store.process_count),
-            peers.network,
-            peers.post,
-            leaderships.leader_of,
-            peers.names,
-            window_bytes=settings.window_bytes,
-            wait_ms=settings.window_wait_ms,
-            domain=settings.domain,
-            limits=lambda: env.settings.limits,
-        )
-        publications = Publications(peers.network, CapturedAgain(self.ingest.capture, env.event))
-        self.lost_clusters = LostClusters(env, peers, map_view)
-        self.api_counts = ApiCounts()
-        self.audit = Audit(env, self.api_counts, publications)
-        self.mirror_reads = MirrorReads(env, peers, map_view, leaderships, questions)
-        self.acks = AckForwarder(peers, map_view, leaderships)
-        self.requests = PendingRequests(
-            peers.network,
-            peers.post,
-            self._whom_to_ask,
-            peers.names,
-            partial(unavailable, self.lost_clusters),
-            done_before,
-            origin=store.incarnation,
-            node=settings.node,
-            first_number=numbers_from(store.process_count) + 1,
-            answered=self.audit.answered,
-            whom_to_ask=self.mirror_reads.whom_to_ask,
-        )
-        return publications
-
     def _wire_node(
         self,
         env: Environment,
@@ -184,7 +129,6 @@ class BrokerCore:
         copies: Copies,
         map_view: MapView,
         leaderships: Leaderships,
-        publications: Publications,
         questions: Questions,
     ) -> None:
         """What holds copies by the map, and recovers what lost its majority."""
@@ -202,7 +146,7 @@ class BrokerCore:
             map_view,
             leaderships,
             self._outbox,
-            publications,
+            self.clients.publications,
             self.source_links,
             self.neighbours,
             self.drain,
@@ -252,20 +196,22 @@ class BrokerCore:
         self, env: Environment, peers: Peers, copies: Copies, map_view: MapView, leaderships: Leaderships
     ) -> None:
         """What answers this broker's clients, people and the operator."""
-        caller = Caller(env, map_view, self.requests, self.lost_clusters)
-        brokers = BrokerCalls(env, peers, copies, map_view, self.lost_clusters, caller)
         self.calls = AdminRouter(
-            caller,
+            env,
+            peers,
+            copies,
             map_view,
-            brokers,
-            MoveCalls(env, peers, map_view, self.neighbours, self.lost_clusters, caller),
-            RestartCalls(env, peers, copies, leaderships, self.drain),
+            leaderships,
+            self.neighbours,
+            self.drain,
+            self.lost_clusters,
+            self.requests,
             MapRecoveryCalls(env, map_view, self.map_survey, self.map_lineages, self.orphans),
         )
-        self.system_api = SystemApi(env, map_view, self.requests, brokers)
-        self.account_info = AccountInfo(env, copies, map_view, self.requests, self.api_counts)
+        self.system_api = SystemApi(env, map_view, self.requests, self.calls.brokers)
+        self.account_info = AccountInfo(env, copies, map_view, self.requests, self.clients.api_counts)
         self.answers = AnswerCache()
-        self.answerer = Answerer(env, peers, copies, self.mirror_reads, self.answers)
+        self.answerer = Answerer(env, peers, copies, self.clients.mirror_reads, self.answers)
         self.router = Router(
             env,
             peers,
@@ -273,10 +219,10 @@ class BrokerCore:
             self.map_reader,
             self.lost_clusters,
             self.requests,
-            self.mirror_reads,
+            self.clients.mirror_reads,
             self.account_info,
             self.system_api,
-            self.audit,
+            self.clients.audit,
             self.acks,
             self.restore_chunks,
         )
@@ -290,7 +236,7 @@ class BrokerCore:
         self._streams = StreamFrames(self.peers, self.copies, self.leaderships, self.host)
         return {
             **self._streams.handlers,
-            **ClientFrames(self.env, self.ingest, self.requests, self.acks).handlers,
+            **self.clients.handlers,
             **MapFrames(self.copies, self.map, self.map_reader).handlers,
             Frame.REQUEST: self.answerer.on_request,
             Frame.LEADER: self._on_leader,
@@ -353,7 +299,7 @@ class BrokerCore:
     def _streams_changed(self, gone: list[str]) -> None:
         """Streams were made, changed or deleted: `gone` are the groups that the map no longer has."""
         self.source_links.all_changed()
-        self.mirror_reads.map_changed()
+        self.clients.mirror_reads.map_changed()
         if gone:
             self.acks.groups_gone(gone)
             self.requests.groups_gone(gone, self.router.successor, not_there)
@@ -377,16 +323,6 @@ class BrokerCore:
 
     # ---- leaders --------------------------------------------------------------------------------------------------
 
-    def _whom_to_ask(self, group_id: str) -> str | None:
-        """The leader; while there is none, the broker of a stream's only copy, which may know that there will be none."""
-        found = self.leaderships.leader_of(group_id)
-        window = self.ingest.windows.get(group_id)
-        if found is None and window is not None:
-            assignment = self.map.find(window.account, window.stream)
-            if assignment is not None and assignment.move is None and len(assignment.members) == 1:
-                return node_of(assignment.members[0])
-        return found
-
     def _on_leader(self, node: str, body: memoryview, now_ms: int) -> None:
         for news in frames.decode_leaderships(body):
             self.on_leadership(news)
@@ -395,10 +331,7 @@ class BrokerCore:
         """A broker says that it serves as a group's leader."""
         if not self.leaderships.on_leadership(news):
             return
-        now_ms = self.clock.monotonic_ms()
-        self.ingest.leader_serves(news.group, now_ms)
-        self.requests.leader_serves(news.group, now_ms)
-        self.acks.leader_serves(news.group)
+        self.clients.leader_serves(news.group)
         self.source_links.leader_changed(news.group)
         membership = Membership.decode(news.membership)
         is_map = news.group == self.map.meta_id
@@ -419,8 +352,7 @@ class BrokerCore:
     def stood_still(self) -> None:
         """This process did nothing for long enough that the others may have given it up."""
         self.map_reader.stood_still()
-        self.mirror_reads.stood_still()
-        self.ingest.stood_still(self.clock.monotonic_ms())
+        self.clients.stood_still()
 
     # ---- links ----------------------------------------------------------------------------------------------------
 
@@ -469,10 +401,7 @@ class BrokerCore:
 
     def awaiting_answers(self, clients: Mapping[Publisher, ClientInfo]) -> set[Publisher]:
         """Of these clients of this broker, who waits for an acknowledgement or an answer of the API."""
-        windows = [window for window in self.ingest.windows.values() if window.unconfirmed]
-        found = {publisher for window in windows for publisher in window.awaiting_answers(clients)}
-        asking = self.requests.asking()
-        return found | {publisher for publisher, info in clients.items() if id(info) in asking}
+        return self.clients.awaiting_answers(clients)
 
     def turn(self) -> None:
         """Everything that was taken in since the last turn takes effect, and leaves in as few frames as there are

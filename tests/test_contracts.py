@@ -185,3 +185,11 @@ def breaks(contract: str, tmp_path: Path) -> None:
     )
     assert done.returncode == 1, done.stdout + done.stderr
     assert "copy BROKEN" in done.stdout, done.stdout + done.stderr
+
+
+def test_tests_of_the_broker_stand_where_what_they_test_stands() -> None:
+    """`tests/broker/cluster` is about several brokers together."""
+    tests, product = ROOT / "tests/broker", ROOT / "broker_image/supercluster/broker"
+    folders = {file.parent.relative_to(tests) for file in tests.rglob("test_*.py")}
+    assert {str(folder) for folder in folders if not (product / folder).is_dir()} == {"cluster"}
+    assert not list((tests / "jetstream").glob("test_*.py"))

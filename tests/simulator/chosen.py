@@ -132,7 +132,7 @@ CAUGHT_BY_TEST: dict[str, str] = {
         "tests/broker/raft/test_raft_following.py::test_a_leader_stops_when_a_member_confirms_what_it_does_not_have"
     ),
     "checkpoint-of-several-entries": (
-        "tests/broker/jetstream/test_stream_snapshot.py::"
+        "tests/broker/jetstream/state/test_snapshot.py::"
         "test_a_view_gives_the_state_as_of_its_entry_whatever_is_applied_while_it_is_read"
     ),
     "two-beginnings-merge": "tests/simulator/test_two_beginnings.py::test_two_maps_never_merge",
@@ -143,18 +143,18 @@ CAUGHT_BY_TEST: dict[str, str] = {
         "tests/simulator/test_thin_links.py::test_what_a_replica_lacks_crosses_a_thin_link_once"
     ),
     "judged-and-not-appended": (
-        "tests/broker/jetstream/test_stream_group.py::"
+        "tests/broker/jetstream/stream/test_replica.py::"
         "test_nothing_is_judged_while_leadership_is_on_its_way_to_another"
     ),
     "handed-out-behind-a-stall": (
-        "tests/broker/jetstream/test_handing_out.py::"
+        "tests/broker/jetstream/consumer/test_commit_gate.py::"
         "test_behind_a_stall_a_delivery_leaves_once_the_leadership_is_confirmed"
     ),
     "handed-out-before-commit": (
-        "tests/broker/jetstream/test_stream_group.py::test_a_leader_that_is_cut_off_hands_nothing_out"
+        "tests/broker/jetstream/stream/test_replica.py::test_a_leader_that_is_cut_off_hands_nothing_out"
     ),
     "handed-out-in-doubt": (
-        "tests/broker/jetstream/test_in_doubt.py::"
+        "tests/broker/jetstream/consumer/test_uncertain_deliveries.py::"
         "test_where_another_entry_came_to_stand_nothing_leaves_and_requests_go_on_as_they_were"
     ),
     "a-carried-message-is-left-out": (
@@ -175,7 +175,7 @@ CAUGHT_BY_TEST: dict[str, str] = {
         "test_a_copy_whose_checkpoints_are_damaged_is_no_member_any_more_where_messages_were_carried"
     ),
     "uncommitted-membership-in-checkpoints": (
-        "tests/broker/jetstream/test_applied_membership.py::"
+        "tests/broker/jetstream/replica/test_applied_membership.py::"
         "test_a_copy_without_a_checkpoint_keeps_no_membership_that_may_be_truncated"
     ),
     "cancel-after-leaving": (

@@ -1,6 +1,6 @@
 """What clients may say, field by field: values that stand in practice, and those at and beyond every bound.
 
-Property tests and the fuzzer of live brokers draw from the same tables. `tests/broker/jetstream/test_every_field.py` fails for a field
+Property tests and the fuzzer of live brokers draw from the same tables. `tests/broker/jetstream/core/test_every_field.py` fails for a field
 or a header that brokers read and no table has.
 """
 

@@ -111,7 +111,7 @@ async def test_a_restore_whose_leader_goes_leaves_nothing_and_succeeds_when_it_i
     await _restored_again(asked, backup)
 
 
-@pytest.mark.long  # In `make test`: the leader above; what is abandoned: tests/broker/jetstream/test_restores_in_the_map.py.
+@pytest.mark.long  # In `make test`: the leader above; what is abandoned: tests/broker/jetstream/meta/test_restoring.py.
 async def test_a_restore_whose_sender_s_broker_goes_leaves_nothing(fleet: Fleet) -> None:
     brokers = await fleet.start(3)
     clients = await _clients(fleet, brokers)

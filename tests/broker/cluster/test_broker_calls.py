@@ -42,7 +42,7 @@ async def test_a_client_s_stream_is_refused_with_the_name_of_the_cordoned_broker
     assert (await client.jetstream(timeout=10).add_stream(config)).config.name == "S"
 
 
-@pytest.mark.long  # In `make test`: tests/broker/jetstream/test_super_cluster_meta.py, a cluster that leaves.
+@pytest.mark.long  # In `make test`: tests/broker/jetstream/node/test_bootstrap.py, a cluster that leaves.
 @pytest.mark.covers("OP-3", "SF-8")
 async def test_a_cluster_leaves_and_the_other_goes_on_alone(fleet: Fleet) -> None:
     found = await clusters(fleet)

@@ -91,7 +91,7 @@ async def refusal(asking: Coroutine[Any, Any, Any]) -> tuple[int, str]:
     return error.value.err_code, str(error.value.description)
 
 
-# In `make test`: tests/broker/jetstream/test_super_cluster_meta.py, any one of three clusters, and one of two.
+# In `make test`: tests/broker/jetstream/node/test_bootstrap.py, any one of three clusters, and one of two.
 pytestmark = pytest.mark.long
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.broker.moves.script import SCRIPTS, play
 from tests.support.tiers import case
 
-UPKEEP = "tests/broker/jetstream/test_meta_upkeep.py: "
+UPKEEP = "tests/broker/jetstream/meta_leader/test_upkeep.py: "
 LONG = {
     "cancelled_while_learning": "cancelled_while_joint, and tests/broker/moves/test_plan.py",
     "clusters_are_cut_off_while_learning": "clusters_are_cut_off_while_joint",

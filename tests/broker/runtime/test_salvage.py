@@ -8,8 +8,8 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.broker.jetstream.stream_story import StreamStory, config, message
-from tests.broker.jetstream.test_backups import Restored
+from tests.broker.jetstream.backup.test_backups import Restored
+from tests.broker.jetstream.publish.stream_story import StreamStory, config, message
 
 from supercluster.broker import main as broker
 from supercluster.broker.jetstream.config.stream_checks import read_stream

@@ -80,7 +80,6 @@ class Kube(Protocol):
 
     async def apply(self, manifest: Manifest) -> Json:
         """Server-side apply with our field manager, taking fields back from others."""
-        ...
 
     async def create(self, manifest: Manifest) -> Json: ...
 
@@ -90,17 +89,14 @@ class Kube(Protocol):
 
     async def list(self, api_version: str, kind: str, namespace: str | None) -> Json:
         """All of a kind, as `items`."""
-        ...
 
     async def delete(
         self, api_version: str, kind: str, namespace: str, name: str, uid: str, resource_version: str
     ) -> None:
         """Delete the object if it is still that very version of it (else 409); one that is gone is no error."""
-        ...
 
     async def emit(self, regarding: Manifest, note: Note) -> None:
         """Post an event. Never fails: an event that can't be posted is logged."""
-        ...
 
 
 class Brokers(Protocol):
@@ -118,15 +114,12 @@ class Brokers(Protocol):
 
     async def move_state(self, target: BrokerTarget, name: str) -> Json:
         """The stream's running move, its last one, and its members in force (docs/admin.md)."""
-        ...
 
     async def running_moves(self, target: BrokerTarget) -> list[Json]:
         """All moves that the brokers carry out, whoever asked for them."""
-        ...
 
     async def plan_move(self, target: BrokerTarget, name: str, goal: Manifest, bytes_per_s: int) -> Json:
         """What a move would do, without doing it. The goal is a `placement`, or a count of `replicas`."""
-        ...
 
     async def start_move(
         self,
@@ -139,67 +132,52 @@ class Brokers(Protocol):
     ) -> Json:
         """Start a move; one of the same identity that runs or has ended is not started again. `nodes`: those of its plan;
         when they do not fit any more, it is refused."""
-        ...
 
     async def cancel_move(self, target: BrokerTarget, name: str, move_id: str) -> None:
         """Call a move off; one that has ended or was never there is no error."""
-        ...
 
     async def accounts(self, target: BrokerTarget) -> list[Json]:
         """Every account that somebody declared or that has streams (docs/admin.md)."""
-        ...
 
     async def set_account(self, target: BrokerTarget, name: str, record: Manifest | None) -> None:
         """Declare an account with its limits; None: withdraw it. It may be said again."""
-        ...
 
     async def recovery_state(self, target: BrokerTarget, name: str) -> Json:
         """What copies of a stream there are, and how its last forced recovery was (docs/admin.md)."""
-        ...
 
     async def recover_stream(
         self, target: BrokerTarget, name: str, node: str, accepted_sequence: int, recovery_id: str
     ) -> Json:
         """Have a stream go on from one copy; of the same identity, it is done once."""
-        ...
 
     async def map_recovery_state(self, target: BrokerTarget) -> Json:
         """What the one broker of the target says of the copies of the map of streams, and of the last recovery of the map
         (docs/admin.md)."""
-        ...
 
     async def recover_map(self, target: BrokerTarget, body: Manifest) -> Json:
         """Have the map go on from the copy of the one broker of the target; of the same `id`, it is done once."""
-        ...
 
     async def brokers_state(self, target: BrokerTarget, *, with_room: bool = False) -> Json:
         """What the map of streams has of all `brokers`, and a sentence for each of `lostClusters`: clusters that are out of
         contact as a whole, and what is lost with them. `with_room`: how much room each has is needed."""
-        ...
 
     async def broker_state(self, target: BrokerTarget, broker: str) -> Json | None:
         """What the map of streams has of a broker; None when it knows none of that name."""
-        ...
 
     async def restart_states(self, target: BrokerTarget) -> dict[str, Json]:
         """What each of the brokers leads, and what its groups lack (docs/admin.md). All of them answer, or nobody does."""
-        ...
 
     async def hand_over(self, target: BrokerTarget, broker: str, avoid: Sequence[str], hold_ms: int) -> None:
         """Have a broker hand its leaderships over. It may be asked again."""
-        ...
 
     async def leave_broker(self, target: BrokerTarget, broker: str) -> None:
         """Say that a broker goes for good. It may be said again."""
-        ...
 
     async def cordon_broker(self, target: BrokerTarget, broker: str, record: Manifest | None) -> None:
         """Have a broker get no new copies, with `reason` and `declaredBy`; None: take that back. It may be said again."""
-        ...
 
     async def stay_broker(self, target: BrokerTarget, broker: str) -> None:
         """Take that back. One that the map does not know is no error."""
-        ...
 
 
 class Clock(Protocol):

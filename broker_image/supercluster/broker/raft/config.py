@@ -32,7 +32,6 @@ class SendPace(Protocol):
 
     def next_ms(self, now_ms: int) -> int:
         """When something may be sent again."""
-        ...
 
 
 class Role(IntEnum):

@@ -17,7 +17,6 @@ class MapReplica(Protocol):
     @property
     def id(self) -> str:
         """The group's name, which has the lineage."""
-        ...
 
     @property
     def member(self) -> str: ...
@@ -31,7 +30,6 @@ class MapReplica(Protocol):
     @property
     def serves(self) -> bool:
         """Does it lead?"""
-        ...
 
     @property
     def failed(self) -> ReplicaError | None: ...
@@ -45,22 +43,17 @@ class MapReplica(Protocol):
     @property
     def state(self) -> MetaState:
         """The map that this broker goes by."""
-        ...
 
     @property
     def replica(self) -> MetaState:
         """What is applied here, though it may not be all that was ever decided: see `is_behind`."""
-        ...
 
     @property
     def is_behind(self) -> bool:
         """Does it show the map of an older lineage, since it has not read its own (SF-9)?"""
-        ...
 
     def read_map(self, number: int) -> None:
         """Ask for what is committed now, under a number that was not used before."""
-        ...
 
     def forget_read(self) -> None:
         """Contact was lost: what a read under way will say may be older than the next contact."""
-        ...

@@ -77,11 +77,9 @@ class StreamLineages(Protocol):
 
     def is_ready(self, found: Assignment, /) -> bool:
         """May the stream's group be opened here?"""
-        ...
 
     def takes(self, group_id: str, /) -> bool:
         """Is the group, which the map does not have, one of an older lineage? Then its copy is dealt with."""
-        ...
 
 
 class OrphanedCopies(Protocol):
@@ -89,11 +87,9 @@ class OrphanedCopies(Protocol):
 
     def takes(self, group_id: str, /) -> bool:
         """Is the copy, whose group the map does not have, one that has to be kept? Then it is closed."""
-        ...
 
     def map_was_read(self) -> None:
         """Note what the map does not know, the first time."""
-        ...
 
 
 class CopyManager:

@@ -51,36 +51,28 @@ class MessageSource(Protocol):
     @property
     def keeps_until_acknowledged(self) -> bool:
         """Does a message stay until its consumers acknowledged it (work queues, interest)?"""
-        ...
 
     def read(self, from_seq: int, count_max: int, bytes_max: int) -> MessageBatch:
         """Stored messages from `from_seq` on, without those that were removed; empty only when there are none. May
         end early (at an entry's end, say), but holds at least one message whatever `bytes_max` is."""
-        ...
 
     def skip(self, fits: Callable[[bytes], bool], from_seq: int, count_max: int) -> tuple[int, int]:
         """The first message from `from_seq` on whose subject fits, or where to look on, which may be behind the last; and how
         many did not fit, at most `count_max`."""
-        ...
 
     def next_matching(self, filters: Sequence[str], from_seq: int) -> int | None:
         """A sequence of at least `from_seq` before which no message matches (`SubjectIndex.next_matching`); None when
         no message from there on matches."""
-        ...
 
     def count_at_once(self, filters: Sequence[str], after_seq: int) -> int | None:
         """`pending_count`, None where that takes long."""
-        ...
 
     def gone_from(self, seq: int) -> Sequence[tuple[int, bytes]] | None:
         """Sequence and subject of the messages from `seq` on that were removed from the stream's beginning; None where that is
         not known any more."""
-        ...
 
     def counted(self, filters: Sequence[str], after_seq: int) -> Generator[int, None, int]:
         """`pending_count` in slices."""
-        ...
 
     def pending_count(self, filters: Sequence[str], after_seq: int) -> int:
         """How many stored messages behind `after_seq` match (all, without filters)."""
-        ...

@@ -12,8 +12,18 @@ import secrets
 from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 
-from supercluster.localplane import client as api
-from supercluster.localplane.client import Client, Json
+from supercluster.localplane.client import (
+    CLAIMS,
+    CONFIG_MAPS,
+    NODES,
+    PODS,
+    SECRETS,
+    SERVICES,
+    STORAGE_CLASSES,
+    VOLUMES,
+    Client,
+    Json,
+)
 from supercluster.localplane.controllers.base import Cluster, Controller
 from supercluster.localplane.controllers.claim import ClaimController
 from supercluster.localplane.controllers.cronjob import CronJobController
@@ -35,14 +45,14 @@ from supercluster.localplane.node.provisioner import Provisioner
 NODES_MAX = 100
 TOKEN_BYTES = 24
 NODE_KINDS = (
-    api.PODS,
-    api.SERVICES,
-    api.CONFIG_MAPS,
-    api.SECRETS,
-    api.NODES,
-    api.CLAIMS,
-    api.VOLUMES,
-    api.STORAGE_CLASSES,
+    PODS,
+    SERVICES,
+    CONFIG_MAPS,
+    SECRETS,
+    NODES,
+    CLAIMS,
+    VOLUMES,
+    STORAGE_CLASSES,
 )
 
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from supercluster.localplane import client as api
-from supercluster.localplane.client import Client, Json, RequestError
+from supercluster.localplane.client import EVENTS, Client, Json, RequestError
 from supercluster.localplane.times import now_utc, stamp
 
 log = logging.getLogger(__name__)
@@ -84,7 +83,7 @@ class EventRecorder:
                 return
             try:
                 again = {"count": written.count, "lastTimestamp": moment}
-                await self._client.patch(api.EVENTS, (namespace, written.name), again)
+                await self._client.patch(EVENTS, (namespace, written.name), again)
                 written.wait_s = min(written.wait_s * 2, REWRITE_MAX_S)
                 written.due_s = now_s + written.wait_s
                 return
@@ -112,7 +111,7 @@ class EventRecorder:
             "lastTimestamp": moment,
             "count": 1,
         }
-        made = await self._client.create(api.EVENTS, body)
+        made = await self._client.create(EVENTS, body)
         self._written[same] = _Written(made["metadata"]["name"], 1, now_s, 1.0)
         self._written.move_to_end(same)
         while len(self._written) > REMEMBERED_MAX:

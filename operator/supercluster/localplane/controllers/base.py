@@ -12,8 +12,31 @@ from typing import Any
 
 import aiohttp
 
-from supercluster.localplane import client as api
-from supercluster.localplane.client import Client, Informer, Json, Key, Kind, RequestError
+from supercluster.localplane.client import (
+    BUDGETS,
+    CLAIMS,
+    CONFIG_MAPS,
+    CRON_JOBS,
+    DEPLOYMENTS,
+    ENDPOINTS,
+    JOBS,
+    NODES,
+    PODS,
+    REPLICA_SETS,
+    REVISIONS,
+    SECRETS,
+    SERVICES,
+    SLICES,
+    STATEFUL_SETS,
+    VOLUMES,
+    Client,
+    Informer,
+    Json,
+    Key,
+    Kind,
+    RequestError,
+    key_of,
+)
 from supercluster.localplane.event_recorder import EventRecorder
 from supercluster.localplane.times import parse_stamp, stamp
 
@@ -25,22 +48,22 @@ RETRY_FIRST_S = 0.05
 RETRY_MAX_S = 20.0
 
 WATCHED = (
-    api.PODS,
-    api.SERVICES,
-    api.ENDPOINTS,
-    api.SLICES,
-    api.CONFIG_MAPS,
-    api.SECRETS,
-    api.NODES,
-    api.CLAIMS,
-    api.VOLUMES,
-    api.STATEFUL_SETS,
-    api.REVISIONS,
-    api.DEPLOYMENTS,
-    api.REPLICA_SETS,
-    api.JOBS,
-    api.CRON_JOBS,
-    api.BUDGETS,
+    PODS,
+    SERVICES,
+    ENDPOINTS,
+    SLICES,
+    CONFIG_MAPS,
+    SECRETS,
+    NODES,
+    CLAIMS,
+    VOLUMES,
+    STATEFUL_SETS,
+    REVISIONS,
+    DEPLOYMENTS,
+    REPLICA_SETS,
+    JOBS,
+    CRON_JOBS,
+    BUDGETS,
 )
 
 
@@ -90,13 +113,13 @@ class Cluster:
         held = obj.get("status") or {}
         changed = {name: value for name, value in status.items() if held.get(name) != value}
         if changed:
-            await self.patch(kind, api.key_of(obj), {"status": changed}, "status")
+            await self.patch(kind, key_of(obj), {"status": changed}, "status")
 
     async def delete(
         self, kind: Kind, obj: Json, *, grace_s: int | None = None, propagation: str = ""
     ) -> None:
         """Delete this very object (by uid). One that is gone already is as good."""
-        key, uid = api.key_of(obj), obj["metadata"]["uid"]
+        key, uid = key_of(obj), obj["metadata"]["uid"]
         try:
             left = await self.client.delete(kind, key, uid=uid, grace_s=grace_s, propagation=propagation)
         except RequestError as error:
@@ -196,9 +219,7 @@ class Controller:
         found = self.cluster[kind].in_namespace(owner["metadata"]["namespace"])
         return [obj for obj in found if is_owned_by(obj, owner)]
 
-    def watch(
-        self, kind: Kind, keys: Callable[[Json], Iterable[Key]] = lambda obj: (api.key_of(obj),)
-    ) -> None:
+    def watch(self, kind: Kind, keys: Callable[[Json], Iterable[Key]] = lambda obj: (key_of(obj),)) -> None:
         """Queue what `keys` names whenever an object of `kind` changes, before and after the change."""
 
         def changed(before: Json | None, after: Json | None) -> None:
@@ -216,7 +237,7 @@ class Controller:
             RequestError: it was refused.
         """
         try:
-            return await self.cluster.create(api.PODS, pod)
+            return await self.cluster.create(PODS, pod)
         except RequestError as error:
             self.recorder.warning(owner, "FailedCreate", f"{failed}: {error.message}")
             raise

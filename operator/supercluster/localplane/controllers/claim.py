@@ -10,8 +10,7 @@ import asyncio
 import shutil
 from pathlib import Path
 
-from supercluster.localplane import client as api
-from supercluster.localplane.client import Json, Key
+from supercluster.localplane.client import CLAIMS, PODS, VOLUMES, Json, Key
 from supercluster.localplane.controllers.base import Cluster, Controller, is_terminating, phase_of
 from supercluster.localplane.controllers.scheduler import claim_names
 from supercluster.localplane.event_recorder import EventRecorder
@@ -21,12 +20,12 @@ PROTECTION = "kubernetes.io/pvc-protection"
 
 
 class ClaimController(Controller):
-    kind = api.CLAIMS
+    kind = CLAIMS
 
     def __init__(self, cluster: Cluster, recorder: EventRecorder, state_dir: Path) -> None:
         super().__init__(cluster, recorder)
         self.state_dir = state_dir
-        self.watch(api.PODS, self._claims_of)
+        self.watch(PODS, self._claims_of)
 
     def _claims_of(self, pod: Json) -> list[Key]:
         return [(pod["metadata"]["namespace"], name) for name in claim_names(pod)]
@@ -67,25 +66,25 @@ class ClaimController(Controller):
     def _is_used(self, key: Key) -> bool:
         return any(
             key[1] in claim_names(pod) and phase_of(pod) not in ("Succeeded", "Failed")
-            for pod in self.cluster[api.PODS].in_namespace(key[0])
+            for pod in self.cluster[PODS].in_namespace(key[0])
         )
 
     async def _write_volume(self, claim: Json, directory: Path) -> None:
         name = volume_name(claim)
-        volume = self.cluster[api.VOLUMES].get("", name)
+        volume = self.cluster[VOLUMES].get("", name)
         if volume is None:
-            volume = await self.cluster.create(api.VOLUMES, volume_object(claim, directory))
+            volume = await self.cluster.create(VOLUMES, volume_object(claim, directory))
         wanted = size(claim)
         if volume["spec"].get("capacity", {}).get("storage") != wanted:
             # A directory has room for as much as the laptop has: it is as large as asked for at once.
             capacity = {"spec": {"capacity": {"storage": wanted}}}
-            volume = await self.cluster.patch(api.VOLUMES, ("", name), capacity)
-        await self.cluster.patch_status(api.VOLUMES, volume, {"phase": "Bound"})
+            volume = await self.cluster.patch(VOLUMES, ("", name), capacity)
+        await self.cluster.patch_status(VOLUMES, volume, {"phase": "Bound"})
 
     async def _reclaim(self, key: Key, present: Json | None) -> None:
         """Delete the volumes, with what is on them, of claims of this name that are gone."""
         kept = volume_name(present) if present is not None else ""
-        for volume in self.cluster[api.VOLUMES].all():
+        for volume in self.cluster[VOLUMES].all():
             reference = volume["spec"].get("claimRef") or {}
             if (reference.get("namespace"), reference.get("name")) != key or not volume["spec"].get(
                 "hostPath"
@@ -97,4 +96,4 @@ class ClaimController(Controller):
                 continue
             directory = volume_directory(self.state_dir, volume["metadata"]["name"])
             await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
-            await self.cluster.delete(api.VOLUMES, volume)
+            await self.cluster.delete(VOLUMES, volume)

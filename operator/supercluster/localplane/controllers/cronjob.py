@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from supercluster.api import cron
-from supercluster.localplane import client as api
-from supercluster.localplane.client import Json, RequestError
+from supercluster.localplane.client import CRON_JOBS, JOBS, Json, RequestError
 from supercluster.localplane.controllers.base import Controller, is_terminating, is_true, owner_reference
 from supercluster.localplane.controllers.job import is_finished
 from supercluster.localplane.times import now_utc, parse_stamp, stamp
@@ -93,7 +92,7 @@ def _start(cron_job: Json, due: dt.datetime, active: Sequence[Json], result: Pla
             "namespace": meta["namespace"],
             "labels": dict(labels),
             "annotations": {**annotations, SCHEDULED_AT: moment},
-            "ownerReferences": [owner_reference(api.CRON_JOBS, cron_job)],
+            "ownerReferences": [owner_reference(CRON_JOBS, cron_job)],
         },
         "spec": template["spec"],
     }
@@ -115,19 +114,19 @@ def _reference(job: Json) -> Json:
 
 
 class CronJobController(Controller):
-    kind = api.CRON_JOBS
-    owns = (api.JOBS,)
+    kind = CRON_JOBS
+    owns = (JOBS,)
 
     async def reconcile(self, cron_job: Json) -> float | None:
-        wanted = plan(cron_job, self.owned_by(cron_job, api.JOBS), now_utc())
+        wanted = plan(cron_job, self.owned_by(cron_job, JOBS), now_utc())
         if wanted.refusal:
             self.recorder.warning(cron_job, "UnparseableSchedule", wanted.refusal)
             return None
         for job in wanted.delete:
-            await self.cluster.delete(api.JOBS, job, propagation="Background")
+            await self.cluster.delete(JOBS, job, propagation="Background")
         if wanted.create:
             try:
-                made = await self.cluster.create(api.JOBS, wanted.create)
+                made = await self.cluster.create(JOBS, wanted.create)
                 self.recorder.normal(cron_job, "SuccessfulCreate", f"Created job {made['metadata']['name']}")
             except RequestError as error:
                 # The job of this time is there already: an earlier step ended before it could say so.

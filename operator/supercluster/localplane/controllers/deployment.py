@@ -11,8 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from supercluster.localplane import client as api
-from supercluster.localplane.client import Json
+from supercluster.localplane.client import DEPLOYMENTS, REPLICA_SETS, Json, key_of
 from supercluster.localplane.controllers.base import Controller, condition, is_terminating, owner_reference
 from supercluster.localplane.controllers.statefulset_plan import revision_hash
 from supercluster.localplane.times import now_utc, parse_stamp, stamp
@@ -132,7 +131,7 @@ def _new_set(deployment: Json, digest: str, replicas: int, revision: int) -> Jso
             "namespace": deployment["metadata"]["namespace"],
             "labels": meta["labels"],
             "annotations": {REVISION: str(revision)},
-            "ownerReferences": [owner_reference(api.DEPLOYMENTS, deployment)],
+            "ownerReferences": [owner_reference(DEPLOYMENTS, deployment)],
         },
         "spec": spec,
     }
@@ -211,26 +210,26 @@ def _condition(
 
 
 class DeploymentController(Controller):
-    kind = api.DEPLOYMENTS
-    owns = (api.REPLICA_SETS,)
+    kind = DEPLOYMENTS
+    owns = (REPLICA_SETS,)
 
     async def reconcile(self, deployment: Json) -> float | None:
-        wanted = plan(deployment, self.owned_by(deployment, api.REPLICA_SETS), now_utc())
+        wanted = plan(deployment, self.owned_by(deployment, REPLICA_SETS), now_utc())
         if wanted.create:
-            made = await self.cluster.create(api.REPLICA_SETS, wanted.create)
+            made = await self.cluster.create(REPLICA_SETS, wanted.create)
             told = f"Scaled up replica set {made['metadata']['name']} to {made['spec']['replicas']}"
             self.recorder.normal(deployment, "ScalingReplicaSet", told)
         if wanted.revise:
             replica_set, number = wanted.revise
             annotation = {"metadata": {"annotations": {REVISION: number}}}
-            await self.cluster.patch(api.REPLICA_SETS, api.key_of(replica_set), annotation)
+            await self.cluster.patch(REPLICA_SETS, key_of(replica_set), annotation)
         for replica_set, size in wanted.scale:
             way = "up" if size > _size(replica_set) else "down"
-            await self.cluster.patch(api.REPLICA_SETS, api.key_of(replica_set), {"spec": {"replicas": size}})
+            await self.cluster.patch(REPLICA_SETS, key_of(replica_set), {"spec": {"replicas": size}})
             told = f"Scaled {way} replica set {replica_set['metadata']['name']} to {size}"
             self.recorder.normal(deployment, "ScalingReplicaSet", told)
         for replica_set in wanted.delete:
-            await self.cluster.delete(api.REPLICA_SETS, replica_set)
+            await self.cluster.delete(REPLICA_SETS, replica_set)
         if wanted.status:
             await self.cluster.patch_status(self.kind, deployment, wanted.status)
         return wanted.again_s

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from supercluster.localplane import client as api
-from supercluster.localplane.client import Json, Key
+from supercluster.localplane.client import BUDGETS, JOBS, PODS, REPLICA_SETS, STATEFUL_SETS, Json, Key, key_of
 from supercluster.localplane.controllers.base import (
     Cluster,
     Controller,
@@ -20,7 +19,7 @@ from supercluster.localplane.controllers.base import (
 from supercluster.localplane.event_recorder import EventRecorder
 from supercluster.localplane.times import now_utc, stamp
 
-OWNERS = {"StatefulSet": api.STATEFUL_SETS, "ReplicaSet": api.REPLICA_SETS, "Job": api.JOBS}
+OWNERS = {"StatefulSet": STATEFUL_SETS, "ReplicaSet": REPLICA_SETS, "Job": JOBS}
 
 
 def share(value: int | str, whole: int) -> int:
@@ -65,18 +64,16 @@ def expected_pods(pods: Sequence[Json], replicas_of: Callable[[Json], int | None
 
 
 class DisruptionController(Controller):
-    kind = api.BUDGETS
+    kind = BUDGETS
 
     def __init__(self, cluster: Cluster, recorder: EventRecorder) -> None:
         super().__init__(cluster, recorder)
-        self.watch(api.PODS, self._budgets_beside)
-        self.watch(api.STATEFUL_SETS, self._budgets_beside)
-        self.watch(api.REPLICA_SETS, self._budgets_beside)
+        self.watch(PODS, self._budgets_beside)
+        self.watch(STATEFUL_SETS, self._budgets_beside)
+        self.watch(REPLICA_SETS, self._budgets_beside)
 
     def _budgets_beside(self, obj: Json) -> list[Key]:
-        return [
-            api.key_of(found) for found in self.cluster[self.kind].in_namespace(obj["metadata"]["namespace"])
-        ]
+        return [key_of(found) for found in self.cluster[self.kind].in_namespace(obj["metadata"]["namespace"])]
 
     async def reconcile(self, budget: Json) -> float | None:
         if is_terminating(budget):
@@ -84,7 +81,7 @@ class DisruptionController(Controller):
         namespace = budget["metadata"]["namespace"]
         pods = [
             pod
-            for pod in self.cluster[api.PODS].in_namespace(namespace)
+            for pod in self.cluster[PODS].in_namespace(namespace)
             if selects(budget["spec"].get("selector"), pod["metadata"].get("labels"))
             and phase_of(pod) not in ("Succeeded", "Failed")
         ]
@@ -105,7 +102,7 @@ class DisruptionController(Controller):
         present = {
             name
             for name in held
-            if (pod := self.cluster[api.PODS].get(namespace, name)) is not None and not is_terminating(pod)
+            if (pod := self.cluster[PODS].get(namespace, name)) is not None and not is_terminating(pod)
         }
         if present == set(held):
             found: Json = held
@@ -118,7 +115,7 @@ class DisruptionController(Controller):
         if found is None or found["metadata"]["uid"] != owner["uid"]:
             return None
         spec = found["spec"]
-        wanted = spec.get("parallelism") if kind is api.JOBS else spec.get("replicas")
+        wanted = spec.get("parallelism") if kind is JOBS else spec.get("replicas")
         return 1 if wanted is None else int(wanted)
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from supercluster.localplane import client as api
-from supercluster.localplane.client import Json, Key
+from supercluster.localplane.client import ENDPOINTS, PODS, SERVICES, SLICES, Json, Key, key_of
 from supercluster.localplane.controllers.base import (
     Cluster,
     Controller,
@@ -115,17 +114,17 @@ def endpoints(service: Json, pods: Sequence[Json]) -> tuple[list[Json], list[Jso
 
 
 class EndpointsController(Controller):
-    kind = api.SERVICES
+    kind = SERVICES
 
     def __init__(self, cluster: Cluster, recorder: EventRecorder) -> None:
         super().__init__(cluster, recorder)
-        self.watch(api.PODS, self._services_of)
+        self.watch(PODS, self._services_of)
 
     def _services_of(self, pod: Json) -> list[Key]:
         labels = pod["metadata"].get("labels") or {}
         return [
-            api.key_of(service)
-            for service in self.cluster[api.SERVICES].in_namespace(pod["metadata"]["namespace"])
+            key_of(service)
+            for service in self.cluster[SERVICES].in_namespace(pod["metadata"]["namespace"])
             if (selector := service["spec"].get("selector"))
             and all(labels.get(name) == value for name, value in selector.items())
         ]
@@ -134,34 +133,34 @@ class EndpointsController(Controller):
         service = self.cluster[self.kind].get(*key)
         if service is None:
             # Endpoints share the service's name and have no owner; the slice goes with its owner.
-            orphan = self.cluster[api.ENDPOINTS].get(*key)
+            orphan = self.cluster[ENDPOINTS].get(*key)
             if orphan is not None and not is_terminating(orphan):
-                await self.cluster.delete(api.ENDPOINTS, orphan)
+                await self.cluster.delete(ENDPOINTS, orphan)
             return None
         if not service["spec"].get("selector") or is_terminating(service):
             return None
-        pods = selected_pods(service, self.cluster[api.PODS].in_namespace(key[0]))
+        pods = selected_pods(service, self.cluster[PODS].in_namespace(key[0]))
         await self._write_endpoints(service, subsets(service, pods))
         await self._write_slice(service, *endpoints(service, pods))
         return None
 
     async def _write_endpoints(self, service: Json, wanted: list[Json]) -> None:
-        namespace, name = key = api.key_of(service)
-        held = self.cluster[api.ENDPOINTS].get(*key)
+        namespace, name = key = key_of(service)
+        held = self.cluster[ENDPOINTS].get(*key)
         labels = dict(service["metadata"].get("labels") or {})
         if service["spec"].get("clusterIP") == "None":
             labels["service.kubernetes.io/headless"] = ""
         if held is None:
             meta = {"name": name, "namespace": namespace, "labels": labels}
-            await self.cluster.create(api.ENDPOINTS, {"metadata": meta, "subsets": wanted})
+            await self.cluster.create(ENDPOINTS, {"metadata": meta, "subsets": wanted})
         elif (held.get("subsets") or []) != wanted:
-            await self.cluster.patch(api.ENDPOINTS, key, {"subsets": wanted})
+            await self.cluster.patch(ENDPOINTS, key, {"subsets": wanted})
 
     async def _write_slice(self, service: Json, wanted: list[Json], ports: list[Json]) -> None:
-        namespace, name = api.key_of(service)
+        namespace, name = key_of(service)
         # One slice per service holds all that one laptop runs; its name ends as generated ones do.
         key = (namespace, f"{name}-local")
-        held = self.cluster[api.SLICES].get(*key)
+        held = self.cluster[SLICES].get(*key)
         if held is None:
             meta = {
                 "name": key[1],
@@ -171,9 +170,9 @@ class EndpointsController(Controller):
                     "kubernetes.io/service-name": name,
                     "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",
                 },
-                "ownerReferences": [owner_reference(api.SERVICES, service)],
+                "ownerReferences": [owner_reference(SERVICES, service)],
             }
             body = {"metadata": meta, "addressType": "IPv4", "endpoints": wanted, "ports": ports}
-            await self.cluster.create(api.SLICES, body)
+            await self.cluster.create(SLICES, body)
         elif (held.get("endpoints") or []) != wanted or (held.get("ports") or []) != ports:
-            await self.cluster.patch(api.SLICES, key, {"endpoints": wanted, "ports": ports})
+            await self.cluster.patch(SLICES, key, {"endpoints": wanted, "ports": ports})

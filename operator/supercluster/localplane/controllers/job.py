@@ -10,8 +10,7 @@ import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from supercluster.localplane import client as api
-from supercluster.localplane.client import Json
+from supercluster.localplane.client import JOBS, PODS, Json
 from supercluster.localplane.controllers.base import (
     Controller,
     condition,
@@ -152,11 +151,11 @@ def _expire(job: Json, now: dt.datetime, result: Plan) -> None:
 
 
 class JobController(Controller):
-    kind = api.JOBS
-    owns = (api.PODS,)
+    kind = JOBS
+    owns = (PODS,)
 
     async def reconcile(self, job: Json) -> float | None:
-        wanted = plan(job, self.owned_by(job, api.PODS), now_utc())
+        wanted = plan(job, self.owned_by(job, PODS), now_utc())
         if wanted.delete_job:
             await self.cluster.delete(self.kind, job, propagation="Background")
             return None
@@ -164,7 +163,7 @@ class JobController(Controller):
             made = await self.create_pod(job, self._pod(job))
             self.recorder.normal(job, "SuccessfulCreate", f"Created pod: {made['metadata']['name']}")
         for pod in wanted.delete:
-            await self.cluster.delete(api.PODS, pod)
+            await self.cluster.delete(PODS, pod)
             self.recorder.normal(job, "SuccessfulDelete", f"Deleted pod: {pod['metadata']['name']}")
         if wanted.status:
             await self.cluster.patch_status(self.kind, job, wanted.status)

@@ -6,8 +6,7 @@ import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from supercluster.localplane import client as api
-from supercluster.localplane.client import Json
+from supercluster.localplane.client import PODS, REPLICA_SETS, Json
 from supercluster.localplane.controllers.base import (
     Controller,
     available_in_s,
@@ -66,21 +65,21 @@ def plan(replica_set: Json, pods: Sequence[Json], now: dt.datetime) -> Plan:
 
 
 class ReplicaSetController(Controller):
-    kind = api.REPLICA_SETS
-    owns = (api.PODS,)
+    kind = REPLICA_SETS
+    owns = (PODS,)
 
     async def reconcile(self, replica_set: Json) -> float | None:
-        wanted = plan(replica_set, self.owned_by(replica_set, api.PODS), now_utc())
+        wanted = plan(replica_set, self.owned_by(replica_set, PODS), now_utc())
         for _ in range(wanted.create):
             pod = pod_from_template(replica_set["spec"]["template"], self.kind, replica_set)
             pod["metadata"]["generateName"] = f"{replica_set['metadata']['name']}-"
             made = await self.create_pod(replica_set, pod)
             self.recorder.normal(replica_set, "SuccessfulCreate", f"Created pod: {made['metadata']['name']}")
         for pod in wanted.delete:
-            await self.cluster.delete(api.PODS, pod)
+            await self.cluster.delete(PODS, pod)
             self.recorder.normal(replica_set, "SuccessfulDelete", f"Deleted pod: {pod['metadata']['name']}")
         status = wanted.status
         if wanted.create or wanted.delete:
-            status = plan(replica_set, self.owned_by(replica_set, api.PODS), now_utc()).status
+            status = plan(replica_set, self.owned_by(replica_set, PODS), now_utc()).status
         await self.cluster.patch_status(self.kind, replica_set, status)
         return wanted.again_s

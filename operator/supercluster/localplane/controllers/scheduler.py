@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from supercluster.localplane import client as api
-from supercluster.localplane.client import Json, Key
+from supercluster.localplane.client import CLAIMS, NODES, PODS, Json, Key, key_of
 from supercluster.localplane.controllers.base import (
     Cluster,
     Controller,
@@ -194,50 +193,50 @@ def _cost(pod: Json, node: Json, nodes: Sequence[Json], placed: Sequence[Json]) 
 class Scheduler(Controller):
     """Binds pods to nodes, and pins their claims to the node, as volumes on local disks are."""
 
-    kind = api.PODS
+    kind = PODS
 
     def __init__(self, cluster: Cluster, recorder: EventRecorder) -> None:
         super().__init__(cluster, recorder)
-        self.watch(api.NODES, lambda node: self._waiting())
-        self.watch(api.CLAIMS, lambda claim: self._waiting())
+        self.watch(NODES, lambda node: self._waiting())
+        self.watch(CLAIMS, lambda claim: self._waiting())
 
     def _waiting(self) -> list[Key]:
-        return [api.key_of(pod) for pod in self.cluster[api.PODS].all() if _is_unplaced(pod)]
+        return [key_of(pod) for pod in self.cluster[PODS].all() if _is_unplaced(pod)]
 
     async def reconcile(self, pod: Json) -> float | None:
         if not _is_unplaced(pod):
             return None
-        key = api.key_of(pod)
+        key = key_of(pod)
         claims = {
             claim["metadata"]["name"]: claim
-            for claim in self.cluster[api.CLAIMS].in_namespace(key[0])
+            for claim in self.cluster[CLAIMS].in_namespace(key[0])
             if not is_terminating(claim)
         }
-        nodes = list(self.cluster[api.NODES].all())
-        choice = choose(pod, nodes, self.cluster[api.PODS].all(), claims)
+        nodes = list(self.cluster[NODES].all())
+        choice = choose(pod, nodes, self.cluster[PODS].all(), claims)
         if not choice.node:
             await self._refuse(pod, choice.reason)
             return RETRY_S
         for name in claim_names(pod):
             if not _pin(claims[name]):
                 pin = {"metadata": {"annotations": {SELECTED_NODE: choice.node}}}
-                await self.cluster.patch(api.CLAIMS, (key[0], name), pin)
+                await self.cluster.patch(CLAIMS, (key[0], name), pin)
         await self._bind(pod, choice.node)
         told = f"Successfully assigned {key[0]}/{key[1]} to {choice.node}"
         self.recorder.normal(pod, "Scheduled", told)
         return None
 
     async def _bind(self, pod: Json, node: str) -> None:
-        namespace, name = api.key_of(pod)
+        namespace, name = key_of(pod)
         body: Json = {
             "apiVersion": "v1",
             "kind": "Binding",
             "metadata": {"name": name, "namespace": namespace, "uid": pod["metadata"]["uid"]},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        await self.cluster.client.request("POST", api.PODS.path(namespace, name, "binding"), body=body)
+        await self.cluster.client.request("POST", PODS.path(namespace, name, "binding"), body=body)
         # The next pod's place depends on this one's.
-        await self.cluster.refresh(api.PODS, (namespace, name))
+        await self.cluster.refresh(PODS, (namespace, name))
 
     async def _refuse(self, pod: Json, reason: str) -> None:
         held = condition(pod, "PodScheduled")
@@ -256,7 +255,7 @@ class Scheduler(Controller):
             "message": reason,
             "lastTransitionTime": stamp(now_utc()),
         }
-        await self.cluster.patch_status(api.PODS, pod, {"phase": "Pending", "conditions": [*others, told]})
+        await self.cluster.patch_status(PODS, pod, {"phase": "Pending", "conditions": [*others, told]})
 
 
 def _is_unplaced(pod: Json) -> bool:

@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-from supercluster.localplane import client as api
-from supercluster.localplane.client import Json
+from supercluster.localplane.client import CLAIMS, PODS, REVISIONS, STATEFUL_SETS, Json, key_of
 from supercluster.localplane.controllers.base import Controller
 from supercluster.localplane.controllers.statefulset_plan import plan
 from supercluster.localplane.times import now_utc
 
 
 class StatefulSetController(Controller):
-    kind = api.STATEFUL_SETS
-    owns = (api.PODS, api.REVISIONS)
+    kind = STATEFUL_SETS
+    owns = (PODS, REVISIONS)
 
     async def reconcile(self, sts: Json) -> float | None:
-        namespace, name = api.key_of(sts)
+        namespace, name = key_of(sts)
         wanted = plan(
             sts,
-            self.owned_by(sts, api.REVISIONS),
-            self.owned_by(sts, api.PODS),
-            frozenset(name for ns, name in self.cluster[api.CLAIMS].all_keys() if ns == namespace),
+            self.owned_by(sts, REVISIONS),
+            self.owned_by(sts, PODS),
+            frozenset(name for ns, name in self.cluster[CLAIMS].all_keys() if ns == namespace),
             now_utc(),
         )
         if wanted.create_revision:
-            await self.cluster.create(api.REVISIONS, wanted.create_revision)
+            await self.cluster.create(REVISIONS, wanted.create_revision)
         if wanted.renumber_revision:
             revision, number = wanted.renumber_revision
-            await self.cluster.patch(api.REVISIONS, api.key_of(revision), {"revision": number})
+            await self.cluster.patch(REVISIONS, key_of(revision), {"revision": number})
         for claim in wanted.create_claims:
-            await self.cluster.create(api.CLAIMS, claim)
+            await self.cluster.create(CLAIMS, claim)
             text = f"create Claim {claim['metadata']['name']} for StatefulSet {name} success"
             self.recorder.normal(sts, "SuccessfulCreate", text)
         for pod in wanted.create_pods:
@@ -37,11 +36,11 @@ class StatefulSetController(Controller):
             text = f"create Pod {pod['metadata']['name']} in StatefulSet {name} successful"
             self.recorder.normal(sts, "SuccessfulCreate", text)
         for pod in wanted.delete_pods:
-            await self.cluster.delete(api.PODS, pod)
+            await self.cluster.delete(PODS, pod)
             text = f"delete Pod {pod['metadata']['name']} in StatefulSet {name} successful"
             self.recorder.normal(sts, "SuccessfulDelete", text)
         for revision in wanted.delete_revisions:
-            await self.cluster.delete(api.REVISIONS, revision)
+            await self.cluster.delete(REVISIONS, revision)
         if wanted.status:
             await self.cluster.patch_status(self.kind, sts, wanted.status)
         return wanted.again_s

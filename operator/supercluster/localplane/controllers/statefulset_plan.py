@@ -14,8 +14,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from supercluster.localplane import client as api
-from supercluster.localplane.client import Json
+from supercluster.localplane.client import STATEFUL_SETS, Json
 from supercluster.localplane.controllers.base import (
     available_in_s,
     is_ready,
@@ -134,7 +133,7 @@ def _update_revision(sts: Json, revisions: Sequence[Json], result: Plan) -> Json
                 **(sts["spec"].get("selector", {}).get("matchLabels") or {}),
                 HASH_LABEL: digest,
             },
-            "ownerReferences": [owner_reference(api.STATEFUL_SETS, sts)],
+            "ownerReferences": [owner_reference(STATEFUL_SETS, sts)],
         },
         "data": data,
         "revision": newest + 1,
@@ -252,7 +251,7 @@ def make_pod(sts: Json, revision: Json, ordinal: int) -> Json:
     template = {
         name: value for name, value in revision["data"]["spec"]["template"].items() if name != "$patch"
     }
-    pod = pod_from_template(template, api.STATEFUL_SETS, sts)
+    pod = pod_from_template(template, STATEFUL_SETS, sts)
     name = f"{sts['metadata']['name']}-{ordinal}"
     pod["metadata"]["name"] = name
     pod["metadata"]["labels"] |= {

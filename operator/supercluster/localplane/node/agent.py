@@ -17,8 +17,7 @@ from typing import IO
 
 import aiohttp
 
-from supercluster.localplane import client as api
-from supercluster.localplane.client import Json
+from supercluster.localplane.client import CLAIMS, CONFIG_MAPS, NODES, PODS, SECRETS, SERVICES, Json, key_of
 from supercluster.localplane.controllers.base import Cluster, controller_of, is_terminating
 from supercluster.localplane.controllers.scheduler import SELECTED_NODE
 from supercluster.localplane.event_recorder import EventRecorder
@@ -137,7 +136,7 @@ class NodeAgent:
         """
         owner = self._identity()
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, force_close=True))
-        for held in self.cluster[api.NODES].all():
+        for held in self.cluster[NODES].all():
             # A node that an earlier plane had and this one has not is as good as switched off.
             name = held["metadata"]["name"]
             if name not in self.nodes and nodes.is_of(held, owner):
@@ -150,12 +149,12 @@ class NodeAgent:
             else:
                 await nodes.register(self.cluster, node, KUBELET_PORT, owner)
         self._write_hosts()
-        self.cluster[api.PODS].listen(self._pod_changed)
-        self.cluster[api.SERVICES].listen(lambda before, after: self._hosts_later())
-        self.cluster[api.CONFIG_MAPS].listen(lambda before, after: self._source_changed("ConfigMap", after))
-        self.cluster[api.SECRETS].listen(lambda before, after: self._source_changed("Secret", after))
-        self.cluster[api.CLAIMS].listen(lambda before, after: self._source_changed("Claim", after))
-        for pod in self.cluster[api.PODS].all():
+        self.cluster[PODS].listen(self._pod_changed)
+        self.cluster[SERVICES].listen(lambda before, after: self._hosts_later())
+        self.cluster[CONFIG_MAPS].listen(lambda before, after: self._source_changed("ConfigMap", after))
+        self.cluster[SECRETS].listen(lambda before, after: self._source_changed("Secret", after))
+        self.cluster[CLAIMS].listen(lambda before, after: self._source_changed("Claim", after))
+        for pod in self.cluster[PODS].all():
             self._pod_changed(None, pod)
         self._keeper = asyncio.create_task(self._keep_house(), name="housekeeping")
 
@@ -200,7 +199,7 @@ class NodeAgent:
             self._start_pod(after, node)
 
     def _start_pod(self, pod: Json, node: SimulatedNode) -> None:
-        key = api.key_of(pod)
+        key = key_of(pod)
         try:
             address = self._addresses.take("/".join(key))
         except OutOfAddresses as error:
@@ -225,7 +224,7 @@ class NodeAgent:
         self._runs[key] = run
 
     async def _run_pod(self, worker: PodWorker, before: asyncio.Task[None] | None) -> None:
-        key = api.key_of(worker.pod)
+        key = key_of(worker.pod)
         if before is not None:
             await asyncio.gather(before, return_exceptions=True)
         try:
@@ -235,20 +234,20 @@ class NodeAgent:
         self.workers.pop(worker.uid, None)
         if self._runs.get(key) is asyncio.current_task():
             del self._runs[key]
-            if self.cluster[api.PODS].get(*key) is None:
+            if self.cluster[PODS].get(*key) is None:
                 owner = controller_of(worker.pod)
                 self._addresses.release(
                     "/".join(key), keep=owner is not None and owner["kind"] == "StatefulSet"
                 )
 
     def worker_of(self, namespace: str, name: str) -> PodWorker | None:
-        here = (worker for worker in self.workers.values() if api.key_of(worker.pod) == (namespace, name))
+        here = (worker for worker in self.workers.values() if key_of(worker.pod) == (namespace, name))
         return next(here, None)
 
     def _source_changed(self, kind: str, obj: Json | None) -> None:
         if obj is None:
             return
-        namespace, name = api.key_of(obj)
+        namespace, name = key_of(obj)
         for worker in self.workers.values():
             if worker.pod["metadata"]["namespace"] == namespace:
                 worker.news.set()
@@ -264,8 +263,8 @@ class NodeAgent:
 
     def _write_hosts(self) -> None:
         self._hosts_timer = None
-        pods = self.cluster[api.PODS]
-        hosts.write(self.hosts_path, hosts.lines(self.cluster[api.SERVICES].all(), pods.in_namespace))
+        pods = self.cluster[PODS]
+        hosts.write(self.hosts_path, hosts.lines(self.cluster[SERVICES].all(), pods.in_namespace))
 
     # ------------------------------------------------------------------ nodes lost and found
 
@@ -277,7 +276,7 @@ class NodeAgent:
         for worker in lost:
             worker.end(End.LOST)
         await asyncio.gather(
-            *(run for worker in lost if (run := self._runs.get(api.key_of(worker.pod)))),
+            *(run for worker in lost if (run := self._runs.get(key_of(worker.pod)))),
             return_exceptions=True,
         )
         if destroy_volumes:
@@ -287,7 +286,7 @@ class NodeAgent:
         return len(lost)
 
     def _empty_volumes(self, node: str) -> None:
-        for claim in self.cluster[api.CLAIMS].all():
+        for claim in self.cluster[CLAIMS].all():
             pin = (claim["metadata"].get("annotations") or {}).get(SELECTED_NODE)
             if pin == node and claim["spec"].get("volumeName"):
                 directory = self.state_dir / "volumes" / claim["spec"]["volumeName"]
@@ -301,7 +300,7 @@ class NodeAgent:
             return
         node.is_lost = False
         await nodes.register(self.cluster, node, KUBELET_PORT, self._identity())
-        for pod in self.cluster[api.PODS].all():
+        for pod in self.cluster[PODS].all():
             if pod["spec"].get("nodeName") == name:
                 self._pod_changed(None, pod)
 
@@ -315,7 +314,7 @@ class NodeAgent:
     async def _keep_house(self) -> None:
         while True:
             await asyncio.sleep(HOUSEKEEPING_S)
-            uids = {pod["metadata"]["uid"] for pod in self.cluster[api.PODS].all()}
+            uids = {pod["metadata"]["uid"] for pod in self.cluster[PODS].all()}
             with contextlib.suppress(OSError):
                 await asyncio.to_thread(tidy, self.state_dir / "pods", uids | set(self.workers))
 

@@ -8,8 +8,7 @@ import logging
 
 import aiohttp
 
-from supercluster.localplane import client as api
-from supercluster.localplane.client import Client, Json, RequestError
+from supercluster.localplane.client import LEASES, Client, Json, RequestError
 from supercluster.localplane.node.nodes import SimulatedNode
 from supercluster.localplane.times import now_utc
 
@@ -36,11 +35,11 @@ async def renew(client: Client, name: str) -> None:
     """
     spec = lease_spec(name, now_utc())
     try:
-        await client.patch(api.LEASES, (NAMESPACE, name), {"spec": spec})
+        await client.patch(LEASES, (NAMESPACE, name), {"spec": spec})
     except RequestError as error:
         if error.status != 404:
             raise
-        await client.create(api.LEASES, {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec})
+        await client.create(LEASES, {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec})
 
 
 async def run(client: Client, nodes: dict[str, SimulatedNode]) -> None:

@@ -6,8 +6,7 @@ import os
 import platform
 from dataclasses import dataclass
 
-from supercluster.localplane import client as api
-from supercluster.localplane.client import Json
+from supercluster.localplane.client import NODES, PODS, Json
 from supercluster.localplane.controllers.base import Cluster, condition, is_true, phase_of
 from supercluster.localplane.times import now_utc, stamp
 
@@ -132,9 +131,9 @@ async def register(cluster: Cluster, node: SimulatedNode, port: int, owner: str)
     Raises:
         ForeignNode: there is one of that name that `owner` did not make.
     """
-    held = cluster[api.NODES].get("", node.name)
+    held = cluster[NODES].get("", node.name)
     if held is None:
-        await cluster.create(api.NODES, node_object(node, owner))
+        await cluster.create(NODES, node_object(node, owner))
     elif not is_of(held, owner):
         raise ForeignNode(node.name)
     await announce(cluster, node, port)
@@ -142,7 +141,7 @@ async def register(cluster: Cluster, node: SimulatedNode, port: int, owner: str)
 
 async def announce(cluster: Cluster, node: SimulatedNode, port: int) -> None:
     """Write conditions and taints as the node's state is now. A deleted Node object stays deleted."""
-    held = cluster[api.NODES].get("", node.name)
+    held = cluster[NODES].get("", node.name)
     if held is None:
         return
     taints = [taint for taint in held["spec"].get("taints") or () if taint["key"] != UNREACHABLE]
@@ -156,14 +155,14 @@ async def announce(cluster: Cluster, node: SimulatedNode, port: int) -> None:
     if [(taint["key"], taint["effect"]) for taint in taints] != [
         (taint["key"], taint["effect"]) for taint in held_taints
     ]:
-        held = await cluster.patch(api.NODES, ("", node.name), {"spec": {"taints": taints or None}})
-    await cluster.patch_status(api.NODES, held, node_status(node, held, port))
+        held = await cluster.patch(NODES, ("", node.name), {"spec": {"taints": taints or None}})
+    await cluster.patch_status(NODES, held, node_status(node, held, port))
 
 
 async def mark_pods(cluster: Cluster, name: str) -> None:
     """Say of the pods of a node that is not heard of that they are not ready: nobody on the node can say it."""
     moment = stamp(now_utc())
-    for pod in cluster[api.PODS].all():
+    for pod in cluster[PODS].all():
         is_here = pod["spec"].get("nodeName") == name and phase_of(pod) not in ("Succeeded", "Failed")
         if not is_here or not (is_true(pod, "Ready") or is_true(pod, "ContainersReady")):
             continue
@@ -179,4 +178,4 @@ async def mark_pods(cluster: Cluster, name: str) -> None:
             else held
             for held in pod["status"]["conditions"]
         ]
-        await cluster.patch_status(api.PODS, pod, {"conditions": conditions})
+        await cluster.patch_status(PODS, pod, {"conditions": conditions})

@@ -15,8 +15,7 @@ from pathlib import Path
 
 import aiohttp
 
-from supercluster.localplane import client as api
-from supercluster.localplane.client import Json, RequestError
+from supercluster.localplane.client import CLAIMS, CONFIG_MAPS, PODS, SECRETS, Json, RequestError, key_of
 from supercluster.localplane.controllers.base import Cluster, is_terminating
 from supercluster.localplane.event_recorder import EventRecorder
 from supercluster.localplane.node import credentials, volumes
@@ -72,8 +71,8 @@ class PodWorker:
         self.news = asyncio.Event()
         self.tokens = Tokens()
         self.sources = Sources(
-            lambda name: cluster[api.CONFIG_MAPS].get(meta["namespace"], name),
-            lambda name: cluster[api.SECRETS].get(meta["namespace"], name),
+            lambda name: cluster[CONFIG_MAPS].get(meta["namespace"], name),
+            lambda name: cluster[SECRETS].get(meta["namespace"], name),
             self.tokens.content,
         )
         self.uid: str = meta["uid"]
@@ -231,7 +230,7 @@ class PodWorker:
             self.refresh_volumes()
 
     def _claim_directory(self, name: str) -> Path:
-        claim = self.cluster[api.CLAIMS].get(self.pod["metadata"]["namespace"], name)
+        claim = self.cluster[CLAIMS].get(self.pod["metadata"]["namespace"], name)
         if claim is None or (claim.get("status") or {}).get("phase") != "Bound":
             raise MissingReference(f'persistentvolumeclaim "{name}" is not bound')
         path: Path = self.state_dir / "volumes" / claim["spec"]["volumeName"]
@@ -241,7 +240,7 @@ class PodWorker:
     # ------------------------------------------------------------------ status
 
     def _status(self) -> Json:
-        held = self.cluster[api.PODS].get(*api.key_of(self.pod)) or self.pod
+        held = self.cluster[PODS].get(*key_of(self.pod)) or self.pod
         views = [container.view() for container in self.inits + self.mains]
         return pod_status.build(
             held,
@@ -263,7 +262,7 @@ class PodWorker:
 
     async def _publish(self) -> bool:
         """Write the status if it differs. False when it has to be tried again."""
-        held = self.cluster[api.PODS].get(*api.key_of(self.pod))
+        held = self.cluster[PODS].get(*key_of(self.pod))
         if (
             held is None
             or held["metadata"]["uid"] != self.uid
@@ -271,7 +270,7 @@ class PodWorker:
         ):
             return True
         try:
-            await self.cluster.patch_status(api.PODS, held, self._status())
+            await self.cluster.patch_status(PODS, held, self._status())
         except RequestError as error:
             return error.status == 404
         except (aiohttp.ClientError, TimeoutError, OSError):
@@ -301,11 +300,11 @@ class PodWorker:
 
     async def _remove_object(self) -> None:
         while True:
-            held = self.cluster[api.PODS].get(*api.key_of(self.pod))
+            held = self.cluster[PODS].get(*key_of(self.pod))
             if held is None or held["metadata"]["uid"] != self.uid:
                 return
             try:
-                await self.cluster.delete(api.PODS, held, grace_s=0)
+                await self.cluster.delete(PODS, held, grace_s=0)
                 return
             except (RequestError, aiohttp.ClientError, TimeoutError, OSError) as error:
                 log.debug("pod %s is not removed yet: %s", self.pod["metadata"]["name"], error)

@@ -11,8 +11,7 @@ import asyncio
 import shutil
 from pathlib import Path
 
-from supercluster.localplane import client as api
-from supercluster.localplane.client import Json, Key
+from supercluster.localplane.client import CLAIMS, STORAGE_CLASSES, VOLUMES, Json, Key, key_of
 from supercluster.localplane.controllers.base import Cluster, Controller, is_terminating, phase_of
 from supercluster.localplane.controllers.scheduler import HOSTNAME, SELECTED_NODE
 from supercluster.localplane.event_recorder import EventRecorder
@@ -80,7 +79,7 @@ def _annotation(obj: Json, name: str) -> str:
 class Provisioner(Controller):
     """Volumes for claims of the class `localplane`, on the nodes of one agent."""
 
-    kind = api.CLAIMS
+    kind = CLAIMS
 
     def __init__(
         self, cluster: Cluster, recorder: EventRecorder, state_dir: Path, nodes: dict[str, SimulatedNode]
@@ -88,7 +87,7 @@ class Provisioner(Controller):
         super().__init__(cluster, recorder)
         self._state_dir = state_dir
         self._nodes = nodes
-        self.watch(api.VOLUMES, self._claim_of)
+        self.watch(VOLUMES, self._claim_of)
 
     def _claim_of(self, volume: Json) -> list[Key]:
         reference = volume["spec"].get("claimRef") or {}
@@ -96,17 +95,17 @@ class Provisioner(Controller):
 
     async def ensure_class(self) -> None:
         """Make the storage class, the default one where there is none."""
-        held = list(self.cluster[api.STORAGE_CLASSES].all())
+        held = list(self.cluster[STORAGE_CLASSES].all())
         if not any(found["metadata"]["name"] == CLASS for found in held):
             is_default = not any(_annotation(found, DEFAULT_CLASS) == "true" for found in held)
-            await self.cluster.create(api.STORAGE_CLASSES, storage_class(is_default=is_default))
+            await self.cluster.create(STORAGE_CLASSES, storage_class(is_default=is_default))
 
     async def sync(self, key: Key) -> float | None:
         await self._reclaim(key)
         claim = self.cluster[self.kind].get(*key)
         if claim is None or is_terminating(claim):
             return None
-        volume = self.cluster[api.VOLUMES].get("", volume_name(claim))
+        volume = self.cluster[VOLUMES].get("", volume_name(claim))
         if volume is None:
             await self._provide(claim)
         elif self._is_ours(volume):
@@ -114,14 +113,14 @@ class Provisioner(Controller):
         return None
 
     async def _provide(self, claim: Json) -> None:
-        found = self.cluster[api.STORAGE_CLASSES].get("", claim["spec"].get("storageClassName") or "")
+        found = self.cluster[STORAGE_CLASSES].get("", claim["spec"].get("storageClassName") or "")
         node = _annotation(claim, SELECTED_NODE)
         is_ours = found is not None and found["provisioner"] == PROVISIONER and node in self._nodes
         if not is_ours or claim["spec"].get("volumeName") or phase_of(claim) != "Pending":
             return
         directory = volume_directory(self._state_dir, volume_name(claim))
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-        await self.cluster.create(api.VOLUMES, volume_object(claim, directory, node))
+        await self.cluster.create(VOLUMES, volume_object(claim, directory, node))
 
     async def _grow(self, claim: Json, volume: Json) -> None:
         """A directory has room for as much as the machine has: it is as large as asked for at once."""
@@ -129,20 +128,20 @@ class Provisioner(Controller):
             return
         capacity = {"storage": size(claim)}
         if volume["spec"].get("capacity") != capacity:
-            await self.cluster.patch(api.VOLUMES, api.key_of(volume), {"spec": {"capacity": capacity}})
+            await self.cluster.patch(VOLUMES, key_of(volume), {"spec": {"capacity": capacity}})
         if (claim.get("status") or {}).get("capacity") != capacity:
             await self.cluster.patch_status(self.kind, claim, {"capacity": capacity})
 
     async def _reclaim(self, key: Key) -> None:
         """Delete released volumes of claims of this name, with what is on them."""
-        for volume in self.cluster[api.VOLUMES].all():
+        for volume in self.cluster[VOLUMES].all():
             if self._claim_of(volume) != [key] or not self._is_ours(volume):
                 continue
             policy = volume["spec"].get("persistentVolumeReclaimPolicy")
             if phase_of(volume) == "Released" and policy == "Delete":
                 directory = volume_directory(self._state_dir, volume["metadata"]["name"])
                 await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
-                await self.cluster.delete(api.VOLUMES, volume)
+                await self.cluster.delete(VOLUMES, volume)
 
     def _is_ours(self, volume: Json) -> bool:
         directory = volume_directory(self._state_dir, volume["metadata"]["name"])

@@ -118,34 +118,6 @@ async def test_what_is_lost_is_told_by_a_broker_that_is_sure_of_its_map_if_there
 
 
 @pytest.mark.covers("OP-4")
-async def test_a_broker_of_an_older_version_is_asked_without_details(
-    admin: NatsBrokers, alpha: Monitor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[tuple[str, dict[str, Any]]] = []
-    refused = {"code": 400, "err_code": 10025, "description": "json: unknown field"}
-
-    async def connect(target: BrokerTarget) -> Client:
-        async def request(subject: str, payload: bytes, *, timeout: float) -> SimpleNamespace:
-            asked.append((subject, json.loads(payload)))
-            known = set(asked[-1][1]) <= {"offset"}
-            answer = {"total": 1, "streams": [{"config": {"name": "S"}}]} if known else {"error": refused}
-            return SimpleNamespace(data=json.dumps(answer).encode())
-
-        async def close() -> None:
-            pass
-
-        return cast("Client", SimpleNamespace(is_connected=True, request=request, close=close))
-
-    monkeypatch.setattr(adapter, "_connect", connect)
-    assert await admin.stream_infos(target(alpha)) == [{"config": {"name": "S"}}]
-    assert await admin.stream_info(target(alpha), "S") == {"total": 1, "streams": [{"config": {"name": "S"}}]}
-    assert [set(body) for _, body in asked] == [
-        *({"offset", "supercluster_details"}, {"offset"}),
-        *({"supercluster_details"}, set()),
-    ]
-
-
-@pytest.mark.covers("OP-4")
 async def test_a_connection_to_a_broker_that_can_not_answer_is_given_up_for_another(
     admin: NatsBrokers, alpha: Monitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,7 +49,7 @@ class Figures(Collector):
                 full = f"supercluster_broker_{name}"
                 # The library has every counter end in _total.
                 has_kind = kind == "gauge" or "total" not in name
-                family = Metric(full, "As in docs/metrics.md.", kind if has_kind else "unknown")
+                family = Metric(full, "As in /varz.", kind if has_kind else "unknown")
                 sample = f"{full}_total" if kind == "counter" and has_kind else full
                 family.add_sample(sample, self.labels, self.values[name])
                 yield family

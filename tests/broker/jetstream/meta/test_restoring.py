@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from tests.broker.jetstream.meta_leader.meta_story import APP, OPERATOR, Meta, meta
 
+from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.operations import renew_stream
-from supercluster.broker.jetstream.meta.restoring import begin_restore, is_bare
+from supercluster.broker.jetstream.meta.restoring import KEPT, begin_restore, is_bare
 from supercluster.broker.jetstream.meta.state import MetaState
 from supercluster.broker.jetstream.meta_leader.stream_request import Decided
 
@@ -169,3 +170,32 @@ def test_one_in_memory_whose_copies_are_all_gone_stays_hidden() -> None:
     story.turn()
     assert story.stream().group == "S.new"
     assert story.stream().restoring == hidden.restoring
+
+
+def test_every_field_of_a_configuration_is_kept_or_withheld_on_purpose() -> None:
+    """A field that is new has to be put into one of the two."""
+    withheld = {
+        *(
+            "subjects",
+            "retention",
+            "discard",
+            "discard_new_per_subject",
+            "max_consumers",
+            "max_msgs",
+            "max_bytes",
+        ),
+        *(
+            "max_age_ns",
+            "max_msgs_per_subject",
+            "no_ack",
+            "consumer_limits",
+            "first_seq",
+            "sealed",
+            "deny_delete",
+        ),
+        *("deny_purge", "allow_rollup_hdrs", "mirror", "sources", "subject_transform", "republish"),
+        *("subject_delete_marker_ttl_ns", "allow_msg_counter", "allow_atomic", "allow_batched"),
+    }
+    fields = {field.name for field in dataclasses.fields(StreamConfig)}
+    assert withheld | set(KEPT) | {"name", "metadata"} == fields
+    assert not withheld & set(KEPT)

@@ -35,7 +35,7 @@ class Restoring:
         return cls(data["id"], StreamConfig.from_json(data["config"]))
 
 
-_KEPT = (
+KEPT = (
     *("description", "storage", "num_replicas", "placement", "compression", "persist_mode", "max_msg_size"),
     *("duplicate_window_ns", "has_own_window", "allow_msg_ttl", "allow_msg_schedules"),
     *("allow_direct", "mirror_direct"),
@@ -46,7 +46,7 @@ _KEPT = (
 def bare(config: StreamConfig, restore_id: str) -> StreamConfig:
     """What the stream is configured as while it is restored. Times to live, schedules and message ids are noted as messages
     come, so these fields stay; what acts on them waits."""
-    kept: dict[str, Any] = {name: getattr(config, name) for name in _KEPT}
+    kept: dict[str, Any] = {name: getattr(config, name) for name in KEPT}
     metadata = {**config.metadata, RESTORING_KEY: restore_id}
     found = StreamConfig(name=config.name, subjects=(config.name,), metadata=metadata, **kept)
     return with_what_it_needs(found)

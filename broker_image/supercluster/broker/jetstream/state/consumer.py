@@ -303,7 +303,7 @@ class ConsumerState:
         return max(len(self.pending), len(self.deliveries), len(self.last_seqs))
 
     def snapshot(self, first: int = 0, end: int | None = None) -> bytes:
-        """The state as bytes; equal states give equal bytes, on every machine that the cluster may mix. Of its columns only the
+        """The state as bytes; equal states give equal bytes. Of its columns only the
         rows from `first` to before `end`: `go_on_with` puts such parts together."""
         config = json.dumps(self.config.to_json(), sort_keys=True, separators=(",", ":")).encode()
         numbers = _NUMBERS.pack(

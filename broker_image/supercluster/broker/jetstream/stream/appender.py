@@ -1,7 +1,7 @@
 """What a stream's leader appends to its log, and what becomes of it when Raft does not take it.
 
 Publishes are judged against the log's end, with all that is not committed yet (`publish/admission.py`), before the entry is proposed. When
-it is not taken, all that was judged with it is void: whoever waits is told to ask again, and what comes next is admissiond anew,
+it is not taken, all that was judged with it is void: whoever waits is told to ask again, and what comes next is judged anew,
 from what the log really ends with (SF-12). What is taken is answered when it is applied (`stream/waiters.py`).
 """
 

@@ -219,7 +219,7 @@ class Client(ABC):
     def _origin_of(self, key: str) -> tuple[Origin, str]:
         """Of what is held: what it comes from, and the stream."""
         account, between, stream = key.rpartition(BETWEEN)
-        return (self.foreign[account] if between else self), stream
+        return (self.foreign.get(account, self) if between else self), stream
 
     def _offer_again(self, key: str, message: Message) -> bool:
         return self.router.offer_again(*self._origin_of(key), message)

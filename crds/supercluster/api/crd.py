@@ -37,6 +37,8 @@ class Kind(Generic[ResourceT]):
     columns: tuple[Column, ...]
     name_length_max: int | None = None
     """Bound of metadata.name below Kubernetes' own. Rules that read the name need one: their cost grows with its length."""
+    child_label: str = ""
+    """Names the resource that an object was made for. The operator watches only objects that also bear the super-cluster's label."""
 
     @property
     def name(self) -> str:
@@ -86,6 +88,7 @@ CLUSTER = Kind(
         _AGE,
     ),
     name_length_max=CLUSTER_NAME_LENGTH_MAX,
+    child_label=f"{GROUP}/cluster",
 )
 
 STREAM = Kind(
@@ -160,6 +163,7 @@ STREAM_PIPELINE = Kind(
         _AGE,
     ),
     name_length_max=PIPELINE_NAME_LENGTH_MAX,
+    child_label=f"{GROUP}/stream-pipeline",
 )
 
 KINDS: tuple[Kind[Any], ...] = (

@@ -116,14 +116,13 @@ async def _observe(context: Context, desired: Toy, _: Attempt, __: datetime) -> 
 
 
 TOY = Reconciler(
-    kind=Kind(Toy, "toys", "toy", ()),
+    kind=Kind(Toy, "toys", "toy", (), child_label=LABEL),
     observe=_observe,
     plan=lambda _, desired, seen, now: plan_toy(desired, seen, now),
     reads=frozenset({SuperCluster}),
     wakes=lambda cache, key, spec: [Key("Toy", key.namespace, spec["friend"])] if "friend" in spec else [],
     matters=lambda metadata, status: (metadata.get("annotations"),),
     steps={Paint: _paint},
-    child_label=LABEL,
 )
 
 
@@ -159,8 +158,9 @@ def test_a_record_is_all_that_wake_ups_need() -> None:
     assert world.hear("Cluster", "east", spec={"superCluster": "demo"}) == [EAST, SC]
     assert not world.hear("Toy", "ball", status={"figure": 7})
     assert world.hear("Toy", "ball", metadata={"annotations": {"supercluster.dev/play": "1"}}) == [BALL]
-    labels = {**naming.labels("demo"), LABEL: "ball"}
-    assert world.hear("ConfigMap", "toy-ball", metadata={"labels": labels}) == [BALL]
+    assert world.hear("ConfigMap", "toy-ball", metadata={"labels": {LABEL: "ball"}}) == [BALL]
+    made = world.cache.children_of(Toy, NS, "ball")
+    assert [each["metadata"]["name"] for each in made] == ["toy-ball"]
 
 
 async def test_a_record_is_all_that_rounds_and_the_executor_need() -> None:

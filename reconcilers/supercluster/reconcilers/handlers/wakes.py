@@ -37,12 +37,12 @@ def _concerned_by_child(
     reconcilers: Reconcilers, cache: ObjectCache, key: Key, metadata: Mapping[str, Any]
 ) -> Iterator[Key]:
     labels = mapping(metadata.get("labels"))
-    owners = [
-        Key(each.kind.name, key.namespace, str(labels[each.child_label]))
+    owners = {
+        each.kind.model: Key(each.kind.name, key.namespace, str(labels[each.kind.child_label]))
         for each in reconcilers.values()
-        if each.child_label in labels
-    ]
-    yield from owners
+        if each.kind.child_label in labels
+    }
+    yield from owners.values()
     super_cluster = Key("SuperCluster", key.namespace, str(labels.get(LABEL_SUPER_CLUSTER, "")))
     if not owners:
         if super_cluster.name:

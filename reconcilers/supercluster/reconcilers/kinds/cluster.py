@@ -11,7 +11,6 @@ from supercluster.reconcilers.execute.cluster import CLUSTER_STEPS
 from supercluster.reconcilers.kinds.reconciler import Reconciler
 from supercluster.reconcilers.observe.look import look_at_cluster
 from supercluster.reconcilers.planners.cluster.cluster import plan_cluster
-from supercluster.reconcilers.planners.plan import LABEL_CLUSTER
 from supercluster.reconcilers.ports import mapping
 
 
@@ -33,5 +32,4 @@ CLUSTER = Reconciler(
     steps=CLUSTER_STEPS,
     reads=frozenset({SuperCluster, Cluster, Stream}),
     matters=_matters,
-    child_label=LABEL_CLUSTER,
 )

@@ -44,8 +44,6 @@ class Reconciler(Generic[ResourceT, ObservedT]):
     """How soon changes of its status are written; all other fields are written at once."""
     steps: StepHandlers = field(default_factory=dict)
     """How steps are carried out that no other kind has."""
-    child_label: str = ""
-    """Objects with this label wake the resource that it names."""
 
     async def next_plan(self, context: Context, desired: ResourceT, attempt: Attempt, now: datetime) -> Plan:
         return self.plan(context, desired, await self.observe(context, desired, attempt, now), now)

@@ -10,7 +10,6 @@ from supercluster.reconcilers.kinds.reconciler import Reconciler
 from supercluster.reconcilers.observe.context import Attempt, Context
 from supercluster.reconcilers.observe.stream_pipelines import look_at_stream_pipeline
 from supercluster.reconcilers.planners.pipeline.stream_pipeline import PipelineObserved, plan_stream_pipeline
-from supercluster.reconcilers.planners.plan import LABEL_PIPELINE
 
 
 async def _observe(
@@ -26,5 +25,4 @@ STREAM_PIPELINE = Reconciler(
     plan=lambda context, desired, seen, now: plan_stream_pipeline(
         desired, seen, context.defaults.spark_image, now
     ),
-    child_label=LABEL_PIPELINE,
 )

@@ -10,11 +10,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from supercluster.api import Stream, StreamMove, SuperCluster
+from supercluster.api import Cluster, Stream, StreamMove, SuperCluster
 from supercluster.api.common import Resource
 from supercluster.api.crd import KINDS, Kind, ResourceT
 from supercluster.reconcilers.planners.move.views import owner_uid
-from supercluster.reconcilers.planners.plan import LABEL_CLUSTER, LABEL_PIPELINE, LABEL_SUPER_CLUSTER
+from supercluster.reconcilers.planners.plan import LABEL_SUPER_CLUSTER
 from supercluster.reconcilers.ports import Key, mapping
 
 
@@ -31,7 +31,9 @@ class ObjectCache:
     """What is known of Kubernetes now."""
 
     def __init__(self, kinds: Iterable[Kind[Any]] = KINDS) -> None:
+        kinds = tuple(kinds)
         self._kinds: Mapping[str, type[Resource]] = {kind.name: kind.model for kind in kinds}
+        self._child_labels = {kind.child_label: kind.name for kind in kinds if kind.child_label}
         self._objects: dict[Key, Mapping[str, Any]] = {}
         self._models: dict[Key, Resource | ValidationError] = {}
         self._by_owner: dict[tuple[str, str, str, str], set[Key]] = {}
@@ -45,7 +47,8 @@ class ObjectCache:
     def is_ours(self, body: Mapping[str, Any]) -> bool:
         """Custom resources, and what carries our labels."""
         labels = mapping(mapping(body.get("metadata")).get("labels"))
-        return body.get("kind") in self._kinds or LABEL_CLUSTER in labels or LABEL_SUPER_CLUSTER in labels
+        is_child = LABEL_SUPER_CLUSTER in labels or not self._child_labels.keys().isdisjoint(labels)
+        return is_child or body.get("kind") in self._kinds
 
     def wrote(self, body: Mapping[str, Any]) -> None:
         """The answer to a write of ours."""
@@ -168,17 +171,13 @@ class ObjectCache:
         found = (self.model(model, namespace, key.name) for key in sorted(keys, key=lambda key: key.name))
         return tuple(resource for resource in found if resource is not None)
 
-    def of_cluster(self, namespace: str, cluster: str) -> Iterator[Mapping[str, Any]]:
-        """Objects that were made for a Cluster."""
-        return self._objects_of(namespace, "cluster", cluster)
+    def children_of(self, model: type[Resource], namespace: str, name: str) -> Iterator[Mapping[str, Any]]:
+        """Objects that were made for a resource, by the label of its kind."""
+        return self._objects_of(namespace, model.__name__, name)
 
     def claims_of(self, namespace: str, super_cluster: str) -> Iterator[Mapping[str, Any]]:
         """Volume claims of a super-cluster's brokers; those of a Cluster that is gone too, if it kept them."""
         return self._objects_of(namespace, "claims", super_cluster)
-
-    def of_pipeline(self, namespace: str, pipeline: str) -> Iterator[Mapping[str, Any]]:
-        """Objects that were made for a StreamPipeline, its executors included."""
-        return self._objects_of(namespace, "pipeline", pipeline)
 
     def _objects_of(self, namespace: str, index: str, name: str) -> Iterator[Mapping[str, Any]]:
         for key in sorted(self._by_owner.get(("", namespace, index, name), set()), key=str):
@@ -191,10 +190,10 @@ class ObjectCache:
             if found is not None:
                 yield found
 
-    def has_brokers(self, namespace: str) -> bool:
-        """Has the namespace a SuperCluster or a Cluster?"""
+    def has_any(self, namespace: str, *models: type[Resource]) -> bool:
+        """Has the namespace a resource of these kinds, readable or not?"""
         return any(
-            key.namespace == namespace and key.kind in ("SuperCluster", "Cluster") for key in self._objects
+            key.namespace == namespace and self._kinds.get(key.kind) in models for key in self._objects
         )
 
     def all_keys(self) -> tuple[Key, ...]:
@@ -204,13 +203,12 @@ class ObjectCache:
         key, model = key_of(body), self._kinds.get(str(body.get("kind")))
         spec, labels = mapping(body.get("spec")), mapping(mapping(body.get("metadata")).get("labels"))
         if model is None:
-            if labels.get(LABEL_PIPELINE) is not None:
-                yield "", key.namespace, "pipeline", str(labels[LABEL_PIPELINE])
-                return
-            if key.kind == "PersistentVolumeClaim" and LABEL_SUPER_CLUSTER in labels:
+            owners = {kind: labels[label] for label, kind in self._child_labels.items() if label in labels}
+            for kind, name in owners.items():
+                yield "", key.namespace, kind, str(name)
+            is_brokers = owners.keys() <= {Cluster.__name__}
+            if is_brokers and key.kind == "PersistentVolumeClaim" and LABEL_SUPER_CLUSTER in labels:
                 yield "", key.namespace, "claims", str(labels[LABEL_SUPER_CLUSTER])
-            if labels.get(LABEL_CLUSTER) is not None:
-                yield "", key.namespace, "cluster", str(labels[LABEL_CLUSTER])
         elif model is not SuperCluster:
             named = spec.get("superCluster")
             super_cluster = named if isinstance(named, str) else ""

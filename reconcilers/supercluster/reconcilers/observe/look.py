@@ -280,7 +280,7 @@ async def look_at_cluster(
     cache, brokers, hosts = context.cache, context.brokers, context.hosts
     namespace, name = desired.metadata.namespace, desired.metadata.name
     super_cluster = cache.model(SuperCluster, namespace, desired.spec.super_cluster)
-    bodies = list(cache.of_cluster(namespace, name))
+    bodies = list(cache.children_of(Cluster, namespace, name))
     credentials = credentials_view(
         cache.get("Secret", namespace, naming.credentials_secret(desired.spec.super_cluster))
     )

@@ -181,7 +181,7 @@ def _why_unusable(entries: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, s
 async def _hosts_of(cache: ObjectCache, hosts: Hosts, namespace: str, name: str) -> dict[str, Host]:
     found = {}
     for cluster in cache.of_super_cluster(Cluster, namespace, name):
-        for body in cache.of_cluster(namespace, cluster.metadata.name):
+        for body in cache.children_of(Cluster, namespace, cluster.metadata.name):
             if body.get("kind") == "Pod":
                 pod = pod_view(body)
                 found[pod.name] = await hosts.of(pod.node)

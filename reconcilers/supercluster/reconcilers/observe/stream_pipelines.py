@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from supercluster.api.stream_pipeline import StreamPipeline
+from supercluster.api import Cluster, StreamPipeline, SuperCluster
 from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.observe.views import pod_view
 from supercluster.reconcilers.planners.pipeline import manifests
@@ -23,7 +23,7 @@ async def look_at_stream_pipeline(
     cache: ObjectCache, kube: Kube, desired: StreamPipeline
 ) -> PipelineObserved:
     namespace, name = desired.metadata.namespace, desired.metadata.name
-    made = list(cache.of_pipeline(namespace, name))
+    made = list(cache.children_of(StreamPipeline, namespace, name))
     jobs = tuple(body for body in made if body.get("kind") == "Job")
     pods = [body for body in made if body.get("kind") == "Pod"]
     has_program = has_secret = True
@@ -36,7 +36,7 @@ async def look_at_stream_pipeline(
                 not body or program.key in {**mapping(body.get("data")), **mapping(body.get("binaryData"))}
             )
     return PipelineObserved(
-        has_brokers=cache.has_brokers(namespace),
+        has_brokers=cache.has_any(namespace, SuperCluster, Cluster),
         has_program=has_program,
         has_secret=has_secret,
         others=tuple(

@@ -72,7 +72,9 @@ async def answer_of(
 
 
 def pods_of(cache: ObjectCache, namespace: str, cluster: str) -> tuple[PodView, ...]:
-    return tuple(pod_view(body) for body in cache.of_cluster(namespace, cluster) if body.get("kind") == "Pod")
+    return tuple(
+        pod_view(body) for body in cache.children_of(Cluster, namespace, cluster) if body.get("kind") == "Pod"
+    )
 
 
 def _password(cache: ObjectCache, namespace: str, super_cluster: str) -> str | None:

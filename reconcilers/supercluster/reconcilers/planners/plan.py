@@ -8,13 +8,14 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
+from supercluster.api import crd
 from supercluster.api.conditions import EventReason, Reason, is_warning
 
 # What the broker's files are told apart by: who made an object, and for which resource.
 MANAGED_BY = "supercluster-operator"
 LABEL_SUPER_CLUSTER = "supercluster.dev/super-cluster"
-LABEL_CLUSTER = "supercluster.dev/cluster"
-LABEL_PIPELINE = "supercluster.dev/stream-pipeline"
+LABEL_CLUSTER = crd.CLUSTER.child_label
+LABEL_PIPELINE = crd.STREAM_PIPELINE.child_label
 FINALIZER = "supercluster.dev/deletion-policy"
 # On claims and credentials: the identity of the super-cluster that they belong to. A label has only its name, which another one
 # may have had before.

@@ -43,6 +43,10 @@ def of_cluster(kind: str, name: str, version: int = 1) -> dict[str, Any]:
     return child(kind, name, version, cluster="east", super_cluster="demo")
 
 
+def ending(pod: dict[str, Any]) -> dict[str, Any]:
+    return {**pod, "metadata": {**pod["metadata"], "deletionTimestamp": "2026-11-24T20:00:00Z"}}
+
+
 class Listener:
     def __init__(self) -> None:
         self.cache = ObjectCache()
@@ -96,10 +100,15 @@ def test_figures_in_a_status_wake_nobody_and_readiness_does(listener: Listener) 
     [
         (of_cluster("Pod", "east-0"), {"Cluster/east"}),
         (of_cluster("StatefulSet", "east"), {"Cluster/east"}),
+        (ending(of_cluster("Pod", "east-0")), {"Cluster/east", "SuperCluster/demo"}),
+        (
+            ending(child("Pod", "exec-1", super_cluster="demo", stream_pipeline="count")),
+            {"StreamPipeline/count"},
+        ),
         (child("Secret", "of-somebody-else"), set()),
     ],
 )
-def test_children_wake_the_cluster_and_strangers_nobody(
+def test_children_wake_their_owner_and_strangers_nobody(
     listener: Listener, change: dict[str, Any], woken: set[str]
 ) -> None:
     assert listener.take("MODIFIED", change) == woken

@@ -49,7 +49,9 @@ def _concerned_by_child(
             yield super_cluster
             of_it = cache.of_super_cluster(Cluster, key.namespace, super_cluster.name)
             yield from map(key_of_resource, of_it)
-    elif key.kind == "Secret" or (key.kind == "Pod" and metadata.get("deletionTimestamp")):
+    elif Cluster in owners and (
+        key.kind == "Secret" or (key.kind == "Pod" and metadata.get("deletionTimestamp"))
+    ):
         # Of a drain the brokers have to hear before it is over: while one is away they may not take a first cordon.
         yield super_cluster
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 import kopf
+import pytest
 from tests.reconcilers.builders import DEFAULTS, condition
 from tests.reconcilers.fakes import FakeBrokers, FakeKube, VirtualClock
 
@@ -176,6 +177,14 @@ async def test_a_record_is_all_that_rounds_and_the_executor_need() -> None:
     await world.rounds.reconcile(BALL)
     assert _ready(world) == ("False", "InvalidObject")
     assert world.cache.unreadable(NS, "demo") == (BALL,)
+
+
+async def test_a_step_that_no_record_has_is_named() -> None:
+    toy = Toy.model_validate(
+        {"metadata": {"name": "ball", "namespace": NS}, "spec": {"superCluster": "demo"}}
+    )
+    with pytest.raises(TypeError, match="Paint for a Toy: paint toy-ball red"):
+        await World().rounds.executor.run(toy, Paint("toy-ball", "red"), "", {})
 
 
 def _ready(world: World) -> tuple[str, str]:

@@ -30,7 +30,9 @@ class Executor:
             StepRefusedError: it was not, and trying again is no use until something changes.
             HeldError: it was not, since it would destroy something that may be needed.
         """
-        handler = OBJECT_STEPS.get(type(step)) or of_kind[type(step)]
+        handler = OBJECT_STEPS.get(type(step)) or of_kind.get(type(step))
+        if handler is None:
+            raise TypeError(f"no record has {type(step).__name__} for a {type(resource).__name__}: {step}")
         left_s = self.time_left_s()
         if left_s <= 0:
             raise BrokersUnreachableError(f"{step}: not begun, since the lease was not renewed in time")

@@ -1,6 +1,6 @@
 """The annotation supercluster.dev/force-recover-meta of a SuperCluster: one value of it is one act (RP-8, SF-9).
 
-As with a Stream's (`recovery_of_stream.py`), the act's identity on the brokers comes from the resource and the value, and what
+As with a Stream's (`planners/stream/recovery.py`), the act's identity on the brokers comes from the resource and the value, and what
 came of it is in the status: a value that stands there is not acted upon again. What differs is whom to ask: nobody leads the map,
 so the broker whose copy it is to go on from is asked itself, ready or not; and where it does not answer, any broker that knows of
 the act may tell of it.

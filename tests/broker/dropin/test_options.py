@@ -79,7 +79,7 @@ def test_streams_are_fsynced_at_an_interval_or_always(told: str, interval_ms: in
 
 def test_accounts_may_be_a_list_of_names() -> None:
     found = options("accounts [A, B]")
-    assert set(found.book.accounts) == {"A", "B"}
+    assert set(found.accounts.accounts) == {"A", "B"}
     assert dict(found.account_limits) == {"A": None, "B": None}
 
 
@@ -213,7 +213,11 @@ def test_what_is_no_limit_is_the_usual_one() -> None:
 def test_how_long_an_answer_may_take_has_the_names_that_nats_server_knows(name: str) -> None:
     text = f'accounts {{ A {{ exports [{{service: q, {name}: "500ms"}}] }} }}'
     named = options('accounts { A { exports [{service: q, response_threshold: "500ms"}] } }')
-    assert options(text).book == named.book != options("accounts { A { exports [{service: q}] } }").book
+    assert (
+        options(text).accounts
+        == named.accounts
+        != options("accounts { A { exports [{service: q}] } }").accounts
+    )
 
 
 def test_what_is_switched_off_is_no_warning() -> None:

@@ -214,7 +214,9 @@ async def test_a_changed_file_changes_what_is_heard_and_asked(brokers: Any) -> N
     assert (await heard.next_msg(timeout=30)).subject == "a.news.1"
     other = {"imports": [{"stream": {"account": "A", "subject": "news.>"}, "prefix": "z"}]}
     file.write_text(json.dumps(users(A=A, B=other)["users.json"]))
-    await brokers.until(lambda: broker.router.book.accounts["B"].services == (), "the other file")
+    await brokers.until(
+        lambda: broker.router.declared_accounts.accounts["B"].services == (), "the other file"
+    )
     await there.publish("news.1", b"y")
     assert (await heard.next_msg(timeout=30)).subject == "z.news.1"
     assert heard.pending_msgs == 0
@@ -222,7 +224,7 @@ async def test_a_changed_file_changes_what_is_heard_and_asked(brokers: Any) -> N
         json.dumps(users(A=A, B={"imports": [{"stream": {"account": "A", "subject": "no"}}]})["users.json"])
     )
     assert not broker.credentials.refresh(), "a wrong file changes nothing"
-    assert broker.router.book.accounts["B"].streams
+    assert broker.router.declared_accounts.accounts["B"].streams
     await home.close()
     await brokers.until(lambda: not broker.router.has_interest("A", b"news.1"), "who is gone to hear nothing")
 

@@ -148,7 +148,7 @@ class Credentials:
         """All users; none: no authentication."""
         self._anonymous: dict[str, User] = {}
         """By connection type."""
-        self.book = NO_ACCOUNTS
+        self.accounts = NO_ACCOUNTS
         """What accounts import and export."""
         self.client_limits: Mapping[str, ClientLimits] = {}
         """By account; one that is not there has none."""
@@ -197,14 +197,14 @@ class Credentials:
             raise CredentialsError(
                 f"--credentials {self._directory}: no such directory; an empty one, or none named, lets anyone in"
             )
-        (self.users, self.book), self._links, self._gateways = self._read_all()
+        (self.users, self.accounts), self._links, self._gateways = self._read_all()
         self._note_stamps()
 
     def refresh(self) -> bool:
         """Read again what has changed; True when the users or links are others now."""
         if self._directory is None or not self._note_stamps():
             return False
-        before = ((self.users, self.book), self._links, self._gateways)
+        before = ((self.users, self.accounts), self._links, self._gateways)
         try:
             found = self._read_all()
         except CredentialsError as error:
@@ -219,7 +219,7 @@ class Credentials:
                     FILES[index],
                 )
                 kept[index] = before[index]
-        (self.users, self.book), self._links, self._gateways = kept
+        (self.users, self.accounts), self._links, self._gateways = kept
         return before != tuple(kept)
 
     def _read_all(self) -> tuple[tuple[tuple[User, ...], AccountBook], LinkCredentials, LinkCredentials]:

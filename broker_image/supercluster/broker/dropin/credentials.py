@@ -27,7 +27,7 @@ class NamedUsers(Credentials):
     def replace(self, options: Options) -> None:
         """These are the users from now on."""
         self.users = users_of(options)
-        self.book = options.book
+        self.accounts = options.accounts
         self.client_limits = dict(options.client_limits)
         self._links = links_of(options)
         self._gateways = gateways_of(options)

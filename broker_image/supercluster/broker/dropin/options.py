@@ -78,7 +78,7 @@ class Options:
     """Per account that the file names; None: it has no JetStream."""
     client_limits: tuple[tuple[str, ClientLimits], ...] = ()
     """Of each account's clients."""
-    book: AccountBook = NO_ACCOUNTS
+    accounts: AccountBook = NO_ACCOUNTS
     """What accounts import and export."""
     system_account: str = SYSTEM_ACCOUNT
     no_auth_user: str = ""
@@ -140,7 +140,7 @@ def read(tree: Value) -> Options:
         users=accounts.users,
         account_limits=accounts.limits,
         client_limits=accounts.client_limits,
-        book=accounts.book,
+        accounts=accounts.declared,
     )
     options = _cluster(root, options)
     options = _gateway(root, options, warnings)

@@ -36,7 +36,7 @@ class Accounts:
     users: tuple[User, ...]
     limits: tuple[tuple[str, JetStreamLimits | None], ...]
     client_limits: tuple[tuple[str, ClientLimits], ...]
-    book: AccountBook
+    declared: AccountBook
 
 
 def read_authorization(root: Fields, auth_timeout_ms: int) -> tuple[tuple[User, ...], int]:

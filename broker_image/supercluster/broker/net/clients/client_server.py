@@ -190,14 +190,14 @@ class ClientServer:
 
     def declare_accounts(self) -> None:
         """What the credentials say of accounts' imports and exports is in force from now on."""
-        book = self.credentials.book
-        if book != self.router.book:
+        accounts = self.credentials.accounts
+        if accounts != self.router.declared_accounts:
             present = (
                 (client.account, found)
                 for client in self.clients.values()
                 for found in client.subscriber.subscriptions.values()
             )
-            self.imports.declare(book, present)
+            self.imports.declare(accounts, present)
 
     def let_in(self, client: Client) -> None:
         """Its credentials are right, or it needs none."""

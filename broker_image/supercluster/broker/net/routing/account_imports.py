@@ -72,7 +72,7 @@ class Service:
         self._home = home
         self._there = there
         self._import = imported
-        self._export = router.book.export_for(home.name, imported)
+        self._export = router.declared_accounts.export_for(home.name, imported)
 
     def pass_on(self, origin: Origin, message: Message) -> bool:
         subject, reply, header, payload = message
@@ -140,7 +140,7 @@ class AccountRoutes:
         self._router = router
         self._account = account
         self._mappings = spec.mappings
-        self._listeners = router.book.listeners.get(spec.name, ())
+        self._listeners = router.declared_accounts.listeners.get(spec.name, ())
         self._mapped: dict[bytes, Match[Subscription]] = {}
         self._services = [
             (one.naming.here, Service(router, account, router.account(one.account), one).pass_on)
@@ -220,23 +220,23 @@ class AccountImports:
         """What each account hears of others."""
         self._shadows: dict[Subscription, list[tuple[Account, Shadow]]] = {}
 
-    def declare(self, book: AccountBook, present: Iterable[tuple[Account, Subscription]]) -> None:
+    def declare(self, declared: AccountBook, present: Iterable[tuple[Account, Subscription]]) -> None:
         """What accounts import and export from now on; `present` are the subscriptions of all clients."""
         router = self._router
-        router.book = book
+        router.declared_accounts = declared
         router.imports = self
         for subscription in list(self._shadows):
             self.unsubscribed(subscription)
         for account in router.accounts.values():
             account.cross_account = None
-        self._streams = {spec.name: spec.streams for spec in book.accounts.values() if spec.streams}
-        for spec in book.accounts.values():
+        self._streams = {spec.name: spec.streams for spec in declared.accounts.values() if spec.streams}
+        for spec in declared.accounts.values():
             account = router.account(spec.name)
             routes = AccountRoutes(router, account, spec)
             account.cross_account = None if routes.is_empty else routes
         for account, subscription in present:
             self.subscribed(account, subscription)
-        router.book_changed()
+        router.accounts_changed()
 
     def subscribed(self, account: Account, subscription: Subscription) -> None:
         """A client subscribed: it hears of other accounts as well, where they are imported from."""

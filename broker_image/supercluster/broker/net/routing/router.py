@@ -99,7 +99,7 @@ class Router:
         self.map_number = 0
         """Counts how often streams' subjects have changed."""
         self.linked_brokers: LinkedBrokers | None = None
-        self.book = NO_ACCOUNTS
+        self.declared_accounts = NO_ACCOUNTS
         self.draw = rng.random
         self.imports: Imports | None = None
         """None: accounts have nothing to do with each other."""
@@ -118,16 +118,16 @@ class Router:
     def attach(self, core: CoreHooks | None) -> None:
         """Plug the core in; without one this is a plain NATS server."""
         self._core = core
-        self.book_changed()
+        self.accounts_changed()
 
     def attach_links(self, brokers: LinkedBrokers) -> None:
         """Reach other brokers by these links."""
         self.linked_brokers = self.deliveries.linked_brokers = brokers
 
-    def book_changed(self) -> None:
+    def accounts_changed(self) -> None:
         """Accounts import and export something else."""
         if self._core is not None:
-            self._core.accounts = self.book
+            self._core.accounts = self.declared_accounts
         self.invalidate_captures()
 
     def serve_domain(self, domain: str) -> None:

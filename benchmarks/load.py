@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from benchmarks.client import BenchError, Block, RawClient, block_of
 
 from supercluster.spark.client import Address, Credentials, Servers
-from supercluster.spark.jetstream import Session
+from supercluster.spark.jetstream import JetStreamSession
 from supercluster.spark.reader import read_range
-from supercluster.spark.wire import MessageParser
+from supercluster.spark.wire import WireParser
 
 PLAIN, ACKNOWLEDGED, REPEATED = 0, 1, 2
 MODES = ("plain", "acknowledged, no retry", "Nats-Msg-Id with retry")
@@ -100,7 +100,7 @@ class Stream:
     answered_at: dict[int, float] = field(default_factory=dict)
     waiting: deque[tuple[float, int]] = field(default_factory=deque)
     refused: set[int] = field(default_factory=set)
-    parser: MessageParser = field(default_factory=MessageParser)
+    parser: WireParser = field(default_factory=WireParser)
 
     def offer(self, count: int, now: float) -> None:
         first = self.sent + 1
@@ -229,7 +229,9 @@ class Ledger:
 
 def audit(urls: Sequence[str], name: str, load: Load, preloads: int = 0) -> Ledger:
     """Read the whole stream and compare it with what was preloaded and what was sent."""
-    session = Session(Servers([Address.parse(url) for url in urls], Credentials()), patience_seconds=30)
+    session = JetStreamSession(
+        Servers([Address.parse(url) for url in urls], Credentials()), patience_seconds=30
+    )
     sent = {PRELOADED: preloads, **{mode: stream.sent for mode, stream in load.streams.items()}}
     found: dict[int, dict[int, int]] = {mode: {} for mode in sent}
     newest = dict.fromkeys(sent, 0)

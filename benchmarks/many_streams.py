@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from benchmarks.client import BenchError, RawClient
 
-from supercluster.spark.wire import MessageParser
+from supercluster.spark.wire import WireParser
 
 REPEAT_SECONDS = 1.0
 SECONDS_MAX = 120.0
@@ -27,7 +27,7 @@ def all_take(url: str, subject: Callable[[int], str], count: int, round_: str) -
         began = time.monotonic()
         due = dict.fromkeys(range(count), began)
         took: list[float] = []
-        parser = MessageParser()
+        parser = WireParser()
         while due:
             now = time.monotonic()
             if now > began + SECONDS_MAX:
@@ -53,7 +53,7 @@ def _message(subject: str, number: int, round_: str) -> bytes:
 
 
 def _read(
-    client: RawClient, parser: MessageParser, due: dict[int, float], took: list[float], began: float
+    client: RawClient, parser: WireParser, due: dict[int, float], took: list[float], began: float
 ) -> None:
     data = client.socket.recv(1 << 18)
     if not data:

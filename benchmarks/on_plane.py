@@ -18,7 +18,7 @@ from e2e.moves.site import Site, until
 
 from supercluster.localplane.node import faults
 from supercluster.spark.client import Address, Credentials, Servers
-from supercluster.spark.jetstream import Session
+from supercluster.spark.jetstream import JetStreamSession
 
 POLICY = "bench"
 PATIENCE_SECONDS = 30.0
@@ -46,10 +46,12 @@ class Losing(Site):
         """For good, with all that it holds."""
         raise NotImplementedError
 
-    def session(self) -> Session:
+    def session(self) -> JetStreamSession:
         if self._session is None:
             addresses = [Address.parse(self.url(name)) for name in self.living]
-            self._session = Session(Servers(addresses, self.login), patience_seconds=PATIENCE_SECONDS)
+            self._session = JetStreamSession(
+                Servers(addresses, self.login), patience_seconds=PATIENCE_SECONDS
+            )
         return self._session
 
 

@@ -143,6 +143,38 @@ def test_no_package_has_more_modules_than_one_can_survey() -> None:
     assert found == {}
 
 
+NAMED_OTHERWISE = {
+    "app/main.py": "the operator's process: the class and what starts it",
+    "broker/jetstream/config/sources.py": "the option `sources`, each of which is an Origin, as a mirror's is",
+    "broker/jetstream/encoding/codec.py": "functions that encode beside the class that reads",
+    "broker/jetstream/links/source_frames.py": "frames, of which one is longer than the others",
+}
+"""Modules whose largest class has another name, and why."""
+CLASSES = re.compile(r"^class ([A-Za-z]\w*)((?:.*\n)(?:(?:[ )].*)?\n)*)", re.MULTILINE)
+
+
+def named_otherwise(module: str, source: str) -> str:
+    """The largest public class, when it is much of the module, and neither name contains the other."""
+    sizes = {name: body.rstrip().count("\n") for name, body in CLASSES.findall(source)}
+    largest = max(sizes, key=sizes.__getitem__, default="")
+    short, full = largest.lower(), module.replace("_", "")
+    is_large = sizes.get(largest, 0) > 0.4 * len(source.splitlines())
+    return largest if is_large and full not in short and short not in full else ""
+
+
+def test_the_main_class_of_a_module_bears_its_name() -> None:
+    files = [
+        (path.relative_to(ROOT / root / "supercluster"), path)
+        for root in ROOTS
+        for path in (ROOT / root / "supercluster").rglob("*.py")
+        if path.stem != "__init__"
+    ]
+    found = {str(short): named_otherwise(path.stem, path.read_text()) for short, path in files}
+    assert {short for short, name in found.items() if name} == NAMED_OTHERWISE.keys()
+    assert named_otherwise("websocket_door", "class WebSocketDoor:\n    x = 1\n    y = 2\n") == ""
+    assert named_otherwise("door", "class Gate:\n    x = 1\n    y = 2\n") == "Gate"
+
+
 @pytest.mark.parametrize("contract", FORBIDDEN, ids=[contract["name"] for contract in FORBIDDEN])
 def test_each_contract_can_fail(contract: dict[str, list[str]], tmp_path: Path) -> None:
     """A package that breaks the contract stands in for its source, and the linter says so."""

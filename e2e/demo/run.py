@@ -27,7 +27,7 @@ from e2e.demo.spark_count import read_figures
 from nats.aio.client import Client
 
 from supercluster.spark.client import Address, Credentials, Servers
-from supercluster.spark.jetstream import Session
+from supercluster.spark.jetstream import JetStreamSession
 from supercluster.spark.reader import read_range
 
 ARRIVAL_SECONDS = 60.0
@@ -232,7 +232,7 @@ def read_ledger(brokers: Brokers, total: int, plain_starts: Sequence[int]) -> Le
     """Read the whole stream, message by message."""
     credentials = Credentials(brokers.login.user, brokers.login.password)
     servers = Servers([Address.parse(url) for url in brokers.urls().values()], credentials)
-    session = Session(servers, patience_seconds=PATIENCE_SECONDS)
+    session = JetStreamSession(servers, patience_seconds=PATIENCE_SECONDS)
     ledger = Ledger(total, plain_starts=plain_starts)
     try:
         state = session.stream_state(brokers.stream)

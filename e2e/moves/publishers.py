@@ -24,7 +24,7 @@ from benchmarks.load import worst_gap_ms
 from e2e.moves.ledger import MODES, PLAIN, REPEATED, Sent, payload
 
 from supercluster.spark.client import Address, Credentials
-from supercluster.spark.wire import MessageParser
+from supercluster.spark.wire import WireParser
 
 CONNECT_SECONDS = 5.0
 BACK_SECONDS = 30.0
@@ -110,7 +110,7 @@ class Publisher:
     """Its own: all publishers number from 1, and answers to one must not count for another."""
     _out: bytearray = field(default_factory=bytearray)
     _waiting: deque[tuple[float, int]] = field(default_factory=deque)
-    _parser: MessageParser = field(default_factory=MessageParser)
+    _parser: WireParser = field(default_factory=WireParser)
 
     def __post_init__(self) -> None:
         self.sock = dial(self.urls[0], self.login, self._inbox)
@@ -238,7 +238,7 @@ class Publisher:
                     ) from None
                 time.sleep(0.02)
         self.connections += 1
-        self._parser = MessageParser()
+        self._parser = WireParser()
         self._out.clear()
 
     def _next_urls(self) -> Iterator[str]:

@@ -10,8 +10,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from supercluster.spark.client import Address, Connection, ConnectionFailedError, Credentials, Servers
-from supercluster.spark.jetstream import Session
+from supercluster.spark.client import Address, ClientConnection, ConnectionFailedError, Credentials, Servers
+from supercluster.spark.jetstream import JetStreamSession
 from supercluster.spark.wire import ACK_PREFIX, Message, delivery
 
 BATCH = 500
@@ -52,7 +52,7 @@ class Reader(threading.Thread):
         self._ask(f"CONSUMER.CREATE.{stream}.{NAME}.{subject}", {"stream_name": stream, "config": config})
 
     def _ask(self, call: str, body: Any = None) -> dict[str, Any]:
-        session = Session(self._servers, patience_seconds=CONNECT_SECONDS)
+        session = JetStreamSession(self._servers, patience_seconds=CONNECT_SECONDS)
         try:
             return session.ask(f"$JS.API.{call}", body or {})
         finally:
@@ -68,7 +68,7 @@ class Reader(threading.Thread):
         except Exception as error:
             self.error = error
 
-    def _read(self, connection: Connection) -> None:
+    def _read(self, connection: ClientConnection) -> None:
         inbox = f"_INBOX.{secrets.token_hex(8)}"
         try:
             connection.subscribe(f"{inbox}.>")
@@ -84,7 +84,7 @@ class Reader(threading.Thread):
         finally:
             connection.close()
 
-    def _take(self, connection: Connection, inbox: str, messages: list[Message]) -> int:
+    def _take(self, connection: ClientConnection, inbox: str, messages: list[Message]) -> int:
         """How much of the request that used up; a status uses up all of it."""
         taken, acks = 0, []
         for _, subject, reply, _, _ in messages:

@@ -18,7 +18,7 @@ from e2e.moves.publishers import READ_BYTES, dial, new_inbox
 from e2e.moves.stages import StageWatch
 
 from supercluster.spark.client import Address, Credentials, Servers
-from supercluster.spark.jetstream import ApiRefusedError, Session, UnansweredError
+from supercluster.spark.jetstream import ApiRefusedError, JetStreamSession, UnansweredError
 from supercluster.spark.reader import read_range
 
 PATIENCE_SECONDS = 30.0
@@ -67,7 +67,7 @@ class Site:
     ) -> None:
         self.clusters = {cluster: list(names) for cluster, names in clusters.items()}
         self.login, self.operator = login, operator
-        self._session: Session | None = None
+        self._session: JetStreamSession | None = None
 
     @property
     def origin(self) -> str:
@@ -150,11 +150,11 @@ class Site:
         except ValueError as error:
             raise ConnectionError(f"{url}: no JSON: {error}") from None
 
-    def session(self) -> Session:
+    def session(self) -> JetStreamSession:
         """One connection for questions, renewed where it breaks."""
         if self._session is None:
             servers = Servers([Address.parse(self.url(name)) for name in self.names], self.login)
-            self._session = Session(servers, patience_seconds=PATIENCE_SECONDS)
+            self._session = JetStreamSession(servers, patience_seconds=PATIENCE_SECONDS)
         return self._session
 
     def close(self) -> None:

@@ -18,11 +18,11 @@ from nats.js.errors import NotFoundError
 from tests.support.local_clusters import until
 from tests.support.tiers import case
 
-from supercluster.spark.client import Address, Connection, ConnectionFailedError, Credentials, Servers
+from supercluster.spark.client import Address, ClientConnection, ConnectionFailedError, Credentials, Servers
 from supercluster.spark.jetstream import (
     DataRemovedError,
+    JetStreamSession,
     NotReadableError,
-    Session,
     StreamMissingError,
     StreamState,
     UnansweredError,
@@ -45,8 +45,8 @@ READY_S = 60.0
 """Only ends a test that hangs."""
 
 
-def open_session(urls: list[str], patience_seconds: float = 20.0) -> Session:
-    return Session(
+def open_session(urls: list[str], patience_seconds: float = 20.0) -> JetStreamSession:
+    return JetStreamSession(
         Servers([Address.parse(url) for url in urls], Credentials()), patience_seconds=patience_seconds
     )
 
@@ -154,16 +154,16 @@ async def test_what_was_read_is_handed_out_and_the_question_stays_open_when_nobo
     await fill(js, 40)
     await js.purge_stream("S", seq=11)
     session, asked = open_session(fleet.urls), 0
-    answered = Session.stream_state
+    answered = JetStreamSession.stream_state
 
-    def answer(self: Session, stream: str) -> StreamState:
+    def answer(self: JetStreamSession, stream: str) -> StreamState:
         nonlocal asked
         asked += 1
         if asked == 1:
             raise UnansweredError("nobody")
         return answered(self, stream)
 
-    monkeypatch.setattr(Session, "stream_state", answer)
+    monkeypatch.setattr(JetStreamSession, "stream_state", answer)
     seen: list[int] = []
 
     def read() -> None:
@@ -305,9 +305,11 @@ async def test_a_refused_login_is_not_repeated(tmp_path: Path) -> None:
 
     with Guarded(tmp_path, 1) as servers:
         address = Address.parse(servers.urls[0])
-        Connection(address, Credentials("app", "right")).close()
+        ClientConnection(address, Credentials("app", "right")).close()
         with pytest.raises(Exception, match="refused the login") as caught:
-            Session(Servers([address], Credentials("app", "wrong")), patience_seconds=60).stream_state("S")
+            JetStreamSession(
+                Servers([address], Credentials("app", "wrong")), patience_seconds=60
+            ).stream_state("S")
         assert "wrong" not in str(caught.value)
 
 
@@ -320,6 +322,6 @@ async def test_garbage_from_a_port_that_is_no_broker_is_a_connection_failure() -
     server = await asyncio.start_server(greet, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()
     with pytest.raises(ConnectionFailedError, match="unknown operation"):
-        await asyncio.to_thread(Connection, Address(host, port), Credentials())
+        await asyncio.to_thread(ClientConnection, Address(host, port), Credentials())
     server.close()
     await server.wait_closed()

@@ -13,7 +13,7 @@ import pytest
 from supercluster.spark.client import Credentials, resolved
 from supercluster.spark.datasource.options import read_options
 from supercluster.spark.runner import driver, entrypoint, executor
-from supercluster.spark.runner.kube import Access, KubeRequestError
+from supercluster.spark.runner.kube import KubeAccess, KubeRequestError
 from supercluster.spark.runner.machine import MachineError, java
 
 SCHEDULED = {
@@ -56,7 +56,7 @@ def test_what_the_pod_lacks_is_named_and_ends_with_2(capsys: pytest.CaptureFixtu
     assert "usage: supercluster-spark driver FILE" in capsys.readouterr().err
 
 
-class FakeAccess(Access):
+class FakeKubeAccess(KubeAccess):
     """Pods of the API, of which a deletion takes one at each look."""
 
     asked: list[tuple[str, dict[str, Any]]]
@@ -81,20 +81,20 @@ def test_executors_of_a_dead_driver_are_removed_before_the_program_begins(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(driver, "PREDECESSORS_POLL_SECONDS", 0.0)
-    access = FakeAccess("count-1-exec-1", "count-1-exec-2")
+    access = FakeKubeAccess("count-1-exec-1", "count-1-exec-2")
     driver.remove_predecessors(access, POD)
     assert [method for method, _ in access.asked] == ["GET", "DELETE", "GET", "GET"]
     assert {query["labelSelector"] for _, query in access.asked} == {
         "supercluster.dev/stream-pipeline=count,spark-role=executor"
     }
     monkeypatch.setattr(driver, "PREDECESSORS_WAIT_SECONDS", -1.0)
-    stuck = FakeAccess("of-a-lost-node")
+    stuck = FakeKubeAccess("of-a-lost-node")
     driver.remove_predecessors(stuck, POD)
     assert stuck.left == ["of-a-lost-node"], "it goes on beside them"
 
 
 def test_each_start_of_a_driver_names_its_executors_anew() -> None:
-    one, two = (driver.start_properties(FakeAccess(), POD, Path("/t.yaml")) for _ in range(2))
+    one, two = (driver.start_properties(FakeKubeAccess(), POD, Path("/t.yaml")) for _ in range(2))
     name = "spark.kubernetes.executor.podNamePrefix"
     assert one[name].startswith("count-")
     assert one[name] != two[name]
@@ -115,11 +115,11 @@ def test_a_kubeconfig_and_a_service_account_are_ways_to_the_api(tmp_path: Path) 
         "{current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}],"
         " clusters: [{name: k, cluster: {server: 'http://127.0.0.1:1'}}], users: [{name: u, user: {token: t}}]}"
     )
-    assert Access.find({"KUBECONFIG": str(config)}) == Access("http://127.0.0.1:1", None, "t", None)
-    found = Access.find({"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"})
+    assert KubeAccess.find({"KUBECONFIG": str(config)}) == KubeAccess("http://127.0.0.1:1", None, "t", None)
+    found = KubeAccess.find({"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"})
     assert found.server == "https://[fd00::1]:443"
     with pytest.raises(KubeRequestError, match="neither KUBECONFIG nor a service account"):
-        Access.find({})
+        KubeAccess.find({})
 
 
 def test_in_a_pod_brokers_and_credentials_come_from_the_mounted_secret(

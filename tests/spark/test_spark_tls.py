@@ -16,7 +16,7 @@ from tests.support.certificates import Authority, Certificate
 from tests.support.local_clusters import until
 
 from supercluster.broker.runtime.process_core import make_core
-from supercluster.spark.client import Address, Connection, LoginRefusedError, Servers
+from supercluster.spark.client import Address, ClientConnection, LoginRefusedError, Servers
 from supercluster.spark.datasource.options import OptionError, ReadOptions, read_options
 from supercluster.spark.datasource.source import BatchReader
 
@@ -49,7 +49,7 @@ def options(url: str, **more: object) -> ReadOptions:
 
 async def connect(found: ReadOptions) -> None:
     servers = Servers(found.addresses, found.current_credentials(), tls=found.current_tls())
-    connection: Connection = await asyncio.to_thread(servers.connect, time.monotonic() + 20)
+    connection: ClientConnection = await asyncio.to_thread(servers.connect, time.monotonic() + 20)
     connection.close()
 
 

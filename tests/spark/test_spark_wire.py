@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supercluster.spark.wire import MessageParser, ProtocolError, delivery, parse_headers, status_of
+from supercluster.spark.wire import ProtocolError, WireParser, delivery, parse_headers, status_of
 
 STREAM = (
     b'INFO {"connect_urls":["a:1"]}\r\n'
@@ -33,7 +33,7 @@ def stream_and_messages() -> tuple[bytes, list[tuple[bytes, ...]]]:
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=20))
 def test_messages_are_the_same_however_the_bytes_are_cut(cuts: list[int]) -> None:
     data, wanted = stream_and_messages()
-    parser = MessageParser()
+    parser = WireParser()
     found, position, turn = [], 0, 0
     while position < len(data):
         size = cuts[turn % len(cuts)]
@@ -59,13 +59,13 @@ def test_messages_are_the_same_however_the_bytes_are_cut(cuts: list[int]) -> Non
 )
 def test_what_is_not_the_protocol_is_an_error(data: bytes) -> None:
     with pytest.raises(ProtocolError):
-        MessageParser().feed(data)
+        WireParser().feed(data)
 
 
 @given(st.binary(max_size=200))
 def test_garbage_is_an_error_or_nothing_but_never_another_failure(data: bytes) -> None:
     try:
-        MessageParser().feed(data)
+        WireParser().feed(data)
     except ProtocolError:
         return
 

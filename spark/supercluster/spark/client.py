@@ -1,7 +1,7 @@
 """A blocking NATS client over one socket: what a Spark task needs, and nothing that runs in the background.
 
-`Connection` is one socket to one broker; `Servers` knows the brokers (those named and those INFO lists) and connects to
-the first that answers. The first INFO comes in the clear; TLS begins behind it where the URL says `tls://` or the
+`ClientConnection` is one socket to one broker; `Servers` knows the brokers (those named and those INFO lists) and connects
+to the first that answers. The first INFO comes in the clear; TLS begins behind it where the URL says `tls://` or the
 broker requires it, and never ends in the clear where it was asked for. Every wait has a limit. A connection that failed once is never used again: the caller asks
 `Servers` for a new one and repeats what was unanswered. Secrets are sent to the broker and appear in no message.
 """
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from supercluster.spark.wire import Message, MessageParser, ProtocolError, status_of
+from supercluster.spark.wire import Message, ProtocolError, WireParser, status_of
 
 READ_BYTES = 262_144
 CONNECT_TIMEOUT_SECONDS = 2.0
@@ -143,7 +143,7 @@ def resolved(host: str) -> str:
     return host
 
 
-class Connection:
+class ClientConnection:
     """One socket to one broker, after a completed handshake.
 
     Raises from every method:
@@ -161,7 +161,7 @@ class Connection:
     ) -> None:
         self.address = address
         self._tls = tls or Tls()
-        self._parser = MessageParser()
+        self._parser = WireParser()
         self._ready: list[Message] = []
         self._inbox = f"_INBOX.{secrets.token_hex(8)}"
         self._requests = 0
@@ -395,7 +395,7 @@ class Servers:
                 if address not in self._known and len(self._known) < SERVERS_MAX:
                     self._known.append(address)
 
-    def connect(self, deadline: float) -> Connection:
+    def connect(self, deadline: float) -> ClientConnection:
         """Connect to the next broker that answers, going round until `deadline`.
 
         Raises:
@@ -412,7 +412,7 @@ class Servers:
                 if left <= 0 and failures:
                     break
                 try:
-                    connection = Connection(
+                    connection = ClientConnection(
                         address,
                         self._credentials,
                         tls=self._tls,

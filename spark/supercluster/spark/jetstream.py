@@ -1,7 +1,7 @@
 """Questions to JetStream's API that survive the death of a broker or of a stream's leader.
 
-`Session` keeps one connection, asks again elsewhere while nobody answers, and gives up after `patience_seconds` without
-an answer. What JetStream refuses for good (no such stream) is raised at once.
+`JetStreamSession` keeps one connection, asks again elsewhere while nobody answers, and gives up after `patience_seconds`
+without an answer. What JetStream refuses for good (no such stream) is raised at once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from supercluster.spark.client import Connection, ConnectionFailedError, Servers
+from supercluster.spark.client import ClientConnection, ConnectionFailedError, Servers
 
 ANSWER_SECONDS = 2.0
 """How long one broker may take to answer before another one is asked."""
@@ -113,15 +113,15 @@ class StreamState:
     bytes: int
 
 
-class Session:
+class JetStreamSession:
     """A connection that is renewed, for questions; the reader of a range uses its connection too."""
 
     def __init__(self, servers: Servers, *, patience_seconds: float) -> None:
         self._servers = servers
         self._patience_seconds = patience_seconds
-        self._connection: Connection | None = None
+        self._connection: ClientConnection | None = None
 
-    def connection(self, deadline: float) -> Connection:
+    def connection(self, deadline: float) -> ClientConnection:
         if self._connection is None:
             self._connection = self._servers.connect(deadline)
         return self._connection

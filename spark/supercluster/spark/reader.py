@@ -21,13 +21,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from supercluster.spark.client import Connection, ConnectionFailedError
+from supercluster.spark.client import ClientConnection, ConnectionFailedError
 from supercluster.spark.jetstream import (
     BAD_REQUEST,
     ERR_STREAM_NOT_FOUND,
     ApiRefusedError,
     DataRemovedError,
-    Session,
+    JetStreamSession,
     StreamMissingError,
     UnansweredError,
 )
@@ -119,7 +119,7 @@ class RangeProgress:
 
 
 def read_range(
-    session: Session,
+    session: JetStreamSession,
     stream: str,
     first: int,
     last: int,
@@ -165,7 +165,7 @@ def read_range(
 
 
 def _read_with_one_consumer(
-    session: Session, stream: str, progress: RangeProgress, patience_seconds: float
+    session: JetStreamSession, stream: str, progress: RangeProgress, patience_seconds: float
 ) -> Iterator[list[Record]]:
     """Read until the range is finished (`progress` says so) or this consumer is of no more use."""
     progress.renewed()
@@ -246,7 +246,7 @@ def _judge(messages: list[Message], sid: bytes, progress: RangeProgress) -> tupl
     return records, True
 
 
-def _nothing_left(session: Session, stream: str, progress: RangeProgress) -> bool:
+def _nothing_left(session: JetStreamSession, stream: str, progress: RangeProgress) -> bool:
     """Ask the stream's leader whether the range has more; finishes the progress when it has not."""
     following = session.next_existing(stream, progress.next_sequence)
     if following is None or following > progress.last_sequence:
@@ -255,7 +255,7 @@ def _nothing_left(session: Session, stream: str, progress: RangeProgress) -> boo
     return False
 
 
-def _check_head(session: Session, stream: str, progress: RangeProgress) -> None:
+def _check_head(session: JetStreamSession, stream: str, progress: RangeProgress) -> None:
     """Ask the stream's leader whether what was passed over, if anything, went with the stream's head; what somebody
     deleted inside the stream is no loss. While nobody answers, the question stays open.
 
@@ -270,7 +270,7 @@ def _check_head(session: Session, stream: str, progress: RangeProgress) -> None:
     progress.passed_over = None
 
 
-def _dismiss(connection: Connection, sid: bytes, stream: str, name: str) -> None:
+def _dismiss(connection: ClientConnection, sid: bytes, stream: str, name: str) -> None:
     """Tell the broker that the consumer is not needed; when that fails, its inactivity removes it."""
     try:
         connection.unsubscribe(sid)

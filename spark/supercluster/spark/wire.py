@@ -1,6 +1,6 @@
 """The client protocol's bytes, as a reader needs them: one parse pass per read, no sockets.
 
-`MessageParser` turns bytes into messages; `delivery` reads the position that a JetStream delivery carries in its
+`WireParser` turns bytes into messages; `delivery` reads the position that a JetStream delivery carries in its
 reply subject; `parse_headers` reads a header block. Nothing here keeps a reference to the caller's buffers.
 """
 
@@ -77,7 +77,7 @@ def parse_headers(header: bytes) -> dict[str, list[str]]:
     return values
 
 
-class MessageParser:
+class WireParser:
     """Bytes in, messages out. What is not a message is left in the attributes for the caller to look at."""
 
     __slots__ = ("_have", "_need", "_parts", "errors", "info", "pings", "pongs")

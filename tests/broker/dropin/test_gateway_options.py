@@ -9,7 +9,7 @@ import pytest
 from supercluster.broker.auth.credentials import Login
 from supercluster.broker.dropin import main
 from supercluster.broker.dropin.conf import ConfError, parse
-from supercluster.broker.dropin.credentials import NamedUsers
+from supercluster.broker.dropin.credentials import DropInCredentials
 from supercluster.broker.dropin.options import Options, read
 from supercluster.broker.dropin.process_settings import place_of, settings_of
 from supercluster.broker.settings.settings import GatewayTls, Settings
@@ -82,7 +82,7 @@ def test_links_have_credentials_and_tls() -> None:
       tls {{ cert_file: c, key_file: k, ca_file: a }}
     }}
     """
-    found = NamedUsers(options(text)).gateways
+    found = DropInCredentials(options(text)).gateways
     assert (found.accept, found.send) == ((Login("w", "x"),), Login("g", "p@ss"))
     assert settings(text).gateway_tls == GatewayTls(Path("c"), Path("k"), Path("a"))
     assert options(text).warnings == ("a.conf:9:45: gateway.authorization.timeout has no effect here",)
@@ -92,7 +92,7 @@ def test_a_port_without_a_secret_is_open_and_that_is_said_where_clients_have_one
     found = options(
         f"authorization {{ user: u, password: p }}\ngateway {{ name: A, port: 1, gateways: {LIST.replace('g:p%40ss@', '')} }}"
     )
-    assert NamedUsers(found).gateways.accepts("", "")
+    assert DropInCredentials(found).gateways.accepts("", "")
     assert found.warnings == (
         "a.conf:2:1: gateway has neither authorization nor tls: whoever reaches its port is let in as a server",
     )

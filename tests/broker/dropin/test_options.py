@@ -8,7 +8,7 @@ from supercluster.broker.auth.credentials import Shown, User
 from supercluster.broker.dropin import flags, main
 from supercluster.broker.dropin.addresses import Address
 from supercluster.broker.dropin.conf import ConfError, parse
-from supercluster.broker.dropin.credentials import NamedUsers
+from supercluster.broker.dropin.credentials import DropInCredentials
 from supercluster.broker.dropin.flags import FlagError
 from supercluster.broker.dropin.options import SUBSCRIPTIONS_MAX, Options, read
 from supercluster.broker.dropin.startup_options import load
@@ -60,7 +60,7 @@ def test_a_server_is_described_as_in_nats_servers_documents() -> None:
         "SYS": None,
     }
     assert (found.cluster_name, found.tags, found.warnings) == ("east", ("x", "y"), ())
-    named = NamedUsers(found)
+    named = DropInCredentials(found)
     assert named.find(Shown("", "", "")) == named.users[0]
     assert [user.role for user in named.users] == ["client", "client", "system"]
     assert named.find(Shown("c", "12", "")) == named.users[1]
@@ -173,7 +173,7 @@ def test_permissions_are_the_users_own_or_the_usual_ones() -> None:
     assert own == Permissions(Rules(()), Rules((b"c",), (b"c.d",)), Responses(3, 5000))
     assert usual == Permissions(Rules((b"x",)), Rules((b"a.>", b"b q")))
     assert last == Permissions(Rules((b"y",)), Rules(), Responses())
-    assert NamedUsers(found).users[1].permissions == usual
+    assert DropInCredentials(found).users[1].permissions == usual
 
 
 def test_passwords_are_never_shown() -> None:
@@ -244,7 +244,7 @@ def test_the_websocket_port_says_who_may_come_by_it() -> None:
     assert found.web_rules == WebRules(
         WebOrigins(True, frozenset({("https", "a", 443)})), {"auth_token": "t"}
     )
-    users = NamedUsers(found)
+    users = DropInCredentials(found)
     assert [users.find(Shown(connection_type=way)) for way in ("STANDARD", "WEBSOCKET")] == list(users.users)
 
 

@@ -17,7 +17,7 @@ from supercluster.broker.dropin.link_options import LinkOption
 from supercluster.broker.dropin.options import Options
 
 
-class NamedUsers(Credentials):
+class DropInCredentials(Credentials):
     """In place of a directory of credentials."""
 
     def __init__(self, options: Options) -> None:

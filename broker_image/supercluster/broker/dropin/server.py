@@ -16,7 +16,7 @@ from pathlib import Path
 
 from supercluster.broker.dropin.account_options import JetStreamLimits
 from supercluster.broker.dropin.conf import ConfError
-from supercluster.broker.dropin.credentials import NamedUsers
+from supercluster.broker.dropin.credentials import DropInCredentials
 from supercluster.broker.dropin.flags import FlagError, Flags
 from supercluster.broker.dropin.options import Options
 from supercluster.broker.dropin.process_settings import name_of, place_of, reachable, settings_of
@@ -75,7 +75,7 @@ class Server:
             name = name_of(wanted, data_dir)
             log.info("  Name:     %s", name)
             collector = Collector()
-            self._credentials = NamedUsers(wanted)
+            self._credentials = DropInCredentials(wanted)
             process = self._process = BrokerProcess(
                 settings_of(wanted, name),
                 place_of(wanted, name, data_dir, Path(self._given.values.get("config", ""))),

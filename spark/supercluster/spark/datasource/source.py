@@ -37,7 +37,7 @@ from supercluster.spark.datasource.plan import Offset, admit, split_range
 from supercluster.spark.datasource.rows import COLUMNS, check_columns, to_batches
 from supercluster.spark.jetstream import (
     DataRemovedError,
-    Session,
+    JetStreamSession,
     StartBeyondEndError,
     StreamCutOffError,
     StreamState,
@@ -90,12 +90,12 @@ class _Range:
     options: ReadOptions
     columns: tuple[str, ...]
 
-    def session(self, *, seed: int | None = None) -> Session:
+    def session(self, *, seed: int | None = None) -> JetStreamSession:
         options = self.options
         servers = Servers(
             options.addresses, options.current_credentials(), tls=options.current_tls(), seed=seed
         )
-        return Session(servers, patience_seconds=self.options.patience_seconds)
+        return JetStreamSession(servers, patience_seconds=self.options.patience_seconds)
 
     def state(self, *, was_read: bool = False) -> StreamState:
         session = self.session()

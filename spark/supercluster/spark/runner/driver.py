@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
-from supercluster.spark.runner.kube import Access, KubeRequestError
+from supercluster.spark.runner.kube import KubeAccess, KubeRequestError
 from supercluster.spark.runner.machine import Environment, MachineError, prepare
 
 EXIT_OK, EXIT_FAILED, EXIT_TERMINATED = 0, 1, 143
@@ -57,7 +57,7 @@ def run(file: str, arguments: Sequence[str], environment: Environment) -> int:
         if not Path(file).is_file():
             raise MachineError(f"the Python file {file} is not there")
         pod = DriverPod.of(environment)
-        access = Access.find(environment)
+        access = KubeAccess.find(environment)
         remove_predecessors(access, pod)
         # Spark looks for an address of its own otherwise, and warns of what it finds.
         environment.setdefault("SPARK_LOCAL_IP", pod.address)
@@ -91,7 +91,7 @@ class DriverPod:
         return cls(*(environment[name] for name in names))
 
 
-def remove_predecessors(access: Access, pod: DriverPod) -> None:
+def remove_predecessors(access: KubeAccess, pod: DriverPod) -> None:
     """Delete executors of earlier drivers of this pipeline, and wait until they are gone. Those of a node that is out of contact
     stay in the API; after a while the driver goes on beside them, since they end by themselves when they miss their driver.
 
@@ -113,7 +113,7 @@ def remove_predecessors(access: Access, pod: DriverPod) -> None:
         time.sleep(PREDECESSORS_POLL_SECONDS)
 
 
-def start_properties(access: Access, pod: DriverPod, template: Path) -> dict[str, str]:
+def start_properties(access: KubeAccess, pod: DriverPod, template: Path) -> dict[str, str]:
     """What this start of the driver alone knows."""
     token = secrets.token_hex(TOKEN_BYTES)
     found = {

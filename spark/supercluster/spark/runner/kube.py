@@ -23,7 +23,7 @@ class KubeRequestError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class KubeAccess:
     """Where the API server is, and as whom to ask it."""
 
     server: str
@@ -33,7 +33,7 @@ class Access:
     ca_file: str | None = None
 
     @classmethod
-    def find(cls, environment: Mapping[str, str]) -> Access:
+    def find(cls, environment: Mapping[str, str]) -> KubeAccess:
         """From the file that KUBECONFIG names (the embedded control plane), else from the pod's service account.
 
         Raises:
@@ -51,7 +51,7 @@ class Access:
         return cls(f"https://{host}:{port}", ACCOUNT / "token", "", str(ACCOUNT / "ca.crt"))
 
     @classmethod
-    def _of_config(cls, path: Path) -> Access:
+    def _of_config(cls, path: Path) -> KubeAccess:
         import yaml
 
         config = yaml.safe_load(path.read_text(encoding="utf-8"))

@@ -10,7 +10,7 @@ from tests.broker.jetstream.meta_leader.test_dead_members import five, lose, nod
 from tests.broker.jetstream.node.test_failed_copies import report
 
 from supercluster.broker.jetstream import errors
-from supercluster.broker.jetstream.admin import brokers
+from supercluster.broker.jetstream.admin import broker_calls
 from supercluster.broker.jetstream.admin.moves import read_call
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.move_record import MoveEnd, MoveReport, Outcome
@@ -65,7 +65,7 @@ def test_a_copy_that_is_added_by_name_is_beyond_the_count_which_stays() -> None:
     index = leader.group.log.last_index
     leader.done("move", OPERATOR, add=("east-3",), move_id="add-2")
     assert leader.group.log.last_index == index, "it is there already"
-    assert brokers._beyond_target(leader.group.state) == [{"account": "$G", "name": "S"}]
+    assert broker_calls._beyond_target(leader.group.state) == [{"account": "$G", "name": "S"}]
 
 
 @pytest.mark.covers("MR-3")
@@ -76,7 +76,7 @@ def test_one_that_is_beyond_the_count_goes_by_name_and_no_other_does() -> None:
     assert move is not None
     assert sorted(nodes(move.targets)) == ["east-0", "east-2", "east-3"]
     finish(leader)
-    assert brokers._beyond_target(leader.group.state) == []
+    assert broker_calls._beyond_target(leader.group.state) == []
     told = refused(leader, remove=("east-0",))
     assert told.err_code == 19007
     assert "2 would be left, and the stream's count of replicas is 3: to have fewer, change the count" in (

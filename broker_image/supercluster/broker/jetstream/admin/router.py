@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from supercluster.broker.jetstream.admin import accounts, cordons, stream_recovery
-from supercluster.broker.jetstream.admin.brokers import BrokerCalls
+from supercluster.broker.jetstream.admin.broker_calls import BrokerCalls
 from supercluster.broker.jetstream.admin.call import Caller
 from supercluster.broker.jetstream.admin.map_recovery import MapRecoveryCalls
 from supercluster.broker.jetstream.admin.moves import MoveCalls

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from supercluster.broker.jetstream import errors
-from supercluster.broker.jetstream.admin.brokers import BrokerCalls
+from supercluster.broker.jetstream.admin.broker_calls import BrokerCalls
 from supercluster.broker.jetstream.api import answers, parser
 from supercluster.broker.jetstream.api.requests import AccountPurgeRequest, ServerRemoveRequest
 from supercluster.broker.jetstream.config.environment import Environment

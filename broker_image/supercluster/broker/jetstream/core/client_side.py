@@ -21,7 +21,7 @@ from supercluster.broker.jetstream.meta.view import MapView
 from supercluster.broker.jetstream.node.lost_clusters import LostClusters
 from supercluster.broker.jetstream.node.pending_requests import PendingRequests
 from supercluster.broker.jetstream.node.publications import Publications
-from supercluster.broker.jetstream.publish.republish import CapturedAgain
+from supercluster.broker.jetstream.publish.republish import RepublishedMessages
 from supercluster.broker.jetstream.publish.windows import PublishWindows
 from supercluster.broker.jetstream.turn.questions import Questions
 from supercluster.broker.ports import ClientInfo, Publisher
@@ -56,7 +56,7 @@ class ClientSide:
             domain=settings.domain,
             limits=lambda: env.settings.limits,
         )
-        self.publications = Publications(peers.network, CapturedAgain(self.ingest.capture, env.event))
+        self.publications = Publications(peers.network, RepublishedMessages(self.ingest.capture, env.event))
         self.api_counts = ApiCounts()
         self.audit = Audit(env, self.api_counts, self.publications)
         self.mirror_reads = MirrorReads(env, peers, map_view, leaderships, questions)

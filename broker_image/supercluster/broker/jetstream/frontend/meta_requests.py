@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from supercluster.broker.jetstream import errors
-from supercluster.broker.jetstream.admin import accounts, brokers, cordons, moves, stream_recovery
+from supercluster.broker.jetstream.admin import accounts, broker_calls, cordons, moves, stream_recovery
 from supercluster.broker.jetstream.admin.call import MetaCall
 from supercluster.broker.jetstream.api import answers, parser, requests
 from supercluster.broker.jetstream.errors import ApiError
@@ -30,7 +30,7 @@ class _Internal(Protocol):
 
 
 _INTERNAL: tuple[_Internal, ...] = (
-    brokers,
+    broker_calls,
     cordons,
     accounts,
     stream_recovery,

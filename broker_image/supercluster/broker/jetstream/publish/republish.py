@@ -66,7 +66,7 @@ def _header(stream: str, message: Message, last_seq: int, *, headers_only: bool)
     return (message.header[:-2] if message.header else b"NATS/1.0\r\n") + lines.encode() + b"\r\n"
 
 
-class CapturedAgain:
+class RepublishedMessages:
     """A broker's side: what is republished may be captured by another stream. Stands for the client that publishes it."""
 
     def __init__(

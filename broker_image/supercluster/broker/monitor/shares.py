@@ -50,8 +50,6 @@ class _Second:
 
 
 class Shares:
-    """See the module."""
-
     def __init__(self) -> None:
         self._second = _Second(-1, {})
 

@@ -42,8 +42,6 @@ class Rates:
 
 
 class CatchUp:
-    """See the module."""
-
     def __init__(self) -> None:
         self._samples: deque[Sample] = deque()
         self._whom: frozenset[str] = frozenset()

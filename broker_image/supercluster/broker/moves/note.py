@@ -14,8 +14,6 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """See the module."""
-
     move_id: str
     mark: bool = False
     """Every replica keeps the hash of its state as of this entry, for the comparison."""

@@ -46,8 +46,6 @@ class _Seen:
 
 
 class TargetWatch:
-    """See the module."""
-
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
         self._away_since_ms: dict[str, int] = {}

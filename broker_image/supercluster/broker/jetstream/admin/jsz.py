@@ -17,8 +17,6 @@ from supercluster.broker.jetstream.stream.copy import StreamCopy
 
 
 class Jsz:
-    """See the module."""
-
     def __init__(
         self,
         copies: Copies,

@@ -51,8 +51,6 @@ class DueConsumers:
 
 
 class ConsumerLeaders:
-    """See the module."""
-
     def __init__(self, group: str, account: str, stream: str, host: StreamHost) -> None:
         self._group = group
         self._account = account

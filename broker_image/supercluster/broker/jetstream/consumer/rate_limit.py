@@ -16,8 +16,6 @@ _NS = 1_000_000_000
 
 
 class RateLimit:
-    """See the module."""
-
     __slots__ = ("_allowance", "_at_ns", "_bytes_per_s", "_last", "_replays", "next_ns")
 
     def __init__(self, config: ConsumerConfig, now_ns: int) -> None:

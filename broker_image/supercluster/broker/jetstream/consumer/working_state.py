@@ -53,8 +53,6 @@ class Outbox:
 
 
 class WorkingState:
-    """See the module."""
-
     def __init__(self, stream: str, committed: ConsumerState, now_ns: int) -> None:
         self.state = committed.copy()
         self.feed = Cursor(self.state)

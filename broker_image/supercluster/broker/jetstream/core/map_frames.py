@@ -11,8 +11,6 @@ from supercluster.broker.jetstream.node.map_reader import MapReader
 
 
 class MapFrames:
-    """See the module."""
-
     def __init__(self, copies: Copies, map_view: MapView, map_reader: MapReader) -> None:
         self._copies = copies
         self._map = map_view

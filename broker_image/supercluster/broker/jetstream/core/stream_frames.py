@@ -20,8 +20,6 @@ from supercluster.broker.raft.messages import Message, decode
 
 
 class StreamFrames:
-    """See the module."""
-
     def __init__(self, peers: Peers, copies: Copies, leaderships: Leaderships, host: ReplicaHost) -> None:
         self._peers = peers
         self._copies = copies

@@ -43,8 +43,6 @@ class _Held:
 
 
 class AccountInfo:
-    """See the module."""
-
     def __init__(
         self,
         env: Environment,

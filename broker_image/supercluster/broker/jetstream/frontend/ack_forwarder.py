@@ -54,8 +54,6 @@ class _Sent:
 
 
 class AckForwarder:
-    """See the module."""
-
     def __init__(self, peers: Peers, map_view: MapView, leaderships: Leaderships) -> None:
         self._peers = peers
         self._map = map_view

@@ -27,8 +27,6 @@ from supercluster.broker.raft.errors import DiskError, FaultError
 
 
 class Answerer:
-    """See the module."""
-
     def __init__(
         self, env: Environment, peers: Peers, copies: Copies, mirror_reads: MirrorReads, cache: AnswerCache
     ) -> None:

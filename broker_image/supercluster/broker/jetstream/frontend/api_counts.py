@@ -10,8 +10,6 @@ COUNTED_MAX = 4096
 
 
 class ApiCounts:
-    """See the module."""
-
     def __init__(self) -> None:
         self._calls: dict[str, int] = {}
         self._errors: dict[str, int] = {}

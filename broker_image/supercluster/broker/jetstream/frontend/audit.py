@@ -19,8 +19,6 @@ _TRAFFIC = (PULL_PREFIX, DIRECT_PREFIX, b"$JS.API.STREAM.MSG.GET.")
 
 
 class Audit:
-    """See the module."""
-
     def __init__(self, env: Environment, counts: ApiCounts, publications: Publications) -> None:
         self._env = env
         self._counts = counts

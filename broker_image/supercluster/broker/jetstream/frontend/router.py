@@ -68,8 +68,6 @@ class _Call:
 
 
 class Router:
-    """See the module."""
-
     def __init__(
         self,
         env: Environment,

@@ -19,8 +19,6 @@ LEADERSHIPS_PER_FRAME = 1000
 
 
 class Leaderships:
-    """See the module."""
-
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
         self._known: dict[str, tuple[int, str]] = {}

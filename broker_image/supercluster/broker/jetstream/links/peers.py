@@ -16,8 +16,6 @@ OWN_FRAMES_MAX = 65536
 
 
 class Peers:
-    """See the module."""
-
     def __init__(self, env: Environment, network: Network) -> None:
         self._env = env
         self.node = env.node

@@ -12,8 +12,6 @@ from supercluster.broker.raft.node import RaftNode
 
 
 class MapReplica(Protocol):
-    """See the module."""
-
     @property
     def id(self) -> str:
         """The group's name, which has the lineage."""

@@ -15,8 +15,6 @@ from supercluster.broker.jetstream.replica.lineage import META_GROUP
 
 
 class MapView:
-    """See the module."""
-
     def __init__(self, meta_id: str) -> None:
         self.meta_id = meta_id
         """The meta group's name, which has the lineage of the map that this volume has joined (SF-9)."""

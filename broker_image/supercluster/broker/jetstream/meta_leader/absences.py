@@ -19,8 +19,6 @@ AWAY_NOTED_MS = 5000
 
 
 class Absences:
-    """See the module."""
-
     def __init__(self, tail: MapTail, brokers: BrokerRequests) -> None:
         self._tail = tail
         self._brokers = brokers

@@ -45,8 +45,6 @@ def all_shown(state: MetaState) -> list[dict[str, Any]]:
 
 
 class AccountRequests(MapRequests):
-    """See the module."""
-
     def __init__(self, tail: MapTail, host: MetaHost, applied: Callable[[], MetaState]) -> None:
         super().__init__(host, everywhere=True)
         self._tail = tail

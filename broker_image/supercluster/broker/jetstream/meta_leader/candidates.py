@@ -12,8 +12,6 @@ from supercluster.broker.raft.confchange import node_of
 
 
 class Candidates:
-    """See the module."""
-
     def __init__(self, tail: MapTail, host: MetaHost) -> None:
         self._tail = tail
         self._host = host

@@ -18,8 +18,6 @@ from supercluster.broker.raft.node import RaftNode
 
 
 class MapTail:
-    """See the module."""
-
     def __init__(self, group: str, raft: RaftNode, host: MetaHost, time_ns: Callable[[], int]) -> None:
         """`time_ns`: the leader's time (SF-13)."""
         self.group = group

@@ -37,8 +37,6 @@ TOLD_MAX = 1024
 
 
 class MoveTargets:
-    """See the module."""
-
     def __init__(self, tail: MapTail, host: MetaHost, candidates: Candidates, absences: Absences) -> None:
         self._tail = tail
         self._host = host

@@ -29,8 +29,6 @@ ASKED_MAX = 64
 
 
 class RecoveredStreams:
-    """See the module."""
-
     def __init__(self, tail: MapTail, host: MetaHost, candidates: Candidates) -> None:
         self._tail = tail
         self._host = host

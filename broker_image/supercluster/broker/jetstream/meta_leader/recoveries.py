@@ -56,8 +56,6 @@ class _Asked:
 
 
 class Recoveries:
-    """See the module."""
-
     def __init__(self, tail: MapTail, host: MetaHost) -> None:
         self._tail = tail
         self._host = host

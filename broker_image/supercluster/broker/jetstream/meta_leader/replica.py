@@ -49,8 +49,6 @@ REQUESTS_MAX = 1024
 
 
 class MetaReplica(Replica):
-    """See the module."""
-
     host: MetaHost
     recovers_at_once = True
     takes_learners = True

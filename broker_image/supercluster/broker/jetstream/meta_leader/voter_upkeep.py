@@ -21,8 +21,6 @@ SETTLE_MS = 5000
 
 
 class VoterUpkeep:
-    """See the module."""
-
     def __init__(self, tail: MapTail, newcomers: Newcomers, absences: Absences) -> None:
         self._tail = tail
         self._newcomers = newcomers

@@ -26,8 +26,6 @@ STARTS_MAX = 50
 
 
 class MoveComparison:
-    """See the module."""
-
     def __init__(self, moving: MovingStream, now_ms: int) -> None:
         self._moving = moving
         self._replica, self._stream, self._host = moving.replica, moving.stream, moving.host

@@ -14,8 +14,6 @@ from supercluster.broker.moves.note import Note
 
 @dataclass(frozen=True, slots=True)
 class MovingStream:
-    """See the module."""
-
     replica: Replica
     stream: HeldStream
     host: StreamHost

@@ -22,8 +22,6 @@ PACE_WAIT_MS = 60_000
 
 
 class MoveProgress:
-    """See the module."""
-
     def __init__(self, moving: MovingStream) -> None:
         self._replica, self._host, self._grown_bytes = moving.replica, moving.host, moving.grown_bytes
         self._watch = TargetWatch()

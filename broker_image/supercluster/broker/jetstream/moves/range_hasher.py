@@ -88,8 +88,6 @@ class _Work:
 
 
 class RangeHasher:
-    """See the module."""
-
     def __init__(self, log: StreamLog) -> None:
         self._log = log
         self._marks: dict[int, _Mark] = {}

@@ -13,8 +13,6 @@ from supercluster.broker.jetstream.replica.lineage import is_meta
 
 
 class LostClusters:
-    """See the module."""
-
     def __init__(self, env: Environment, peers: Peers, map_view: MapView) -> None:
         self._env = env
         self._peers = peers

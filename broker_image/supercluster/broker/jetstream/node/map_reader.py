@@ -32,8 +32,6 @@ CALLS_MAX = 4096
 
 
 class MapReader:
-    """See the module."""
-
     def __init__(
         self,
         env: Environment,

@@ -24,8 +24,6 @@ from supercluster.broker.ports import ClientInfo
 
 
 class Neighbours:
-    """See the module."""
-
     def __init__(
         self,
         env: Environment,

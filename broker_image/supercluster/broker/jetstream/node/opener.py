@@ -23,8 +23,6 @@ from supercluster.broker.raft.node import RaftNode
 
 
 class Opener:
-    """See the module."""
-
     def __init__(self, env: Environment, peers: Peers, copies: Copies, leaderships: Leaderships) -> None:
         self._env = env
         self._peers = peers

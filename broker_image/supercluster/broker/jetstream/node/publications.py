@@ -7,8 +7,6 @@ from supercluster.broker.ports import Network
 
 
 class Publications:
-    """See the module."""
-
     def __init__(self, network: Network, republished: RepublishedMessages) -> None:
         self._network = network
         self._republished = republished

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 
 class SourceLinks:
-    """See the module."""
-
     def __init__(self, env: Environment, peers: Peers, copies: Copies, map_view: MapView) -> None:
         self._env = env
         self._peers = peers

@@ -13,8 +13,6 @@ from supercluster.broker.jetstream.state.stream_reader import StreamReader
 
 
 class HeldStream:
-    """See the module."""
-
     __slots__ = ("assignment", "source", "state")
 
     def __init__(self, assignment: Assignment, state: StreamState) -> None:

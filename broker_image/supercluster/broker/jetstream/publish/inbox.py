@@ -37,8 +37,6 @@ def _block(forward: Forward) -> _Block:
 
 
 class PublishInbox:
-    """See the module."""
-
     def __init__(self, group: str, host: StreamHost) -> None:
         self._group = group
         self._host = host

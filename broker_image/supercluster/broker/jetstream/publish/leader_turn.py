@@ -27,8 +27,6 @@ class Appends(Protocol):
 
 @dataclass(slots=True)
 class LeaderTurn:
-    """See the module."""
-
     stream: HeldStream
     log: StreamLog
     appender: Appends

@@ -40,8 +40,6 @@ def joined_lineage(registered: Iterable[str]) -> str:
 
 
 class MapLineages:
-    """See the module."""
-
     def __init__(
         self,
         env: Environment,

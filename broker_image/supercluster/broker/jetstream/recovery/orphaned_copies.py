@@ -19,8 +19,6 @@ from supercluster.broker.raft.errors import DiskError
 
 
 class OrphanedCopies:
-    """See the module."""
-
     def __init__(
         self,
         env: Environment,

@@ -19,8 +19,6 @@ STANDING_MAX = 32
 
 
 class ElectionSlots:
-    """See the module."""
-
     def __init__(self) -> None:
         self._standing: set[str] = set()
         self._waiting: dict[str, None] = {}

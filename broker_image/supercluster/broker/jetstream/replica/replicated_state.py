@@ -17,8 +17,6 @@ from supercluster.broker.raft.node import RaftNode
 
 
 class ReplicatedState(ABC):
-    """See the module."""
-
     takes_learners = False
     """Do brokers without a vote follow the group? The meta group's map has to be known to every broker (SF-14)."""
 

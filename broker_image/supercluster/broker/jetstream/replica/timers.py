@@ -21,8 +21,6 @@ CLOCK_LOOK_MS = 1000
 
 
 class GroupTimers:
-    """See the module."""
-
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._deadlines = Deadlines()

@@ -20,8 +20,6 @@ PART_ROWS = 4096
 
 
 class Gaps:
-    """See the module."""
-
     __slots__ = ("_before", "_ends", "_head", "_starts", "_total")
 
     def __init__(self) -> None:

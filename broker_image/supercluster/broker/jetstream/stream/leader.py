@@ -25,8 +25,6 @@ from supercluster.broker.raft.entry import Entry
 
 
 class StreamLeader:
-    """See the module."""
-
     def __init__(self, copy: StreamCopy, carrying: Carrying) -> None:
         self._copy = copy
         self._replica, self._stream, self._host = copy.replica, copy.stream, copy.host

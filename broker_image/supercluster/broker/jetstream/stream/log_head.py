@@ -16,8 +16,6 @@ LEAST_AT_MAX = 16
 
 
 class LogHead:
-    """See the module."""
-
     def __init__(self, replica: Replica, stream: HeldStream) -> None:
         self._replica = replica
         self._stream = stream

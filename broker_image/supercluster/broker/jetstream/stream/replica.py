@@ -56,8 +56,6 @@ _FREEING = (
 
 
 class StreamReplica(Replica):
-    """See the module."""
-
     host: StreamHost
 
     def __init__(

@@ -28,8 +28,6 @@ class _Answers:
 
 
 class Waiters:
-    """See the module."""
-
     def __init__(self, reply: Callable[[bytes], None]) -> None:
         """`reply` publishes an empty message on a subject: a confirmed acknowledgement."""
         self._reply = reply

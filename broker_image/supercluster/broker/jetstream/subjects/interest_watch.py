@@ -39,8 +39,6 @@ class _Watched:
 
 
 class InterestWatch:
-    """See the module."""
-
     def __init__(self) -> None:
         self._accounts: dict[str, _Watched] = {}
 

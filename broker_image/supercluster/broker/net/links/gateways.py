@@ -51,8 +51,6 @@ class Seed:
 
 
 class Gateways:
-    """See the module."""
-
     def __init__(
         self,
         environment: LinkEnvironment,

@@ -21,8 +21,6 @@ class Connection(Hashable, Protocol):
 
 
 class OpenSockets:
-    """See the module."""
-
     def __init__(self) -> None:
         self._open: set[Connection] = set()
         self._none_open = asyncio.Event()

@@ -37,7 +37,6 @@ class SystemEvents:
             self._timer = None
 
     def came(self, client: Client) -> None:
-        """A client has shown its credentials."""
         account = client.account.name
         if not self._is_watched():
             return
@@ -61,7 +60,6 @@ class SystemEvents:
             self._tell(subject, self._documents.server())
 
     def refused(self, client: Client, user: str) -> None:
-        """A client had wrong credentials."""
         if self._is_watched():
             subject = f"$SYS.SERVER.{self._network.process_id}.CLIENT.AUTH.ERR"
             self._tell_end(subject, client, "Authentication Failure", user)

@@ -35,7 +35,6 @@ class Pace:
         self._left -= size_bytes
 
     def next_ms(self, now_ms: int) -> int:
-        """When something may be sent again."""
         self._fill(now_ms)
         if self._left > 0:
             return now_ms

@@ -206,7 +206,6 @@ class BrokerProcess:
 
     @property
     def loaded_certificates(self) -> dict[str, Loaded]:
-        """What new links are made with, by the names of the settings."""
         return {
             name: found.loaded
             for name, found in self._certificates.items()

@@ -145,7 +145,6 @@ class ProcessCore(BrokerCore):
         self.neighbours.load.tell_soon()
 
     def jsz(self) -> dict[str, Any]:
-        """What /jsz shows beside the streams."""
         return self._jsz.overview()
 
     def jsz_streams(self) -> Iterator[dict[str, Any]]:

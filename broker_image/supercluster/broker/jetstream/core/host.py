@@ -96,7 +96,6 @@ class ReplicaHost:
         self._on_leadership(self._leaderships.begin(self._copies.groups[group]))
 
     def group_failed(self, group: str) -> None:
-        """The disk took the replica out of its group."""
         self._leaderships.resign(group)
         found = self._copies.groups.get(group)
         if found is not None:
@@ -108,7 +107,6 @@ class ReplicaHost:
 
     @property
     def server_limits(self) -> ServerLimits:
-        """What this broker allows every stream and consumer."""
         return self._env.settings.limits
 
     # ---- streams --------------------------------------------------------------------------------------------------
@@ -125,7 +123,6 @@ class ReplicaHost:
     # ---- the meta group -------------------------------------------------------------------------------------------
 
     def store_bytes_max(self, storage: str) -> int:
-        """What this broker was told that its streams may take; 0: nothing was said."""
         settings = self._env.settings
         return settings.memory_bytes_max if storage == "memory" else settings.file_bytes_max
 

@@ -92,12 +92,10 @@ class MetaReplica(Replica):
 
     @property
     def state(self) -> MetaState:
-        """The map that this broker goes by."""
         return self._state if self._shown is None else self._shown
 
     @property
     def replica(self) -> MetaState:
-        """What is applied here, though it may not be all that was ever decided: see `is_behind`."""
         return self._state
 
     @property
@@ -204,16 +202,13 @@ class MetaReplica(Replica):
         self.memory_loss.on_copy_lost(node, group, now_ms)
 
     def on_failed_copies(self, node: str, copies: Mapping[str, str], now_ms: int) -> None:
-        """A broker's report: of those that it does not name it says that they are usable."""
         if self.upkeep is not None:
             self.upkeep.copies.on_failed_copies(node, copies, now_ms)
 
     def why_unusable(self, node: str, group: str) -> str:
-        """What the broker said of its copy; empty: nothing, or it is not known here."""
         return self.upkeep.copies.why(node, group) if self.upkeep is not None else ""
 
     def rooms(self, storage: str) -> dict[str, int]:
-        """Node → room for streams of that storage; of others nothing is known, and of all where this replica does not serve."""
         return self.candidates.rooms(storage) if self.serves else {}
 
     def propose_turn(self, now_ms: int) -> None:
@@ -306,7 +301,6 @@ class MetaReplica(Replica):
         self.raft.read_index(number)
 
     def forget_read(self) -> None:
-        """Contact was lost: what a read under way will say may be older than the next contact."""
         self._read = self._read_target = None
 
     def reads_ready(self, reads: list[ReadState], failed: list[int]) -> None:

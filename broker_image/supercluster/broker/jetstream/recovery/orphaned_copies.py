@@ -51,7 +51,6 @@ class OrphanedCopies:
             )
 
     def takes(self, group_id: str) -> bool:
-        """Is the copy, whose group the map does not have, one that has to be kept? Then it is closed."""
         if self._map.meta_id == META_GROUP or (
             group_id not in self._groups and self._lineage == self._map.meta_id
         ):
@@ -60,7 +59,6 @@ class OrphanedCopies:
         return True
 
     def map_was_read(self) -> None:
-        """Note what the map does not know, the first time."""
         assert self._map.replica is not None
         if self._lineage == self._map.meta_id or self._map.replica.replica.recovery is None:
             return

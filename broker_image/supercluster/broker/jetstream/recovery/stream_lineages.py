@@ -55,7 +55,6 @@ class StreamLineages:
         """The map that is durable on this volume, by the index that it is as of."""
 
     def takes(self, group_id: str) -> bool:
-        """Is the group, which the map does not have, one of an older lineage? Then its copy is dealt with."""
         found = self._successor(group_id)
         if found is None or found.recovery is None:
             self._forget(group_id)

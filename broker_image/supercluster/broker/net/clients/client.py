@@ -168,21 +168,18 @@ class Client(ABC):
         self.error(f'Permissions Violation for {what} to "{shown(subject)}"{group}{note}')
 
     def refuse_reply(self, reply: bytes) -> None:
-        """It asked for an answer to where only servers do."""
         self.counts.permission_violations += 1
         self.error(f'Permissions Violation for Publish with Reply of "{shown(reply)}"')
 
     # What it publishes
 
     def in_account(self, account: Account) -> ForeignOrigin:
-        """What it is in that account."""
         found = self.foreign.get(account.name)
         if found is None:
             found = self.foreign[account.name] = ForeignOrigin(self, account)
         return found
 
     def may_publish_mapped(self, subject: bytes) -> bool:
-        """May it publish to what a mapping made of its subject? It is told if not."""
         gate = self.subscriber.gate
         if gate is None or gate.may_publish(subject):
             return True
@@ -190,7 +187,6 @@ class Client(ABC):
         return False
 
     def holds(self, stream: str) -> bool:
-        """Do messages for that stream wait already?"""
         return stream in self.held.streams
 
     def hold(self, stream: str, message: Message) -> None:
@@ -249,7 +245,6 @@ class Client(ABC):
         """Deliver what it published to many; what a turn has no room for waits."""
 
     def described(self) -> dict[str, Any]:
-        """What a responder in another account is told of it, where the import shares that."""
         told = {
             "host": self.peer[0],
             "id": self.id,
@@ -291,18 +286,15 @@ class Client(ABC):
         self.close("Slow Consumer")
 
     def unsent_bytes(self) -> int:
-        """Bytes that the client has not taken yet."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     def stall(self, reason: str) -> None:
-        """Read no more until `unstall` was called for every reason."""
         if not self._pauses and self._transport is not None and not self.closed:
             self.counts.reading_paused += 1
             self._transport.pause_reading()
         self._pauses.add(reason)
 
     def unstall(self, reason: str) -> None:
-        """A reason for not reading is gone."""
         if reason not in self._pauses:
             return
         self._pauses.discard(reason)
@@ -334,7 +326,6 @@ class Client(ABC):
         self._transport.write_eof()
 
     def unsubscribed(self, subscription: Subscription) -> None:
-        """A subscription ended."""
         self.router.unsubscribe(self.account, subscription)
 
     @property

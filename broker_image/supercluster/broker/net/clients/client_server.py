@@ -232,7 +232,6 @@ class ClientServer:
         return [url for url in (own, *self._peer_urls) if url]
 
     def info_line(self, client: Client) -> bytes:
-        """INFO for a client."""
         assert self.facts is not None
         urls = self._urls_to_leave_for() if self.lame_duck else self.urls
         if client.is_websocket:
@@ -285,7 +284,6 @@ class ClientServer:
     # Held messages
 
     def holding(self) -> None:
-        """Some connection holds messages for a full stream: watch that none waits too long."""
         if self._held_timer is None:
             self._held_timer = self.loop.call_later(HELD_CHECK_S, self._check_held)
 

@@ -208,7 +208,6 @@ class ClientConnection(Client, asyncio.Protocol):
         return True
 
     def fan_out(self, plain: Sequence[Subscription], message: Message, skip: object) -> None:
-        """Deliver what it published to many; what a turn has no room for waits."""
         if self.lane is None:
             left = fan_out(self.turn, plain, message, skip)
             if left is None:

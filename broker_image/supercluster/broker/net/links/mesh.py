@@ -208,7 +208,6 @@ class Mesh:
         message: tuple[bytes, bytes, bytes, bytes],
         origin: ClientOrigin | None,
     ) -> bool:
-        """Collect a message for a broker's subscribers; while the link is congested its publisher is read no more."""
         if self._changed:
             self._tell_interest()
         link = self.links.get(node)

@@ -156,7 +156,6 @@ class AccountRoutes:
         return bool(self._mappings)
 
     def mapping_of(self, subject: bytes) -> Match[Subscription] | None:
-        """Where a client's message goes that a mapping is about."""
         if not self._mappings:
             return None
         known = self._mapped.get(subject)
@@ -175,11 +174,9 @@ class AccountRoutes:
         return match
 
     def extended(self, subject: bytes, match: Match[Subscription]) -> Match[Subscription]:
-        """The route with its ways beyond the account, where there are any."""
         return self._with(match, self._asked(subject), self._captures(subject))
 
     def asked(self, subject: bytes, match: Match[Subscription]) -> Match[Subscription]:
-        """The same by imported services alone."""
         return self._with(match, self._asked(subject), [])
 
     def _asked(self, subject: bytes) -> list[Route]:

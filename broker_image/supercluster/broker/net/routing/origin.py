@@ -99,7 +99,6 @@ class ForeignOrigin:
         return f"{self.account.name}{BETWEEN}{stream}"
 
     def holds(self, stream: str) -> bool:
-        """Do messages for that stream wait already?"""
         return self._key(stream) in self.client.held.streams
 
     def hold(self, stream: str, message: Message) -> None:

@@ -28,7 +28,6 @@ SERVICE_ACCOUNT = "supercluster-driver"
 # A ConfigMap's key.
 KEY_PATTERN = r"^[-._a-zA-Z0-9]+$"
 # What the operator or the driver decides; another value would start executors elsewhere, with other rights, or beside others.
-SPARK_CONF_PATTERN = r"^spark\.[A-Za-z0-9._-]+$"
 RESERVED_CONF = (
     *("spark.master", "spark.submit.", "spark.driver.host", "spark.driver.bindAddress"),
     *("spark.kubernetes.authenticate", "spark.kubernetes.namespace", "spark.kubernetes.context"),

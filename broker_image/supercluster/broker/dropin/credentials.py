@@ -30,7 +30,7 @@ class DropInCredentials(Credentials):
         self.accounts = options.accounts
         self.client_limits = dict(options.client_limits)
         self._links = links_of(options)
-        self._gateways = gateways_of(options)
+        self._gateways = _links(options.gateway, options.gateway.sent)
         by_name = {user.user: user for user in self.users if user.user}
         by_web = options.websocket_no_auth_user or options.no_auth_user
         names = {STANDARD: options.no_auth_user, WEBSOCKET: by_web}
@@ -57,11 +57,6 @@ def links_of(options: Options) -> LinkCredentials:
     """What other servers of the cluster have to say, and what is said to them: what a route names, else the same."""
     named = next((route for route in options.cluster.routes if route.user), None)
     return _links(options.cluster, named)
-
-
-def gateways_of(options: Options) -> LinkCredentials:
-    """The same for servers of other clusters."""
-    return _links(options.gateway, options.gateway.sent)
 
 
 def _links(block: LinkOption, named: Remote | None) -> LinkCredentials:

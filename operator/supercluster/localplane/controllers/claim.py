@@ -25,10 +25,7 @@ class ClaimController(Controller):
     def __init__(self, cluster: Cluster, recorder: EventRecorder, state_dir: Path) -> None:
         super().__init__(cluster, recorder)
         self.state_dir = state_dir
-        self.watch(PODS, self._claims_of)
-
-    def _claims_of(self, pod: Json) -> list[Key]:
-        return [(pod["metadata"]["namespace"], name) for name in claim_names(pod)]
+        self.watch(PODS, lambda pod: [(pod["metadata"]["namespace"], name) for name in claim_names(pod)])
 
     async def sync(self, key: Key) -> float | None:
         claim = self.cluster[self.kind].get(*key)

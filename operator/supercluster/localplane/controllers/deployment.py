@@ -47,10 +47,6 @@ def _count(replica_set: Json, name: str) -> int:
     return int((replica_set.get("status") or {}).get(name) or 0)
 
 
-def _template_hash(deployment: Json) -> str:
-    return revision_hash(deployment["spec"]["template"])
-
-
 def _revision(replica_set: Json) -> int:
     return int((replica_set["metadata"].get("annotations") or {}).get(REVISION) or 0)
 
@@ -62,7 +58,7 @@ def plan(deployment: Json, sets: Sequence[Json], now: dt.datetime) -> Plan:
         return result
     spec = deployment["spec"]
     replicas = 1 if spec.get("replicas") is None else int(spec["replicas"])
-    digest = _template_hash(deployment)
+    digest = revision_hash(spec["template"])
     new = next((one for one in sets if (one["metadata"].get("labels") or {}).get(HASH_LABEL) == digest), None)
     old = [one for one in sets if one is not new]
     newest = max((_revision(one) for one in old), default=0)

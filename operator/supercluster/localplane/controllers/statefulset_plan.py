@@ -80,11 +80,6 @@ def revision_hash(data: Json) -> str:
     return hashlib.sha256(canonical).hexdigest()[:HASH_CHARACTERS]
 
 
-def revision_data(sts: Json) -> Json:
-    """The part of a StatefulSet that makes a revision: its pod template."""
-    return {"spec": {"template": {"$patch": "replace", **sts["spec"]["template"]}}}
-
-
 def ordinal_of(sts: Json, pod: Json) -> int | None:
     head, _, tail = str(pod["metadata"]["name"]).rpartition("-")
     if head != sts["metadata"]["name"] or not tail.isdecimal() or str(int(tail)) != tail:
@@ -117,7 +112,7 @@ def plan(
 
 def _update_revision(sts: Json, revisions: Sequence[Json], result: Plan) -> Json:
     """The revision of the present template: one that is there already (renumbered if it is not the newest) or new."""
-    data = revision_data(sts)
+    data = {"spec": {"template": {"$patch": "replace", **sts["spec"]["template"]}}}
     digest = revision_hash(data)
     newest = max((int(found.get("revision", 0)) for found in revisions), default=0)
     for found in revisions:

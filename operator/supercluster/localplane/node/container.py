@@ -86,21 +86,19 @@ class Container:
         return path_of(self.host.pod_dir, self.name)
 
     def view(self) -> ContainerView:
+        has_succeeded = isinstance(self.state, Terminated) and self.state.exit_code == 0
         return ContainerView(
             name=self.name,
             image=self.spec.get("image", ""),
             state=self.state,
             last=self.last,
             restarts=self.restarts,
-            is_ready=self.is_ready or (self.is_init and not self.is_sidecar and self._has_succeeded()),
+            is_ready=self.is_ready or (self.is_init and not self.is_sidecar and has_succeeded),
             is_started=self.is_started,
             container_id=self._container_id,
             is_init=self.is_init,
             is_sidecar=self.is_sidecar,
         )
-
-    def _has_succeeded(self) -> bool:
-        return isinstance(self.state, Terminated) and self.state.exit_code == 0
 
     def _set(self, state: State) -> None:
         if state != self.state:

@@ -192,7 +192,9 @@ async def no_stream_is_retained(case: Case) -> str:
     held = {
         stream.metadata.name
         for stream in case.cache.of_super_cluster(Stream, case.namespace, case.super_cluster)
-        if is_retained(stream) and stream.status.cluster == cluster
+        if stream.metadata.deletion_timestamp is None
+        and stream.spec.deletion_policy == "Retain"
+        and stream.status.cluster == cluster
     }
     if case.kind == "StatefulSet" and not isinstance(case.target, str):
         try:
@@ -210,10 +212,6 @@ async def no_stream_is_retained(case: Case) -> str:
     if not held:
         return ""
     return f"Streams with spec.deletionPolicy Retain live there: {', '.join(sorted(held)[:NAMED_MAX])}"
-
-
-def is_retained(stream: Stream) -> bool:
-    return stream.metadata.deletion_timestamp is None and stream.spec.deletion_policy == "Retain"
 
 
 async def was_drained(case: Case) -> str:

@@ -15,11 +15,6 @@ WINDOW_BYTES_FIRST = WINDOW_BYTES_MAX // 16
 FLOW_PREFIX = "$JS.FC."
 
 
-def flow_subject(stream: str, consumer: str, number: int) -> bytes:
-    """Where a client answers one flow control request."""
-    return f"{FLOW_PREFIX}{stream}.{consumer}.{number}".encode()
-
-
 def parse_flow_subject(subject: bytes) -> tuple[str, str] | None:
     """Stream and consumer of an answer to a flow control request; None when it is none."""
     tokens = subject.split(b".")
@@ -127,7 +122,8 @@ class PushTarget:
         for behind, item in enumerate(items, 1 - len(items)):
             found.append(item)
             if flow.sent(item_bytes(item)):
-                reply = flow_subject(*self._prefix, cseq + behind)
+                stream, consumer = self._prefix
+                reply = f"{FLOW_PREFIX}{stream}.{consumer}.{cseq + behind}".encode()
                 flow.ask(reply)
                 found.append((self.inbox, reply, b"NATS/1.0 100 FlowControl Request\r\n\r\n", b""))
         return found

@@ -78,7 +78,7 @@ class Schedule:
             return self.at_ns
         if self.every_ns:
             return (time_ns + SECOND_NS // 2) // SECOND_NS * SECOND_NS + self.every_ns
-        found = self._next(datetime.fromtimestamp(time_ns // SECOND_NS, _zone(self.zone)))
+        found = self._next(datetime.fromtimestamp(time_ns // SECOND_NS, _zone_of(self.zone or "UTC")))
         return int(found.timestamp()) * SECOND_NS if found is not None else 0
 
     def _next(self, after: datetime) -> datetime | None:
@@ -201,7 +201,3 @@ def _zone_of(name: str) -> tzinfo:
         return ZoneInfo(name)
     except (ValueError, KeyError, OSError):
         raise ZoneError(f"{name!r} is no time zone") from None
-
-
-def _zone(name: str) -> tzinfo:
-    return _zone_of(name) if name else UTC

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from supercluster.broker.jetstream.meta.move_record import Move
 from supercluster.broker.jetstream.meta_leader.host import MetaHost
 from supercluster.broker.jetstream.meta_leader.map_tail import MapTail
 from supercluster.broker.jetstream.placement.choice import NodeFacts, room_needed
@@ -70,10 +69,7 @@ class Candidates:
             if move is None or move.cancelled or moving.config.storage != storage or moving.group == without:
                 continue
             for target in move.joining:
-                node, left_bytes = node_of(target), self._still_to_come(move, target)
+                node = node_of(target)
+                left_bytes = self.lacking.get(move.id, {}).get(target, move.copy_bytes)
                 found[node] = found.get(node, 0) + (room_needed(left_bytes) if left_bytes else 0)
         return found
-
-    def _still_to_come(self, move: Move, target: str) -> int:
-        """Bytes that a new copy will still take, as far as anybody said."""
-        return self.lacking.get(move.id, {}).get(target, move.copy_bytes)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 
 from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.encoding.codec import Reader, u32
-from supercluster.broker.jetstream.links.frames import Body, Frame
+from supercluster.broker.jetstream.links.frames import Frame
 from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.node.copies import Copies
 from supercluster.broker.jetstream.replica.contact import is_current
@@ -133,7 +133,7 @@ class LeadershipDrain:
 
     def on_drain(self, node: str, body: memoryview, now_ms: int) -> None:
         """Frame.ASIDE: another broker steps aside for so long; 0: not any more."""
-        hold_ms = decode_aside(body)
+        hold_ms = Reader(body).u32()
         if hold_ms:
             self._others[node] = now_ms + min(hold_ms, HOLD_MS_MAX)
         else:
@@ -148,12 +148,4 @@ class LeadershipDrain:
             self._notify(peer, left_ms)
 
     def _notify(self, peer: PeerInfo, hold_ms: int) -> None:
-        self._peers.post(peer.node, Frame.ASIDE, encode_aside(hold_ms))
-
-
-def encode_aside(hold_ms: int) -> Body:
-    return [u32(hold_ms)]
-
-
-def decode_aside(body: memoryview) -> int:
-    return Reader(body).u32()
+        self._peers.post(peer.node, Frame.ASIDE, [u32(hold_ms)])

@@ -212,7 +212,8 @@ class Admission:
             pieces.other(found)
             return
         messages = batch.messages
-        said = b'"batch":%s,"count":%d' % (_json_text(batch.id), len(messages))
+        name = json.dumps(batch.id.decode("utf-8", "replace"), ensure_ascii=False).encode()
+        said = b'"batch":%s,"count":%d' % (name, len(messages))
         own = [part for one in messages for part in (one.subject, one.header, one.payload)]
         pieces.other(Exceptional(0, Verdict.WORDED, 0, self.end.next_seq - 1, said), own)
 
@@ -229,7 +230,3 @@ class Admission:
                 before.subjects.add(message.subject)
             keep()
         return None
-
-
-def _json_text(raw: bytes) -> bytes:
-    return json.dumps(raw.decode("utf-8", "replace"), ensure_ascii=False).encode()

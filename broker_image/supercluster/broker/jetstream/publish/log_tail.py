@@ -327,13 +327,10 @@ class LogTail:
         """Their size, while the stream refuses when full."""
         return self.state.bytes + self._pending_logical
 
-    def count_of(self, subject: bytes) -> int:
-        """How many of them have that subject, while the stream refuses when full."""
-        return self.state.subjects.count(subject) + self._pending_counts[subject]
-
     def replaces(self, subject: bytes) -> bool:
         """Does the subject's oldest message go when it gets another one?"""
-        return 0 < self.config.max_msgs_per_subject <= self.count_of(subject)
+        count = self.state.subjects.count(subject) + self._pending_counts[subject]
+        return 0 < self.config.max_msgs_per_subject <= count
 
     def replaced_bytes(self, subject: bytes) -> int:
         """The size of what goes then; 0 where it is not known, because it is not applied itself."""

@@ -64,7 +64,7 @@ class OpsError(ValueError):
 def _runs(kind: OpKind, seqs: Sequence[int]) -> list[tuple[int, int]]:
     """(first, length) of each stretch without a gap, in the order given. What is delivered or acknowledged rises."""
     rises = kind in (OpKind.DELIVERED, OpKind.ACK) or type(seqs) is range
-    if seqs[-1] - seqs[0] + 1 == len(seqs) and (rises or _is_rising(seqs)):
+    if seqs[-1] - seqs[0] + 1 == len(seqs) and (rises or all(a < b for a, b in pairwise(seqs))):
         return [(seqs[0], len(seqs))]
     runs: list[tuple[int, int]] = []
     first, length = seqs[0], 1
@@ -76,10 +76,6 @@ def _runs(kind: OpKind, seqs: Sequence[int]) -> list[tuple[int, int]]:
             first, length = seq, 1
     runs.append((first, length))
     return runs
-
-
-def _is_rising(seqs: Sequence[int]) -> bool:
-    return all(a < b for a, b in pairwise(seqs))
 
 
 def first_ops(ops: Sequence[Op]) -> tuple[list[Op], list[Op]]:

@@ -86,12 +86,8 @@ def client_secret(
         "kind": "Secret",
         "metadata": _metadata(super_cluster, naming.client_secret(super_cluster.metadata.name)),
         "type": "Opaque",
-        "data": {key: _base64(text) for key, text in data},
+        "data": {key: b64encode(text.encode()).decode() for key, text in data},
     }
-
-
-def _base64(text: str) -> str:
-    return b64encode(text.encode()).decode()
 
 
 def config_map(cluster: Cluster, config: dict[str, Any]) -> dict[str, Any]:

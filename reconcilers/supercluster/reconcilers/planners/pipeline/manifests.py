@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from supercluster.api import API_VERSION
 from supercluster.api.stream_pipeline import ProcessSize, StreamPipeline
 from supercluster.api.units import size_bytes
+from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.drift import digest, signed
-from supercluster.reconcilers.planners.plan import LABEL_PIPELINE, LABEL_SUPER_CLUSTER, MANAGED_BY
+from supercluster.reconcilers.planners.plan import LABEL_PIPELINE
 
 # The image's user; a volume of a claim is made its group's.
 SPARK_GROUP = 10001
@@ -39,12 +39,7 @@ def claim_name(pipeline: StreamPipeline) -> str:
 
 def labels(pipeline: StreamPipeline, component: str | None = None) -> dict[str, str]:
     """`component`: driver or executor."""
-    found = {
-        "app.kubernetes.io/name": "supercluster",
-        "app.kubernetes.io/managed-by": MANAGED_BY,
-        LABEL_SUPER_CLUSTER: pipeline.spec.super_cluster,
-        LABEL_PIPELINE: pipeline.metadata.name,
-    }
+    found = {**naming.labels(pipeline.spec.super_cluster), LABEL_PIPELINE: pipeline.metadata.name}
     if component is not None:
         found["app.kubernetes.io/component"] = component
     return found
@@ -57,16 +52,7 @@ def _metadata(pipeline: StreamPipeline, name: str, *, is_owned: bool = True) -> 
         "labels": labels(pipeline),
     }
     if is_owned:
-        metadata["ownerReferences"] = [
-            {
-                "apiVersion": API_VERSION,
-                "kind": "StreamPipeline",
-                "name": pipeline.metadata.name,
-                "uid": pipeline.metadata.uid,
-                "controller": True,
-                "blockOwnerDeletion": True,
-            }
-        ]
+        metadata["ownerReferences"] = [naming.owner(pipeline)]
     return metadata
 
 
@@ -129,10 +115,6 @@ def spark_properties(pipeline: StreamPipeline, image: str) -> dict[str, str]:
 
 def _mib(size: ProcessSize) -> int:
     return max(1, size_bytes(size.memory) // MIB)
-
-
-def _with_overhead(size: ProcessSize) -> str:
-    return f"{_mib(size) * (100 + size.memory_overhead_percent) // 100}Mi"
 
 
 def _pod_security(*, has_group: bool) -> dict[str, Any]:
@@ -243,7 +225,7 @@ def _driver_template(pipeline: StreamPipeline, image: str) -> dict[str, Any]:
             )
         ),
     ]
-    memory = _with_overhead(spec.driver)
+    memory = f"{_mib(spec.driver) * (100 + spec.driver.memory_overhead_percent) // 100}Mi"
     return {
         "metadata": {
             "labels": labels(pipeline, "driver"),

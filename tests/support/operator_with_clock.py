@@ -10,8 +10,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from supercluster.app.clock import SystemClock
-from supercluster.app.main import main
+from supercluster.app.main import SystemClock, main
 
 
 def set_clock(file: Path, instant: datetime) -> None:

@@ -78,7 +78,7 @@ async def _apply(kube: KubeClient, given: argparse.Namespace, namespace: str) ->
             print(f"{document.label} {await applier.apply(document)}", flush=True)
         except KubeError as error:
             failed = True
-            manifests.warn(manifests.fail(document, error))
+            print(manifests.fail(document, error), file=sys.stderr)
     if failed:
         return EXIT_FAILED
     if not given.wait:

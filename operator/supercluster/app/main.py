@@ -18,9 +18,11 @@ import secrets
 import signal
 import ssl
 import sys
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
 
@@ -32,7 +34,6 @@ from supercluster.api.common import GROUP
 from supercluster.api.crd import KINDS
 from supercluster.app import VERSION, definitions, endpoints, logs
 from supercluster.app.brokers import NatsBrokers
-from supercluster.app.clock import SystemClock
 from supercluster.app.kube import PLURALS, KubeClient
 from supercluster.app.kubeconfig import Connection, KubeconfigError, lenient, load
 from supercluster.app.lease import LeaseHolder, LeaseLostError, Leases
@@ -68,6 +69,19 @@ SWEPT = (
     *((API_VERSION, kind.name) for kind in KINDS),
     *CHILD_KINDS,
 )
+
+
+class SystemClock:
+    """The real clock of the process."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic_s(self) -> float:
+        return time.monotonic()
+
+    async def sleep_ms(self, ms: int) -> None:
+        await asyncio.sleep(ms / 1000)
 
 
 class Login(kopf.ConnectionInfo):

@@ -14,7 +14,7 @@ from supercluster.localplane.client import Json
 from supercluster.localplane.node import hosts, probes, status, volumes
 from supercluster.localplane.node.addresses import BLOCK_ADDRESSES, RESERVED, Addresses, OutOfAddresses
 from supercluster.localplane.node.agent import KEPT_PODS_MAX, tidy
-from supercluster.localplane.node.backoff import Backoff
+from supercluster.localplane.node.container import Backoff
 from supercluster.localplane.node.environment import MissingReference, Sources
 from supercluster.localplane.node.status import ContainerView, Running, Terminated, Waiting
 from supercluster.localplane.node.volumes import File

@@ -7,15 +7,11 @@ import time
 from supercluster.broker.own_time import OwnTime
 
 
-def _machine_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
-
-
 class SystemClock(OwnTime):
     """The machine's clocks, and of its monotonic one what counts."""
 
     def __init__(self) -> None:
-        super().__init__(_machine_ms)
+        super().__init__(lambda: time.monotonic_ns() // 1_000_000)
 
     def now_ns(self) -> int:
         """Unix time."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -156,7 +155,3 @@ def fail(document: Document, error: KubeError) -> str:
     if error.status == 409 and error.reason == "Conflict":
         hint = "\n  another tool owns these fields; --force takes them over"
     return f"{document.source}: {document.label}: {error.message}{hint}"
-
-
-def warn(text: str) -> None:
-    print(text, file=sys.stderr)

@@ -126,10 +126,6 @@ def unprocessable(message: str, *causes: Cause) -> ApiError:
     return ApiError(422, "Invalid", message, causes=causes)
 
 
-def unauthorized() -> ApiError:
-    return ApiError(401, "Unauthorized", "Unauthorized")
-
-
 def forbidden(group: str, plural: str, name: str, why: str, *causes: Cause) -> ApiError:
     shown = f' "{name}"' if name else ""
     message = f"{qualified(plural, group)}{shown} is forbidden: {why}"

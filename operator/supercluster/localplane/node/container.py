@@ -15,7 +15,6 @@ from pathlib import Path
 
 from supercluster.localplane.client import Json
 from supercluster.localplane.node import environment, images, probes
-from supercluster.localplane.node.backoff import Backoff
 from supercluster.localplane.node.environment import MissingReference
 from supercluster.localplane.node.launch import Host, Launch, prepare
 from supercluster.localplane.node.logs import path_of
@@ -30,6 +29,24 @@ CONFIG_RETRY_S = 2.0
 PULL_RETRY_S = 10.0
 GRACE_AFTER_HOOK_MIN_S = 2.0
 MESSAGE_BYTES_MAX = 2048
+BACKOFF_FIRST_S = 10.0
+BACKOFF_MAX_S = 300.0
+FORGIVEN_AFTER_S = 600.0
+"""A run of this length wipes the slate clean."""
+
+
+class Backoff:
+    """How long a container waits before its next start: not at all after the first end, then 10 s, 20 s … 5 min."""
+
+    def __init__(self) -> None:
+        self._ends = 0
+
+    def after_end(self, ran_s: float) -> float:
+        """The wait after a run of `ran_s` seconds."""
+        if ran_s >= FORGIVEN_AFTER_S:
+            self._ends = 0
+        self._ends += 1
+        return 0.0 if self._ends == 1 else min(BACKOFF_FIRST_S * 2 ** min(self._ends - 2, 10), BACKOFF_MAX_S)
 
 
 class Container:

@@ -22,10 +22,6 @@ PROJECTED_SECONDS = 3600
 RENEWED_AFTER_SHARE = 0.8
 
 
-def wants_token(pod: Json) -> bool:
-    return pod["spec"].get("automountServiceAccountToken") is not False
-
-
 async def request(client: Client, pod: Json, seconds: int, audience: str = "") -> str:
     """A token of the pod's service account, of no use when the pod is gone.
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 import logging
 
 import aiohttp
 
-from supercluster.localplane.client import LEASES, Client, Json, RequestError
+from supercluster.localplane.client import LEASES, Client, RequestError
 from supercluster.localplane.node.nodes import SimulatedNode
 from supercluster.localplane.times import now_utc
 
@@ -19,21 +18,14 @@ DURATION_S = 40
 EVERY_S = 10.0
 
 
-def lease_spec(name: str, moment: dt.datetime) -> Json:
-    return {
-        "holderIdentity": name,
-        "leaseDurationSeconds": DURATION_S,
-        "renewTime": moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-    }
-
-
 async def renew(client: Client, name: str) -> None:
     """Renew the Lease of a node, or make it.
 
     Raises:
         RequestError: it can't be written.
     """
-    spec = lease_spec(name, now_utc())
+    moment = now_utc().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    spec = {"holderIdentity": name, "leaseDurationSeconds": DURATION_S, "renewTime": moment}
     try:
         await client.patch(LEASES, (NAMESPACE, name), {"spec": spec})
     except RequestError as error:

@@ -208,7 +208,7 @@ class PodWorker:
 
     async def _prepare_credentials(self) -> None:
         path = self.pod_dir / "kubeconfig"
-        if self._access is None or not credentials.wants_token(self.pod):
+        if self._access is None or self.pod["spec"].get("automountServiceAccountToken") is False:
             return
         try:
             await credentials.write(self.cluster.client, self.pod, self._access, path)

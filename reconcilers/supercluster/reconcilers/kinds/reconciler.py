@@ -19,10 +19,6 @@ from supercluster.reconcilers.ports import Key
 ObservedT = TypeVar("ObservedT")
 
 
-def _wakes_no_other(cache: ObjectCache, key: Key, spec: Mapping[str, Any]) -> Iterable[Key]:
-    return ()
-
-
 def _nothing(metadata: Mapping[str, Any], status: Mapping[str, Any]) -> tuple[Any, ...]:
     return ()
 
@@ -34,7 +30,9 @@ class Reconciler(Generic[ResourceT, ObservedT]):
     plan: Callable[[Context, ResourceT, ObservedT, datetime], Plan]
     reads: frozenset[type[Resource]] = frozenset()
     """Kinds of which a plan reads every resource of the super-cluster: a change of one wakes all of this kind."""
-    wakes: Callable[[ObjectCache, Key, Mapping[str, Any]], Iterable[Key]] = _wakes_no_other
+    wakes: Callable[[ObjectCache, Key, Mapping[str, Any]], Iterable[Key]] = field(
+        default=lambda cache, key, spec: ()
+    )
     """Single resources whose plans read this one, by its key and spec."""
     grants: Callable[[Mapping[str, Any]], frozenset[tuple[Key, Any]]] = field(default=lambda _: frozenset())
     """Single resources that wait for something in this one's status, with what they were given. A new grant wakes them."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from supercluster.api import Cluster, SuperCluster
 from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.observe.targets import each_broker, pods_of
@@ -46,13 +43,9 @@ async def look_at_map_recovery(
             done = mapping((await brokers.map_recovery_state(targets[other])).get("recovery"))
         except BrokersError:
             continue
-        if _knows(done, act):
+        if act in (done.get("known") or ()):
             return MapRecoveryView(names, done=done)
     return MapRecoveryView(names, error=error)
-
-
-def _knows(done: Mapping[str, Any], act: str) -> bool:
-    return act in (done.get("known") or ())
 
 
 def _names(cache: ObjectCache, namespace: str, super_cluster: str) -> tuple[str, ...]:

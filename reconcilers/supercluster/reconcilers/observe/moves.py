@@ -72,7 +72,8 @@ async def look_at_move(
     window, window_error = _window(desired, now)
     view, plan, plan_error = MoveView(), None, ""
     minimum, minimum_by = 0, ""
-    if name is not None and not _is_at_rest(desired):
+    # Where it is ended, and nobody asks for its deletion, the brokers need not be asked.
+    if name is not None and not (is_ended(desired) and desired.metadata.deletion_timestamp is None):
         rate = rate_bytes_per_s(desired, super_cluster.spec.moves) if super_cluster is not None else 0
         others = cache.moves_of(stream) if stream is not None else ()
         of = depends_on(desired, stream, others, rate)
@@ -125,11 +126,6 @@ def _minimum(
     policies = cache.of_super_cluster(ReplicaPolicy, desired.metadata.namespace, desired.spec.super_cluster)
     rule = rule_for(stream, name, view.replicas, policies, super_cluster)
     return (rule.minimum, rule.decided_by) if rule is not None else (0, "")
-
-
-def _is_at_rest(desired: StreamMove) -> bool:
-    """Ended, and nobody asks for its deletion: the brokers need not be asked."""
-    return is_ended(desired) and desired.metadata.deletion_timestamp is None
 
 
 def _window(desired: StreamMove, now: datetime) -> tuple[Window | None, str]:

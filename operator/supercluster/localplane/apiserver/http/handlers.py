@@ -113,7 +113,7 @@ class Handlers:
         if user is None:
             if request.path in ANONYMOUS and not token:
                 return
-            raise errors.unauthorized()
+            raise errors.ApiError(401, "Unauthorized", "Unauthorized")
         request[USER] = _impersonated(request, user)
 
     async def _dispatch(self, request: web.Request) -> Answer:

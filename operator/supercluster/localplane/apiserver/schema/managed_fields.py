@@ -44,10 +44,8 @@ class Manager:
         return entry
 
     def without(self, paths: Paths) -> Manager:
-        return self.with_paths(self.paths - paths)
-
-    def with_paths(self, paths: Paths) -> Manager:
-        return Manager(self.name, self.operation, self.api_version, self.subresource, paths, self.time)
+        left = self.paths - paths
+        return Manager(self.name, self.operation, self.api_version, self.subresource, left, self.time)
 
 
 def read(metadata: Json) -> list[Manager]:

@@ -267,7 +267,6 @@ class SystemDocuments:
         return {**told, "accounts": self.accounts()}
 
     def account_info(self, account: str) -> Json:
-        """One account."""
         broker = self._broker
         self.check_account(account, f"Account {account} does not exist")
         found = broker.router.accounts.get(account)

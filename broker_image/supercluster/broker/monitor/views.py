@@ -215,7 +215,6 @@ def links_of(broker: Network, *, far: bool) -> list[Link]:
 
 
 def link_view(link: Link) -> dict[str, Any]:
-    """One link."""
     return {
         "remote_id": link.peer.process,
         "remote_name": link.peer.node,

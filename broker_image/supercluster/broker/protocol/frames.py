@@ -230,7 +230,6 @@ def encode_ping(stall_ms: int) -> bytes:
 
 
 def decode_ping(body: Buffer) -> int:
-    """Read PING."""
     return _Reader(body).long()
 
 
@@ -240,7 +239,6 @@ def encode_load(clients: int) -> bytes:
 
 
 def decode_load(body: Buffer) -> int:
-    """Read LOAD."""
     reader = _Reader(body)
     clients = reader.long()
     reader.finish()
@@ -261,7 +259,6 @@ def encode_interest(account: str, entries: Sequence[Interest]) -> bytes:
 
 
 def decode_interest(body: Buffer) -> tuple[str, list[Interest]]:
-    """Read INTEREST."""
     reader = _Reader(body)
     account = reader.text(reader.short())
     entries: list[Interest] = []

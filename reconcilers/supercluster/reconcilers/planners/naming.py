@@ -75,7 +75,6 @@ def broker_of_claim(claim: str) -> str:
 
 
 def cluster_of(broker: str) -> str:
-    """The cluster that a broker belongs to."""
     return broker.rpartition("-")[0]
 
 

@@ -93,7 +93,6 @@ class ConsumerLeader:
         )
 
     def counted(self, count: PendingCount, up_to: int, first_seq: int) -> None:
-        """It was counted."""
         if count.filters == self.state.config.filter_subjects:
             self._work.feed.counted(count.found, count.after, up_to, first_seq)
 

@@ -44,7 +44,6 @@ class AnswerCache:
         return Known.NEW
 
     def answered(self, asked: Asked, status: int, payload: bytes) -> None:
-        """It was answered."""
         self._under_way.discard(asked)
         if len(payload) <= ANSWER_BYTES_MAX:
             self._answered[asked] = (status, payload)

@@ -75,8 +75,6 @@ NO_LIMITS = AccountLimits()
 
 @dataclass(frozen=True, slots=True)
 class AccountRecord:
-    """One account."""
-
     limits: AccountLimits = NO_LIMITS
     is_declared: bool = False
     """Did somebody declare it? Else it is there because it has streams."""

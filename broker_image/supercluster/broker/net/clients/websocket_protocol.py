@@ -29,7 +29,6 @@ class _FramedTransport:
             self._transport.write(websocket.frame_head(websocket.BINARY, len(data)) + data)
 
     def control(self, frame: bytes) -> None:
-        """Send a control frame."""
         if not self._is_closing:
             self._transport.write(frame)
 

@@ -74,7 +74,6 @@ def _from_token(token: str) -> tuple[int, tuple[str, str]]:
 
 
 def page(store: Store, resource: Resource, query: Query) -> Page:
-    """One page of a list."""
     wanted = query.selects()
     if query.continue_token:
         revision, after = _from_token(query.continue_token)

@@ -110,9 +110,6 @@ class Authorizer:
         if role is None:
             return
         yield from role.get("rules") or []
-        yield from self._aggregated(role)
-
-    def _aggregated(self, role: Json) -> Iterator[Json]:
         for selector in (role.get("aggregationRule") or {}).get("clusterRoleSelectors") or []:
             for other in self._store.all_of((_GROUP, "clusterroles")):
                 if label_selector_matches(selector, other["metadata"].get("labels") or {}):

@@ -44,8 +44,9 @@ def _merge_map(target: Any, patch: Json, schema: Schema) -> Any:
     if isinstance(retained, list):
         result = {key: value for key, value in result.items() if key in retained}
     for key, value in patch.items():
-        if key.startswith(DELETE_VALUES):
-            _delete_values(result, key[len(DELETE_VALUES) :], value)
+        name = key.removeprefix(DELETE_VALUES)
+        if name != key and isinstance(result.get(name), list) and isinstance(value, list):
+            result[name] = [item for item in result[name] if item not in value]
     for key, value in patch.items():
         if key.startswith("$"):
             continue
@@ -72,11 +73,6 @@ def _merge_map(target: Any, patch: Json, schema: Schema) -> Any:
             merge_key = child(schema, name).get("x-kubernetes-patch-merge-key")
             result[name] = _ordered(current, order, current, merge_key)
     return result
-
-
-def _delete_values(result: Json, key: str, values: Any) -> None:
-    if isinstance(result.get(key), list) and isinstance(values, list):
-        result[key] = [item for item in result[key] if item not in values]
 
 
 def _merge_list(target: Any, patch: list[Any], schema: Schema, order: Any) -> list[Any]:

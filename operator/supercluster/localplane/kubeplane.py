@@ -116,7 +116,13 @@ class KubePlane:
         self.url = f"https://{LOOPBACK}:{port or _free_port()}"
         try:
             await self._start_api()
-            self._start("kube-controller-manager", *self._controller_arguments())
+            self._start(
+                "kube-controller-manager",
+                *self._as_administrator(),
+                f"--service-account-private-key-file={self._folder / 'sa.key'}",
+                f"--root-ca-file={self._certificate}",
+                "--use-service-account-credentials=true",
+            )
             self._start("kube-scheduler", *self._as_administrator())
             if self._nodes:
                 await self._start_nodes()
@@ -197,14 +203,6 @@ class KubePlane:
             "--leader-elect=false",
             f"--bind-address={LOOPBACK}",
             f"--secure-port={_free_port()}",
-        ]
-
-    def _controller_arguments(self) -> Sequence[str]:
-        return [
-            *self._as_administrator(),
-            f"--service-account-private-key-file={self._folder / 'sa.key'}",
-            f"--root-ca-file={self._certificate}",
-            "--use-service-account-credentials=true",
         ]
 
     async def _until_ready(self) -> None:

@@ -96,7 +96,9 @@ async def _created(
     }
     if wish.bytes_per_s:
         spec["bandwidth"] = {"bytesPerS": wish.bytes_per_s}
-    name = f"{_as_object_name(wish.stream)}-{secrets.token_hex(3)}"
+    # The stream's name in the letters that names of objects have.
+    stream = re.sub(r"[^a-z0-9]+", "-", wish.stream.lower()).strip("-")[:NAME_CHARACTERS_MAX] or "stream"
+    name = f"{stream}-{secrets.token_hex(3)}"
     metadata = {"name": name, "namespace": namespace}
     await kube.create({"apiVersion": API_VERSION, "kind": "StreamMove", "metadata": metadata, "spec": spec})
     return name, f"streammove/{name} created"
@@ -123,11 +125,6 @@ async def _only_super_cluster(kube: KubeClient, namespace: str) -> str:
             "--super-cluster"
         )
     return names[0]
-
-
-def _as_object_name(stream: str) -> str:
-    """A stream's name in the letters that names of objects have."""
-    return re.sub(r"[^a-z0-9]+", "-", stream.lower()).strip("-")[:NAME_CHARACTERS_MAX] or "stream"
 
 
 async def watch(

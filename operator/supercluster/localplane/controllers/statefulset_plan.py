@@ -64,10 +64,6 @@ class _View:
     def wanted(self) -> range:
         return range(self.start, self.start + self.replicas)
 
-    @property
-    def condemned(self) -> list[int]:
-        return sorted((ordinal for ordinal in self.pods if ordinal not in self.wanted), reverse=True)
-
     def available_in_s(self, pod: Json) -> float | None:
         return available_in_s(pod, int(self.sts["spec"].get("minReadySeconds") or 0), self.now)
 
@@ -181,7 +177,7 @@ def _scale(view: _View, result: Plan) -> bool:
                 continue
         if view.is_ordered:
             return False
-    for ordinal in view.condemned:
+    for ordinal in sorted(view.pods.keys() - view.wanted, reverse=True):
         pod = view.pods[ordinal]
         if not is_terminating(pod):
             result.delete_pods.append(pod)

@@ -225,7 +225,12 @@ def next_restart(
     if not rules.approve(revision, chosen.name):
         approved = [pod for pod in free if rules.approve(revision, pod.name)]
         if not approved:
-            return Wait(_how_to_approve(chosen, len(outdated), revision), Reason.AWAITING_RESTART)
+            told = (
+                f"spec.rollout.mode is Supervised: the restart of {chosen.name}, of {len(outdated)} that are to be restarted, "
+                f"waits for approval. Annotate this Cluster with supercluster.dev/approve-restart={revision} to approve all of "
+                f"them, with {revision}/{chosen.name} to approve this one"
+            )
+            return Wait(told, Reason.AWAITING_RESTART)
         chosen = min(approved, key=lambda pod: (reports.brokers[pod.name].leads, pod.name))
     if others:
         return Wait(f"Cluster {others} restarts its brokers first")
@@ -316,14 +321,6 @@ def _why_unsafe(reports: Reports, released: frozenset[str]) -> Wait | None:
 def named(groups: tuple[GroupTrouble, ...]) -> str:
     """Some of them, by name."""
     return "; ".join(sorted(map(str, groups))[:NAMED_MAX])
-
-
-def _how_to_approve(pod: PodView, count: int, revision: str) -> str:
-    return (
-        f"spec.rollout.mode is Supervised: the restart of {pod.name}, of {count} that are to be restarted, waits for approval. "
-        f"Annotate this Cluster with supercluster.dev/approve-restart={revision} to approve all of them, with "
-        f"{revision}/{pod.name} to approve this one"
-    )
 
 
 def why_not_drainable(

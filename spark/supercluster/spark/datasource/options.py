@@ -109,7 +109,8 @@ class ReadOptions:
     def current_credentials(self) -> Credentials:
         """The credentials now: from the file when there is one."""
         if self.has_client_folder:
-            return read_client_folder(_client_folder() or Path())
+            folder = _client_folder() or Path()
+            return Credentials(**{name: _client_file(folder, name) for name in ("user", "password", "token")})
         return (
             read_credentials(self.credentials_file, self.user) if self.credentials_file else self.credentials
         )
@@ -222,12 +223,8 @@ def _client_folder() -> Path | None:
     return Path(named) if named else None
 
 
-def read_client_folder(folder: Path) -> Credentials:
-    """The credentials of a mounted Secret; none, where brokers ask for none."""
-    return Credentials(**{name: _client_file(folder, name) for name in ("user", "password", "token")})
-
-
 def _client_file(folder: Path, name: str) -> str:
+    """Of a mounted Secret; empty where brokers ask for none."""
     try:
         return (folder / name).read_text(encoding="utf-8").strip()
     except OSError:

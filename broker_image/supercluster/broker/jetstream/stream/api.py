@@ -141,15 +141,13 @@ class _Requests(StreamCall):
         else:
             self.respond(answers.stream_info_answer(whole))
 
-    def _purged(self, count: int) -> bytes:
-        return answers.answer(self.kind, {"success": True, "purged": count})
-
     def _purge(self, call: requests.StreamPurgeRequest) -> None:
         if self.state.config.sealed:
             raise errors.error(10109)
         if self.state.config.deny_purge:
             raise errors.error(10110, "stream purge not permitted")
-        admission, done = self.copy.appender.admission, self.done_with(self._purged)
+        admission = self.copy.appender.admission
+        done = self.done_with(lambda count: answers.answer(self.kind, {"success": True, "purged": count}))
         if admission is None or not self.copy.trimming.takes(
             call.filter, call.seq, call.keep, admission.end, done
         ):

@@ -63,6 +63,12 @@ class Section(IntEnum):
     """A consumer of a restored stream, with where it stands (`ConsumerState.snapshot`)."""
     CARRIED = 26
     """Old messages once more, as they are (`state/carried.py`): the log before them is not needed for them any more."""
+    FENCED = 27
+    """What follows moves a stream to another super-cluster (`state/cut.py`). From here on it takes nothing in."""
+    UNFENCED = 28
+    HANDED = 29
+    OPENED = 30
+    REFUSED = 31
     META = 32
 
 

@@ -75,6 +75,12 @@ class Frame(IntEnum):
     ORIGIN_TOLD = 68
     ACKS_BACK = 69
     """A broker that does not lead the stream (any more) → the client's: acknowledgements that are for the next leader."""
+    PREPARE = 70
+    """This and the next four take a stream to another super-cluster (`links/migration_frames.py`)."""
+    PREPARED = 71
+    CUT_ASK = 72
+    CUT_TOLD = 73
+    DROP = 74
 
 
 # ---- Raft: messages of all groups that share a pair of brokers travel in one frame (RP-3) ---------------------------

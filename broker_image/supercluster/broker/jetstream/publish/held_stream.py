@@ -30,6 +30,11 @@ class HeldStream:
         self.source = StreamReader(self.state)
 
     @property
+    def is_closed(self) -> bool:
+        """Is it between two super-clusters? Nothing is put, judged, removed or delivered."""
+        return self.state.cut.is_closed
+
+    @property
     def is_hidden(self) -> bool:
         """Is the stream still being restored, or its own configuration not in force yet? Nothing but the restore is done."""
         return is_bare(self.state.config)

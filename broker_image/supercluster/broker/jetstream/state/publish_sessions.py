@@ -10,7 +10,7 @@ heard the verdict on. Its size is bounded by the brokers' windows; a broker that
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from supercluster.broker.jetstream.encoding.codec import Reader, text, u32, u64
 from supercluster.broker.jetstream.encoding.sections import (
@@ -21,6 +21,7 @@ from supercluster.broker.jetstream.encoding.sections import (
     encode_run,
     encode_session,
 )
+from supercluster.broker.migration.worlds import far_name, world_of
 
 # Incarnations of one broker's volume that are remembered as gone. A frame of one older than that can't be alive.
 RETIRED_MAX = 16
@@ -99,6 +100,16 @@ class PublishSessions:
             retired = [*retired, state.key.incarnation][-RETIRED_MAX:]
         self._by_node[key.node] = SessionState(key, retired=retired)
         return True
+
+    def from_world(self, world: str) -> None:
+        """The sessions that are here are of that super-cluster's brokers, whose names another one's may have too."""
+        found = {}
+        for node, state in self._by_node.items():
+            if not world_of(node):
+                node = far_name(node, world)
+                state.key = replace(state.key, node=node)
+            found[node] = state
+        self._by_node = found
 
     def states(self) -> list[SessionState]:
         return list(self._by_node.values())

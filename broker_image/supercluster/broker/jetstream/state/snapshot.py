@@ -18,6 +18,7 @@ from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.encoding.codec import Reader, blob, text, u8, u32, u64
 from supercluster.broker.jetstream.state.consumer import ConsumerState
 from supercluster.broker.jetstream.state.consumer_states import take_consumer
+from supercluster.broker.jetstream.state.cut import Cut
 from supercluster.broker.jetstream.state.publish_sessions import PublishSessions
 from supercluster.broker.jetstream.state.source_positions import decode_positions, encode_positions
 from supercluster.broker.jetstream.state.source_readers import OriginReaders
@@ -65,6 +66,7 @@ class StreamView(StateView):
             "carried": state.carried.encoded(),
             "ttls": state.ttls.encoded(),
             "schedules": state.schedules.encoded(),
+            "cut": (state.cut.encode(),),
         }
         self._ids = state.message_ids.packed()
 
@@ -150,6 +152,7 @@ def _read_parts(
         "carried": state.carried.take,
         "ttls": state.ttls.take,
         "schedules": state.schedules.take,
+        "cut": lambda part: setattr(state, "cut", Cut.decode(part)),
     }
     while reader.left:
         name, data = reader.text(), reader.blob()

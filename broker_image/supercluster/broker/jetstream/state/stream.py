@@ -28,6 +28,7 @@ from supercluster.broker.jetstream.encoding.sections import (
 )
 from supercluster.broker.jetstream.state.carried import decode_range
 from supercluster.broker.jetstream.state.consumer import ConsumerState
+from supercluster.broker.jetstream.state.cut import CUT_SECTIONS, NO_CUT, At, CutStage, Opened, after
 from supercluster.broker.jetstream.state.log_reader import (
     MESSAGE_OVERHEAD_BYTES,
     logical_bytes,
@@ -66,6 +67,8 @@ class Applied:
     """The entry has messages once more: what stood before it may not be needed any more."""
     marked: bool = False
     """The entry sets a mark: the state as of it is to be compared (`moves`)."""
+    cut: bool = False
+    """The entry took the stream to another stage of its cut."""
 
 
 class StreamState(RetainedMessages):
@@ -82,6 +85,8 @@ class StreamState(RetainedMessages):
         self.sessions = PublishSessions()
         self.move_note = b""
         """What a moving stream's leaders leave for one another (`moves.note`)."""
+        self.cut = NO_CUT
+        """Where the stream stands between two super-clusters."""
         self.origins: dict[str, OriginPosition] = {}
         """Up to where messages of other streams are taken, by the origin's key (`config/sources.py`)."""
         self.late: tuple[int, StreamState] | None = None
@@ -236,6 +241,13 @@ class StreamState(RetainedMessages):
             return None
         return found[0]
 
+    def _apply_cut(self, kind: int, body: memoryview, entry: Entry, done: Applied) -> None:
+        cut = after(self.cut, kind, body, At(entry.index, entry.term, self.last_seq))
+        done.cut = cut is not self.cut
+        if done.cut and cut.stage is CutStage.OPEN:
+            self.sessions.from_world(Opened.decode(Reader(body)).world)
+        self.cut = cut
+
     def _apply_command(self, kind: int, body: memoryview, entry: Entry, done: Applied) -> None:
         reader = Reader(body)
         if kind == Section.CONSUMER_OPS:
@@ -247,6 +259,8 @@ class StreamState(RetainedMessages):
         elif kind == Section.MOVE_NOTE:
             done.marked = bool(reader.u8())
             self.move_note = bytes(reader.rest())
+        elif kind in CUT_SECTIONS:
+            self._apply_cut(kind, body, entry, done)
         elif kind == Section.ORIGIN_TAKEN:
             self._origin_taken(*decode_taken(reader))
         elif kind == Section.ORIGIN_READER:

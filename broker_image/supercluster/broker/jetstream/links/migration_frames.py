@@ -1,0 +1,205 @@
+"""Frames by which a stream of blue becomes one of green (`docs/adr/cutover.md`). Each names the group and the attempt.
+
+What does not decode is refused as a whole (`WireError`): these come from another super-cluster.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import IntEnum
+
+from supercluster.broker.bounds import GROUP_NAME_BYTES_MAX, read_json
+from supercluster.broker.jetstream.config.stream import StreamConfig
+from supercluster.broker.jetstream.encoding.codec import Reader, WireError, blob, text, u8, u32, u64
+from supercluster.broker.jetstream.state.cut import MEMBERS_MAX
+
+Body = list[bytes | memoryview]
+# A refusal and a migration's id are texts for people; longer ones are none.
+TEXT_CHARS_MAX = 4096
+DIGEST_BYTES_MAX = 64
+
+
+def _check_names(*names: str) -> None:
+    if any(len(name.encode()) > GROUP_NAME_BYTES_MAX for name in names):
+        raise WireError(f"a name has more than {GROUP_NAME_BYTES_MAX} bytes")
+
+
+def _ended(reader: Reader) -> None:
+    if reader.left:
+        raise WireError(f"{reader.left} bytes are left over")
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """PREPARE: blue's stream leader → a broker of green → the leader of green's map. Make a hidden stream that follows."""
+
+    migration: str
+    attempt: int
+    account: str
+    stream: str
+    group: str
+    """Blue's, G."""
+    next_group: str
+    """Green's, G'."""
+    config: StreamConfig
+    created_ns: int
+    world: str
+    """Blue's."""
+
+    def encode(self) -> Body:
+        names = (self.migration, self.account, self.stream, self.group, self.next_group, self.world)
+        config = json.dumps(self.config.to_json()).encode()
+        return [b"".join(map(text, names)) + u64(self.attempt) + u64(self.created_ns) + blob(config)]
+
+    @classmethod
+    def decode(cls, body: bytes | memoryview) -> Prepare:
+        """
+        Raises:
+            WireError: it is none.
+        """
+        reader = Reader(body)
+        migration, account, stream, group, next_group, world = (reader.text() for _ in range(6))
+        attempt, created_ns, raw = reader.u64(), reader.u64(), reader.blob()
+        _ended(reader)
+        _check_names(migration, account, stream, group, next_group, world)
+        try:
+            config = StreamConfig.from_json(read_json(raw))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise WireError(f"PREPARE has no configuration of a stream: {error!r}") from error
+        return cls(migration, attempt, account, stream, group, next_group, config, created_ns, world)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """PREPARED: the leader of green's map → who asked. The members that will follow, or why there are none."""
+
+    group: str
+    """Blue's, G."""
+    attempt: int
+    members: tuple[str, ...] = ()
+    """Under their far names."""
+    refusal: str = ""
+
+    def encode(self) -> Body:
+        head = text(self.group) + u64(self.attempt) + text(self.refusal[:TEXT_CHARS_MAX])
+        return [head + u32(len(self.members)) + b"".join(map(text, self.members))]
+
+    @classmethod
+    def decode(cls, body: bytes | memoryview) -> Prepared:
+        """
+        Raises:
+            WireError: it is none.
+        """
+        reader = Reader(body)
+        group, attempt, refusal, count = reader.text(), reader.u64(), reader.text(), reader.u32()
+        if count > MEMBERS_MAX or bool(count) == bool(refusal):
+            raise WireError(f"PREPARED with {count} members and the refusal {refusal[:64]!r}")
+        members = tuple(reader.text() for _ in range(count))
+        _ended(reader)
+        _check_names(group, *members)
+        return cls(group, attempt, members, refusal)
+
+
+class Wants(IntEnum):
+    """What blue asks green for."""
+
+    WORD = 0
+    """Is the attempt open, or refused?"""
+    REFUSE = 1
+    """Refuse it, unless it is open."""
+
+
+@dataclass(frozen=True, slots=True)
+class CutAsk:
+    """CUT_ASK: blue's stream leader → every broker of green, while it waits behind HANDED."""
+
+    group: str
+    """Green's, G'."""
+    attempt: int
+    wants: Wants
+
+    def encode(self) -> Body:
+        return [text(self.group) + u64(self.attempt) + u8(self.wants)]
+
+    @classmethod
+    def decode(cls, body: bytes | memoryview) -> CutAsk:
+        """
+        Raises:
+            WireError: it is none.
+        """
+        reader = Reader(body)
+        group, attempt, wants = reader.text(), reader.u64(), reader.u8()
+        _ended(reader)
+        _check_names(group)
+        if wants not in set(Wants):
+            raise WireError(f"CUT_ASK wants {wants}")
+        return cls(group, attempt, Wants(wants))
+
+
+class Told(IntEnum):
+    """What green has committed."""
+
+    OPEN = 1
+    REFUSED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class CutTold:
+    """CUT_TOLD: the leader of green's stream → all brokers of blue, or who asked."""
+
+    group: str
+    """Blue's, G."""
+    next_group: str
+    """Green's, G'."""
+    migration: str
+    attempt: int
+    told: Told
+    digest: bytes
+    """Of the cut; empty with a refusal."""
+    last_seq: int
+    """Of green's stream now."""
+
+    def encode(self) -> Body:
+        head = text(self.group) + text(self.next_group) + text(self.migration)
+        return [head + u64(self.attempt) + u8(self.told) + blob(self.digest) + u64(self.last_seq)]
+
+    @classmethod
+    def decode(cls, body: bytes | memoryview) -> CutTold:
+        """
+        Raises:
+            WireError: it is none.
+        """
+        reader = Reader(body)
+        group, next_group, migration = reader.text(), reader.text(), reader.text()
+        attempt, told, digest, last_seq = reader.u64(), reader.u8(), bytes(reader.blob()), reader.u64()
+        _ended(reader)
+        _check_names(group, next_group, migration)
+        if told not in set(Told) or len(digest) > DIGEST_BYTES_MAX:
+            raise WireError(f"CUT_TOLD says {told} with a digest of {len(digest)} bytes")
+        return cls(group, next_group, migration, attempt, Told(told), digest, last_seq)
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """DROP: blue's stream leader → a broker of green → the leader of green's map. Blue has the stream for itself again."""
+
+    group: str
+    """Blue's, G."""
+    attempt: int
+    migration: str
+
+    def encode(self) -> Body:
+        return [text(self.group) + u64(self.attempt) + text(self.migration)]
+
+    @classmethod
+    def decode(cls, body: bytes | memoryview) -> Drop:
+        """
+        Raises:
+            WireError: it is none.
+        """
+        reader = Reader(body)
+        group, attempt, migration = reader.text(), reader.u64(), reader.text()
+        _ended(reader)
+        _check_names(group, migration)
+        return cls(group, attempt, migration)

@@ -340,6 +340,25 @@ async def test_a_lame_duck_asks_its_clients_to_leave(server: Server) -> None:
     assert await server.ended() == 0
 
 
+async def test_a_lame_duck_that_is_told_to_stop_does_so_at_once(server: Server) -> None:
+    """CL-7: the grace period of nats-server's default is ten seconds, and its duration two minutes."""
+    told = await server.start("-a", "127.0.0.1", "-p", "-1")
+    asked = asyncio.Event()
+
+    async def lame_duck() -> None:
+        asked.set()
+
+    client = await nats.connect(told["nats"][0], lame_duck_mode_cb=lame_duck, allow_reconnect=False)
+    await server.send(signal.SIGUSR2)
+    async with asyncio.timeout(30):
+        await asked.wait()
+    await client.flush()
+    await server.send(signal.SIGTERM)
+    async with asyncio.timeout(8):
+        assert await server.ended() == 0
+    await client.close()
+
+
 LAME_DUCK_CONF = """
 listen: 127.0.0.1:-1
 accounts { SYS { users [ {user: s, password: s} ] } }

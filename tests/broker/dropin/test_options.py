@@ -31,6 +31,7 @@ def test_a_server_is_described_as_in_nats_servers_documents() -> None:
         listen: 127.0.0.1:-1
         http: 8222
         max_payload: 2MB, max_conn: 10, ping_interval: "1m30s", ping_max: 3, lame_duck_duration: 40s
+        lame_duck_grace_period: "3s"
         jetstream { store_dir: /data, max_mem: 64MB, max_file: 1G, sync_interval: 5s }
         PEOPLE = [{user: a, password: b}]
         accounts {
@@ -47,7 +48,8 @@ def test_a_server_is_described_as_in_nats_servers_documents() -> None:
     assert found.monitor == Address("0.0.0.0", 8222)
     assert (found.limits.max_payload_bytes, found.limits.max_connections) == (2 << 20, 10)
     limits, storage = found.limits, found.jetstream.storage
-    assert (limits.ping_interval_ms, limits.pings_out_max, limits.drain_ms) == (90_000, 3, 40_000)
+    assert (limits.ping_interval_ms, limits.pings_out_max) == (90_000, 3)
+    assert (limits.lame_duck_grace_ms, limits.lame_duck_duration_ms) == (3_000, 40_000)
     assert found.jetstream.enabled
     assert found.jetstream.store_dir == "/data"
     assert (storage.max_memory_bytes, storage.max_file_bytes) == (64 << 20, 10**9)
@@ -143,6 +145,10 @@ def test_no_limit_of_connections_is_as_many_as_there_may_be(told: int) -> None:
         ("accounts { A { limits {max_conns: 1} } }", 'unknown field "accounts.A.limits.max_conns"'),
         ("authorization { users [{user: a, password: b}, {user: a, password: c}] }", "named twice"),
         ("authorization { user: a, password: b, token: c }", "a token and a user; only one of them"),
+        (
+            "lame_duck_duration: 30s, lame_duck_grace_period: 30s",
+            "lame_duck_grace_period (30000 ms) has to be shorter than lame_duck_duration (30000 ms)",
+        ),
         ("lame_duck_duration: 10s", "lame_duck_duration has to be a time from 30000 ms"),
         ("max_payload: 64MB", "max_payload has to be a whole number from 1 to 33554432"),
         ("server_name: a.b", "server_name has to be 1 to 63 bytes without spaces and . * > @"),

@@ -278,7 +278,7 @@ async def test_a_lame_duck_loses_no_plain_publish(brokers: Any) -> None:
         cores.append(core)
         return core
 
-    leaver, stayer = await brokers.start(2, make_core=make)
+    leaver, stayer = await brokers.start(2, make_core=make, limits={"lameDuckGraceMs": 0})
     count = 20_000
     client = await brokers.client(leaver, reconnect_time_wait=0.01)
     for number in range(count):

@@ -30,7 +30,7 @@ CLOSED = Address()
 _USELESS = (
     *("logtime_utc", "syslog", "remote_syslog", "log_size_limit", "logfile_size_limit", "log_max_num"),
     *("logfile_max_num", "max_traced_msg_len", "trace", "trace_verbose", "trace_headers", "prof_port"),
-    *("prof_block_rate", "write_timeout", "lame_duck_grace_period", "http_base_path", "feature_flags"),
+    *("prof_block_rate", "write_timeout", "http_base_path", "feature_flags"),
     *("disable_sublist_cache", "max_closed_clients", "connect_error_reports", "reconnect_error_reports"),
     *("ping_interval_jitter", "no_fast_producer_stall", "proxies", "proxy_protocol"),
     *("no_system_account", "no_sys_acc", "metadata", "disable_jetstream_banner", "cors", "server_metadata"),
@@ -39,7 +39,12 @@ _USELESS = (
 CONNECTIONS_MAX = 1 << 20
 SUBSCRIPTIONS_MAX = 10_000_000
 
-LIMITS = Limits(max_subscriptions=SUBSCRIPTIONS_MAX, write_deadline_ms=10_000, drain_ms=120_000)
+LIMITS = Limits(
+    max_subscriptions=SUBSCRIPTIONS_MAX,
+    write_deadline_ms=10_000,
+    lame_duck_grace_ms=10_000,
+    lame_duck_duration_ms=120_000,
+)
 """nats-server's own defaults."""
 _BOUNDED = {
     "max_payload": "max_payload_bytes",
@@ -168,6 +173,14 @@ def _limits(root: Fields) -> Limits:
         "max_connections", "max_conn", default=LIMITS.max_connections, low=-(1 << 62), high=CONNECTIONS_MAX
     )
     subscriptions = root.integer("max_subscriptions", "max_subs", default=0, low=-1, high=SUBSCRIPTIONS_MAX)
+    duration_ms = root.duration_ms(
+        "lame_duck_duration", default=LIMITS.lame_duck_duration_ms, low=30_000, high=3_600_000
+    )
+    grace_ms = root.duration_ms("lame_duck_grace_period", default=LIMITS.lame_duck_grace_ms, high=600_000)
+    if grace_ms >= duration_ms:
+        raise root.value.wrong(
+            f"lame_duck_grace_period ({grace_ms} ms) has to be shorter than lame_duck_duration ({duration_ms} ms)"
+        )
     return replace(
         LIMITS,
         max_connections=connections if connections > 0 else CONNECTIONS_MAX,
@@ -177,7 +190,8 @@ def _limits(root: Fields) -> Limits:
             "write_deadline", default=LIMITS.write_deadline_ms, low=1, high=600_000
         ),
         ping_interval_ms=root.duration_ms("ping_interval", default=120_000, low=100, high=3_600_000),
-        drain_ms=root.duration_ms("lame_duck_duration", default=LIMITS.drain_ms, low=30_000, high=600_000),
+        lame_duck_grace_ms=grace_ms,
+        lame_duck_duration_ms=duration_ms,
         **bounded,
     )
 

@@ -56,6 +56,8 @@ class Server:
         self._given = given
         self._options = wanted
         self._leaving = False
+        self._hurried = asyncio.Event()
+        """Asked to stop while it was a lame duck."""
         self._ports_file: Path | None = None
         self._declaring: asyncio.Task[None] | None = None
 
@@ -141,7 +143,15 @@ class Server:
         stopping.cancel()
         if self._leaving and not process.failure.done():
             log.info("Entering lame duck mode, stop accepting new clients")
-            await process.lame_duck()
+            leaving = asyncio.ensure_future(process.lame_duck())
+            hurried = asyncio.ensure_future(self._hurried.wait())
+            try:
+                await asyncio.wait((leaving, hurried), return_when=asyncio.FIRST_COMPLETED)
+                if leaving.done():
+                    leaving.result()
+            finally:
+                leaving.cancel()
+                hurried.cancel()
 
     async def _declare_accounts(self, process: BrokerProcess) -> None:
         """Limits of accounts are in the map of streams, as everywhere.
@@ -183,6 +193,10 @@ class Server:
 
     def _stop(self, number: int) -> None:
         log.info("Trapped %s signal", signal.Signals(number).name)
+        if self._leaving and not self._hurried.is_set():
+            if number != signal.SIGUSR2:
+                self._hurried.set()  # The rest of the time is not waited for.
+            return
         if self._stopping.is_set():
             os._exit(EXIT_FAILED)  # Asked twice: nothing is waited for.
         self._leaving = number == signal.SIGUSR2

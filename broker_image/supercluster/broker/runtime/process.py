@@ -29,6 +29,7 @@ from supercluster.broker.net.clients.certificates import (
     renewed,
 )
 from supercluster.broker.net.clients.client_server import ClientServer
+from supercluster.broker.net.clients.farewell import say_farewell
 from supercluster.broker.net.clients.info import ServerFacts
 from supercluster.broker.net.clients.rebalance import Rebalance
 from supercluster.broker.net.hooks import Core
@@ -308,10 +309,9 @@ class BrokerProcess:
             self.turn.want()
 
     async def lame_duck(self) -> None:
-        """Let the clients go without losing what they sent, within a bound (SF-16)."""
+        """Let the clients go without losing what they sent, within a bound (SF-16). Leaderships are handed over meanwhile."""
         log.info("%s is leaving: clients are asked to go elsewhere", self.place.name)
         self.accepting = False
-        deadline_ms = self.clock.machine_ms() + self.settings.limits.drain_ms
         self.system.events.leaves()
         self.server.begin_lame_duck()
         if self.mesh is not None:
@@ -320,7 +320,9 @@ class BrokerProcess:
             self.core.leave()
             self.turn.want()
         await asyncio.sleep(0)
-        self.server.finish_clients()
+        limits = self.settings.limits
+        await say_farewell(self.server, limits.lame_duck_grace_ms, limits.lame_duck_duration_ms)
+        deadline_ms = self.clock.machine_ms() + self.settings.limits.drain_ms
         while self.server.clients and self.clock.machine_ms() < deadline_ms:
             await asyncio.sleep(DRAIN_CHECK_S)
         if self.server.clients:

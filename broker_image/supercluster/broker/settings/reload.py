@@ -31,6 +31,8 @@ HOT_IN: dict[str, tuple[str, ...]] = {
         "pings_out_max",
         "auth_timeout_ms",
         "drain_ms",
+        "lame_duck_grace_ms",
+        "lame_duck_duration_ms",
     ),
     "storage": ("max_file_bytes", "max_memory_bytes"),
 }

@@ -71,7 +71,11 @@ class Limits:
     window_wait_ms: int = _bounded(10_000, 100, 600_000)
     """How long a publish waits for room in its stream's window before it is refused (SF-15)."""
     drain_ms: int = _bounded(10_000, 0, 600_000)
-    """How long a lame duck waits for its clients' FIN and for its windows to empty (SF-16)."""
+    """How long a lame duck waits for its clients' FIN and for its windows to empty (SF-16), once all were sent FIN."""
+    lame_duck_grace_ms: int = _bounded(100, 0, 600_000)
+    """How long clients that were told of a lame duck may go by themselves before the first is sent FIN."""
+    lame_duck_duration_ms: int = _bounded(200, 0, 3_600_000)
+    """The grace period, and the time over which the FINs are spread."""
 
 
 @dataclass(frozen=True, slots=True)

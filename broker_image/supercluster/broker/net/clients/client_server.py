@@ -349,11 +349,6 @@ class ClientServer:
         self.stop_accepting()
         self.push_info()
 
-    def finish_clients(self) -> None:
-        """Send FIN to every client; what they still send is taken (SF-16)."""
-        for client in list(self.clients.values()):
-            client.finish()
-
     def abort(self) -> None:
         """Close whatever is left."""
         self.stop_accepting()

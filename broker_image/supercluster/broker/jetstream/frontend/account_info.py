@@ -64,9 +64,9 @@ class AccountInfo:
     def ask(self, info: ClientInfo, then: Then) -> None:
         """`then` gets the answer, at once or when the leaders have spoken, within a bound."""
         account = info.account
-        unknown = [
-            found for found in self._streams(account) if not found.restoring and self._held(found) is None
-        ][:ASKED_MAX]
+        unknown = [found for found in self._streams(account) if found.is_shown and self._held(found) is None][
+            :ASKED_MAX
+        ]
         waiting = self._waiting.get(account, [])
         if not unknown or len(waiting) >= WAITING_MAX:
             then(self._answer(account))

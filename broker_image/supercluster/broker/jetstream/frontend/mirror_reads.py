@@ -111,7 +111,7 @@ class MirrorReads:
         if self._mirrors is None:
             self._mirrors = {}
             for found in self._map.streams:
-                if found.restoring is None and found.config.mirror_direct and found.config.mirror is not None:
+                if found.is_shown and found.config.mirror_direct and found.config.mirror is not None:
                     key = found.account, found.config.mirror.name
                     self._mirrors.setdefault(key, []).append(found)
         return self._mirrors.get((account, stream), [])

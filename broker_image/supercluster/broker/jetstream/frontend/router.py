@@ -217,7 +217,7 @@ class Router:
         names = [
             found.name
             for found in self._map.streams_of(call.info.account)
-            if found.restoring is None
+            if found.is_shown
             and (not asked.subject or any(overlaps(asked.subject, mine) for mine in found.config.subjects))
         ]
         is_names = isinstance(asked, StreamNamesRequest)

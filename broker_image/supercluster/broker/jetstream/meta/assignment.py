@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from supercluster.broker.jetstream.config.metadata_keys import RESOURCE_KEY
 from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.meta.map_recovery import Standing
+from supercluster.broker.jetstream.meta.migration import Arrival, Following, StreamMigration
 from supercluster.broker.jetstream.meta.move_record import Move, MoveReport
 from supercluster.broker.jetstream.meta.restoring import Restoring
 from supercluster.broker.jetstream.meta.stream_recovery import Recovery
@@ -33,6 +34,14 @@ class Assignment:
     standing: Standing = Standing.KNOWN
     restoring: Restoring | None = None
     """The restore that makes it, while the stream is not whole and nobody sees it."""
+    migration: StreamMigration | None = None
+    """Its way to another super-cluster (green)."""
+    following: Following | None = None
+    """Its way here from another super-cluster (blue), until it is open and somebody sees it: `group` is its own, to be."""
+    arrival: Arrival | None = None
+    """How it came from another super-cluster."""
+    attempts: int = 0
+    """The number of the last attempt to take it to another super-cluster, of whatever migration."""
 
     @property
     def wanted(self) -> StreamConfig:
@@ -40,10 +49,39 @@ class Assignment:
         return self.restoring.config if self.restoring is not None else self.config
 
     @property
+    def is_shown(self) -> bool:
+        """Does anybody see it: is it neither being restored nor on its way here?"""
+        return self.restoring is None and self.following is None
+
+    @property
+    def far_world(self) -> str:
+        """The super-cluster that has the stream instead of this one; empty: this one has it. Nobody makes, moves, repairs or deletes
+        it here."""
+        return self.migration.world if self.migration is not None and self.migration.is_far else ""
+
+    @property
+    def source_group(self) -> str:
+        """Blue's group, where that is another one than `group`: of a stream that went, comes or came."""
+        if self.following is not None:
+            return self.following.source
+        if self.arrival is not None:
+            return self.arrival.source
+        return self.migration.source if self.migration is not None and self.migration.is_far else ""
+
+    @property
+    def other_groups(self) -> tuple[str, ...]:
+        """Groups besides `group` under which the stream is known."""
+        to_be = (self.migration.next_group,) if self.migration is not None else ()
+        return tuple(
+            found for found in dict.fromkeys((self.source_group, *to_be)) if found not in ("", self.group)
+        )
+
+    @property
     def has_begun_before(self) -> bool:
         """Is there a group already, which nobody may begin empty? Of a stream that was there when the map was recovered
         nobody knows who had begun it, and who had dropped it since."""
-        return self.has_moved or self.recovery is not None or self.standing is not Standing.KNOWN
+        came = self.following is not None or self.arrival is not None
+        return self.has_moved or self.recovery is not None or self.standing is not Standing.KNOWN or came
 
     @property
     def is_unconfirmed(self) -> bool:
@@ -54,7 +92,7 @@ class Assignment:
     def is_short(self) -> bool:
         """Does it lack members that a forced recovery left behind, and nobody brings any?"""
         lacks = len(self.members) < self.config.num_replicas
-        return self.recovery is not None and self.move is None and lacks
+        return self.recovery is not None and self.move is None and lacks and not self.far_world
 
     @property
     def has_moved(self) -> bool:

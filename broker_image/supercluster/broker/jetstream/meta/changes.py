@@ -12,6 +12,7 @@ from typing import Any
 from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.map_recovery import Standing
+from supercluster.broker.jetstream.meta.migration_changes import MIGRATION_CHANGES, begun_anew
 from supercluster.broker.jetstream.meta.move_record import Move, MoveEnd, MoveReport, Outcome
 from supercluster.broker.jetstream.meta.stream_recovery import Recovery
 from supercluster.broker.raft.entry import Entry
@@ -27,7 +28,7 @@ def _without_move(present: Assignment, why: str, entry: Entry) -> Assignment:
 
 
 def _renewed(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignment:
-    return replace(
+    renewed = replace(
         _without_move(present, "all copies were in memory and are gone", entry),
         group=op["new_group"],
         version=entry.index,
@@ -36,12 +37,13 @@ def _renewed(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignmen
         recovery=None,
         standing=Standing.KNOWN,
     )
+    return begun_anew(present, renewed)
 
 
 def _recovered(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignment:
     """A new lineage, of one member so far. A move that ran is over: nobody knows how far it was."""
     recovery = Recovery.from_json(op["recovery"]).after(present.recovery, entry.time_ns)
-    return replace(
+    recovered = replace(
         _without_move(present, "the stream was recovered by force", entry),
         group=op["new_group"],
         version=entry.index,
@@ -51,6 +53,7 @@ def _recovered(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignm
         recovery=recovery,
         standing=present.standing.after_word(),
     )
+    return begun_anew(present, recovered)
 
 
 def _move_started(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignment | None:
@@ -147,5 +150,6 @@ CHANGES: dict[str, Callable[[Assignment, dict[str, Any], Entry], Assignment | No
     "move_target": _target_replaced,
     "move_cancel": _move_cancelled,
     "move_end": _move_ended,
+    **MIGRATION_CHANGES,
 }
 """What an operation makes of the assignment; None: nothing. One about another group or another move is void."""

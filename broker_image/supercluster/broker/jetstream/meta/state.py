@@ -19,6 +19,22 @@ from supercluster.broker.jetstream.meta.changes import CHANGES
 from supercluster.broker.jetstream.meta.cordons import Cordon
 from supercluster.broker.jetstream.meta.level import FIRST
 from supercluster.broker.jetstream.meta.map_recovery import MapRecovery, Standing
+from supercluster.broker.jetstream.meta.migration import (
+    ATTEMPTS_SKIPPED,
+    Arrival,
+    Following,
+    Migration,
+    StreamMigration,
+)
+from supercluster.broker.jetstream.meta.migration_changes import (
+    PREFIX as MIGRATION_PREFIX,
+)
+from supercluster.broker.jetstream.meta.migration_changes import (
+    change_migrations,
+    followed,
+    is_unfollowed,
+    note_dropped,
+)
 from supercluster.broker.jetstream.meta.move_record import Move, MoveReport
 from supercluster.broker.jetstream.meta.restoring import Restoring
 from supercluster.broker.jetstream.meta.stream_recovery import Recovery
@@ -65,6 +81,14 @@ class MetaState:
     """Operations that came up to this frame version may follow: all brokers can read them (`meta/level.py`)."""
     unusable: dict[str, dict[str, int]] = field(default_factory=dict)
     """Node → group → since when its copy has been of no use although the node is there, as it said itself."""
+    migrations: dict[str, Migration] = field(default_factory=dict)
+    """Migrations to other super-clusters, by their ids: those that run, and the last ones that ended."""
+    migrating: set[tuple[str, str]] = field(default_factory=set)
+    """Keys of the streams that are on their way to another super-cluster, or have gone there."""
+    coming: set[tuple[str, str]] = field(default_factory=set)
+    """Keys of the streams that are on their way here."""
+    other_groups: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Groups, besides their own, under which streams are known that went, come or came; with the streams' keys."""
     founding: str = ""
     """Which beginning this map goes back to: the volume of the first broker that it recorded, and when. Empty before that, and
     where a version began it that did not say (SF-26)."""
@@ -92,6 +116,9 @@ class MetaState:
         if what == "cordon":
             self._put_cordon(op)
             return []
+        if what.startswith(MIGRATION_PREFIX):
+            change_migrations(self.migrations, op, entry)
+            return []
         if "record" in op:
             self.accounts.set_totals(
                 op["account"], op["record"], has_streams=self._has_streams(op["account"])
@@ -101,6 +128,8 @@ class MetaState:
         present = self.streams.get(key)
         if what == "restore":
             return self._begin_restore(key, present, op, entry)
+        if what == "follow":
+            return self._follow(key, present, op, entry)
         if what == "put":
             config = StreamConfig.from_json(op["config"])
             if present is None:
@@ -112,22 +141,40 @@ class MetaState:
                 return [created.group]
             self.streams[key] = replace(present, config=config, version=entry.index)
             return [present.group]
-        if what != "delete" and what not in CHANGES:
+        if what not in ("delete", "unfollow") and what not in CHANGES:
             raise AssertionError(f"meta group: unknown operation {what!r} in entry {entry.index}")
         if present is None or present.group != op["group"]:
             return []
-        if what == "delete":
-            del self.streams[key]
-            for keys in (self.moving, self.short, self.unconfirmed):
-                keys.discard(key)
-            if not self._has_streams(present.account):
-                self.accounts.has_none(present.account)
-            return [present.group]
-        changed = CHANGES[what](present, op, entry)
+        if what == "delete" or (what == "unfollow" and is_unfollowed(present, op)):
+            return self._delete(key, present)
+        changed = CHANGES[what](present, op, entry) if what != "unfollow" else None
         if changed is None:
             return []
+        if present.migration is not None and changed.migration is None:
+            note_dropped(self.migrations, present)
         self._put(key, changed)
-        return [present.group, *([changed.group] if changed.group != present.group else [])]
+        return _touched(present, changed)
+
+    def _delete(self, key: tuple[str, str], present: Assignment) -> list[str]:
+        del self.streams[key]
+        note_dropped(self.migrations, present)
+        for keys in (self.moving, self.short, self.unconfirmed, self.migrating, self.coming):
+            keys.discard(key)
+        for group in present.other_groups:
+            self.other_groups.pop(group, None)
+        if not self._has_streams(present.account):
+            self.accounts.has_none(present.account)
+        return _touched(present, present)
+
+    def _follow(
+        self, key: tuple[str, str], present: Assignment | None, op: dict[str, Any], entry: Entry
+    ) -> list[str]:
+        begun = followed(key, present, op, entry)
+        if begun is None:
+            return []
+        self._put(key, begun)
+        self.accounts.has_stream(begun.account)
+        return _touched(present or begun, begun)
 
     def _begin_restore(
         self, key: tuple[str, str], present: Assignment | None, op: dict[str, Any], entry: Entry
@@ -141,11 +188,17 @@ class MetaState:
         return [begun.group, *([present.group] if present is not None else [])]
 
     def _put(self, key: tuple[str, str], changed: Assignment) -> None:
+        before = self.streams.get(key)
+        for group in before.other_groups if before is not None else ():
+            self.other_groups.pop(group, None)
+        self.other_groups.update(dict.fromkeys(changed.other_groups, key))
         self.streams[key] = changed
         is_in = (
             (self.moving, changed.move is not None),
             (self.short, changed.is_short),
             (self.unconfirmed, changed.is_unconfirmed),
+            (self.migrating, changed.migration is not None),
+            (self.coming, changed.following is not None),
         )
         for keys, belongs in is_in:
             (keys.add if belongs else keys.discard)(key)
@@ -156,7 +209,10 @@ class MetaState:
         self.recovery, self.applied_index = recovery, index
         self.unusable.clear()  # Brokers say it anew.
         for key, found in self.streams.items():
-            self._put(key, replace(found, standing=Standing.UNCONFIRMED))
+            # Of streams that are green's, or still blue's, no group here can say anything.
+            is_here = not found.far_world and found.following is None
+            standing = Standing.UNCONFIRMED if is_here else found.standing
+            self._put(key, replace(found, standing=standing, attempts=found.attempts + ATTEMPTS_SKIPPED))
 
     def _put_broker(self, op: dict[str, Any], entry: Entry) -> None:
         node, incarnation = op["node"], op["incarnation"]
@@ -203,8 +259,8 @@ class MetaState:
             self.unusable.pop(node, None)
 
     def shown(self) -> list[Assignment]:
-        """Every stream that is whole."""
-        return [found for found in self.streams.values() if found.restoring is None]
+        """Every stream that is whole, and here or in green."""
+        return [found for found in self.streams.values() if found.is_shown]
 
     def of_account(self, account: str) -> Iterator[Assignment]:
         """The account's streams by name, also those that are being restored."""
@@ -214,7 +270,11 @@ class MetaState:
         return any(key[0] == account for key in self.streams)
 
     def by_group(self, group: str) -> Assignment | None:
-        return next((found for found in self.streams.values() if found.group == group), None)
+        """The stream that has the group; also by the group that it has, or is to have, in another super-cluster."""
+        found = next((found for found in self.streams.values() if found.group == group), None)
+        if found is None and group in self.other_groups:
+            return self.streams.get(self.other_groups[group])
+        return found
 
     def snapshot(self) -> bytes:
         streams = [
@@ -248,14 +308,28 @@ class MetaState:
             whole["level"] = self.level
         if restoring := {s.group: s.restoring.to_json() for s in self.streams.values() if s.restoring}:
             whole["restoring"] = restoring
+        whole |= {name: found for name, found in self._of_migrations() if found}
         if self.cordoned:
             whole["cordoned"] = {node: found.to_json() for node, found in self.cordoned.items()}
         return json.dumps(whole, sort_keys=True).encode()
+
+    def _of_migrations(self) -> list[tuple[str, dict[str, Any] | list[Any]]]:
+        streams = self.streams.values()
+        return [
+            ("migrations", [found.to_json() for found in self.migrations.values()]),
+            ("migration", {s.group: s.migration.to_json() for s in streams if s.migration is not None}),
+            ("following", {s.group: s.following.to_json() for s in streams if s.following is not None}),
+            ("arrival", {s.group: s.arrival.to_json() for s in streams if s.arrival is not None}),
+            ("attempts", {s.group: s.attempts for s in streams if s.attempts}),
+        ]
 
     @classmethod
     def restore(cls, data: bytes) -> MetaState:
         whole = json.loads(data)
         state = cls(applied_index=whole["applied"], time_ns=whole["time"], founding=whole.get("founding", ""))
+        migrations, followings, arrivals = (
+            whole.get(name, {}) for name in ("migration", "following", "arrival")
+        )
         for account, name, group, config, version, members, created_ns, *moves in whole["streams"]:
             # A volume written before there were moves has none, and most streams were never recovered.
             move, last_move, recovery, *standing = (*moves, None, None, None)[: max(3, len(moves))]
@@ -274,11 +348,17 @@ class MetaState:
                 Recovery.from_json(recovery) if recovery is not None else None,
                 Standing(standing[0] if standing else 0),
                 Restoring.from_json(told) if (told := whole.get("restoring", {}).get(group)) else None,
+                StreamMigration.from_json(migrations[group]) if group in migrations else None,
+                Following.from_json(followings[group]) if group in followings else None,
+                Arrival.from_json(arrivals[group]) if group in arrivals else None,
+                whole.get("attempts", {}).get(group, 0),
             )
             state._put((account, name), restored)
         for node, cluster, incarnation, since_ns, *tags in whole["brokers"]:
             state.brokers[node] = BrokerRecord(node, cluster, incarnation, since_ns, *map(tuple, tags))
         state.accounts = Accounts.from_json(whole.get("accounts", ()), (key[0] for key in state.streams))
+        for told in map(Migration.from_json, whole.get("migrations", ())):
+            state.migrations[told.id] = told
         state.leaving.update(whole.get("leaving", ()))
         state.away.update(whole.get("away", {}))
         state.unusable.update(whole.get("unusable", {}))
@@ -287,3 +367,9 @@ class MetaState:
         if whole.get("recovery") is not None:
             state.recovery = MapRecovery.from_json(whole["recovery"])
         return state
+
+
+def _touched(before: Assignment, after: Assignment) -> list[str]:
+    """The groups under which a stream is or was known."""
+    groups = (before.group, *before.other_groups, after.group, *after.other_groups)
+    return list(dict.fromkeys(groups))

@@ -46,7 +46,7 @@ class MapView:
 
     @property
     def streams(self) -> Iterable[Assignment]:
-        """All streams, those that are being restored too."""
+        """All streams, also those that are being restored or on their way here."""
         return self.replica.state.streams.values() if self.replica is not None else ()
 
     def streams_of(self, account: str) -> list[Assignment]:
@@ -62,9 +62,9 @@ class MapView:
         return self.replica.state.streams.get((account, name)) if self.replica is not None else None
 
     def stream_of(self, account: str, name: str) -> Assignment | None:
-        """What the map has of a stream that is whole."""
+        """What the map has of a stream that is whole, and here or in green."""
         found = self.find(account, name)
-        return found if found is not None and found.restoring is None else None
+        return found if found is not None and found.is_shown else None
 
     def cluster_of(self, node: str) -> str | None:
         """The cluster that the meta group has a broker's name for."""

@@ -1,0 +1,189 @@
+"""What a map of streams remembers of a migration to another super-cluster (`docs/adr/cutover.md`).
+
+Blue's map has the migration itself, and of each of its streams how far that is. Green's map has, of each stream that is on its
+way, which group of blue's its copies follow, and of one that came what was opened. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from enum import StrEnum
+from hashlib import blake2b
+from typing import Any
+
+from supercluster.broker.jetstream.replica.lineage import next_lineage
+
+# Migrations that ended and are remembered by their ids, so that a call that comes late starts nothing.
+ENDED_MAX = 16
+# Streams that green may have copies of and blue keeps, or deleted. Of more than these green has to be told by hand.
+DROPPED_MAX = 1024
+# A map that was recovered by force does not know how many attempts there were since: it goes on behind all that there can be.
+ATTEMPTS_SKIPPED = 1000
+_TOKEN_BYTES = 4
+
+
+def next_group(group: str, migration: str, attempt: int) -> str:
+    """Green's group of a stream that is `group` in blue: another one with each attempt."""
+    token = blake2b(f"{migration} {attempt}".encode(), digest_size=_TOKEN_BYTES).hexdigest()
+    return next_lineage(group, token)
+
+
+# ---- blue ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Green:
+    """The super-cluster that a migration leads to."""
+
+    identity: str
+    name: str = ""
+    addresses: tuple[str, ...] = ()
+    """Of its migration port, `host:port`."""
+    tls_name: str = ""
+    """What its certificate names, where that is not the address."""
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """A migration, in blue's map."""
+
+    id: str
+    green: Green
+    world: str
+    """Green's."""
+    account: str = ""
+    """The account whose streams go; empty: all."""
+    bridges: bool = False
+    """Are clients that cannot follow served over the bridge? Else preflight refuses them."""
+    started_ns: int = 0
+    cancelled: bool = False
+    """No stream begins any more, and those that are not handed go back. Those that are open stay open."""
+    final: bool = False
+    """Nobody goes back: blue's copies go as soon as the evidence is there."""
+    ended_ns: int = 0
+    """When the last of its streams was cleaned, or had gone back."""
+    dropped: tuple[tuple[str, int], ...] = ()
+    """Groups of blue's, each with the last attempt, that green is to follow no more."""
+
+    @property
+    def runs(self) -> bool:
+        return not self.ended_ns
+
+    def covers(self, account: str) -> bool:
+        return self.account in ("", account)
+
+    def overlaps(self, account: str) -> bool:
+        """May another migration, of that scope, have a stream in common with it?"""
+        return not (self.account and account) or self.account == account
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Migration:
+        """Fields of a later version are passed over."""
+        known = {name: data[name] for name in _names(Migration) if name in data}
+        green = {name: data["green"][name] for name in _names(Green) if name in data["green"]}
+        green["addresses"] = tuple(map(str, green.get("addresses", ())))
+        known["dropped"] = tuple((str(group), int(attempt)) for group, attempt in data.get("dropped", ()))
+        return Migration(**{**known, "green": Green(**green)})
+
+
+class StreamStage(StrEnum):
+    """How far a stream is, as blue's map knows it."""
+
+    LEARNING = "learning"
+    """Green's copies are learners of blue's group, or are about to be."""
+    HANDING = "handing"
+    """The stream's leader may fence it and hand it over: from now on nobody but green, by its refusal, gives it back to a blue
+    that has lost its log."""
+    OPEN = "open"
+    """Green has it. Blue's copies are closed and kept."""
+    CLEANED = "cleaned"
+    """And blue's copies are dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamMigration:
+    """One stream's way, in blue's map."""
+
+    id: str
+    """The migration's."""
+    attempt: int
+    """1 <= attempt: one more than the stream's last one of any migration, and than one that green refused."""
+    stage: StreamStage
+    world: str
+    """Green's."""
+    source: str
+    """Blue's group, G."""
+    next_group: str
+    """Green's group of this attempt, G'."""
+    digest: str = ""
+    """Of the cut, hexadecimal, as blue's group has it. From OPEN on."""
+    last_seq: int = 0
+    """The stream's at the cut. From OPEN on."""
+
+    @property
+    def is_far(self) -> bool:
+        """Is the stream green's?"""
+        return self.stage in (StreamStage.OPEN, StreamStage.CLEANED)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> StreamMigration:
+        known = {name: data[name] for name in _names(StreamMigration) if name in data}
+        return StreamMigration(**{**known, "stage": StreamStage(data["stage"])})
+
+
+# ---- green -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """A stream on its way here, in green's map: shown to nobody."""
+
+    migration: str
+    attempt: int
+    source: str
+    """Blue's group, G, which the copies follow."""
+    world: str
+    """Blue's."""
+    members: tuple[str, ...]
+    """The copies in blue's group, under their far names: the assignment's own members are the same ones under near names."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Following:
+        known = {name: data[name] for name in _names(Following) if name in data}
+        return Following(**{**known, "members": tuple(map(str, data["members"]))})
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """How a stream came here, in green's map: what its group said when it opened. Kept as evidence."""
+
+    migration: str
+    attempt: int
+    source: str
+    world: str
+    digest: str
+    """Of the cut, hexadecimal, as green's group has it."""
+    last_seq: int
+    """At the cut."""
+    at_ns: int
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Arrival:
+        return Arrival(**{name: data[name] for name in _names(Arrival) if name in data})
+
+
+def _names(kind: type[Any]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))

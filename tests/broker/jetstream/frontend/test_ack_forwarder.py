@@ -87,6 +87,22 @@ def test_what_comes_back_goes_to_the_next_leader_before_what_came_since() -> Non
     assert not core.acks
 
 
+@pytest.mark.covers("SF-2")
+def test_those_of_one_stream_go_before_a_request_that_shows_what_they_changed() -> None:
+    core = Core()
+    core.leader = "a"
+    core.acks.add("$G", GROUP, PLAIN)
+    core.acks.flush_group("S.$G.OTHER.1", 0)
+    assert core.sent == []
+    core.acks.flush_group(GROUP, 0)
+    assert core.sent == [("a", [PLAIN])]
+    core.acks.flush(0)
+    core.leader = None
+    core.acks.link_down("a", 1)
+    assert core.acks.deadline_ms() is not None, "what was sent in this way is remembered as well"
+    assert len(core.sent) == 1
+
+
 @pytest.mark.covers("MV-11", "SF-15")
 def test_a_leader_without_room_for_them_is_asked_again_in_a_while_and_another_one_at_once() -> None:
     core = Core()

@@ -73,6 +73,7 @@ class ClientSide:
             first_number=numbers_from(store.process_count) + 1,
             answered=self.audit.answered,
             whom_to_ask=self.mirror_reads.whom_to_ask,
+            before=self.acks.flush_group,
         )
         self.handlers: dict[int, Handler] = {
             Frame.VERDICTS: self._on_verdicts,
@@ -121,8 +122,8 @@ class ClientSide:
         """What waited for the group's leader is sent to it."""
         now_ms = self._env.clock.monotonic_ms()
         self.ingest.leader_serves(group_id, now_ms)
-        self.requests.leader_serves(group_id, now_ms)
         self.acks.leader_serves(group_id)
+        self.requests.leader_serves(group_id, now_ms)
 
     def stood_still(self) -> None:
         """This process did nothing for a while."""

@@ -78,16 +78,22 @@ class AckForwarder:
         """The turn is over: what came goes to the leaders."""
         if not self._fresh:
             return
-        fresh, self._fresh = self._fresh, {}
-        for group, (account, acks) in fresh.items():
-            leader = self._leaderships.leader_of(group)
-            if leader is None or not self._peers.post(leader, Frame.ACKS, frames.encode_acks(group, acks)):
-                self._keep(account, group, acks, now_ms)
-            elif leader != self._peers.node:
-                self._sent.append(_Sent(now_ms, leader, account, group, acks))
-                self._sent_count += len(acks)
+        for group in list(self._fresh):
+            self.flush_group(group, now_ms)
         while self._sent and (self._sent[0].at_ms <= now_ms - SENT_MS or self._sent_count > SENT_MAX):
             self._sent_count -= len(self._sent.popleft().acks)
+
+    def flush_group(self, group: str, now_ms: int) -> None:
+        """What came for this group goes to its leader now: a request that follows does not pass it."""
+        account, acks = self._fresh.pop(group, ("", []))
+        if not acks:
+            return
+        leader = self._leaderships.leader_of(group)
+        if leader is None or not self._peers.post(leader, Frame.ACKS, frames.encode_acks(group, acks)):
+            self._keep(account, group, acks, now_ms)
+        elif leader != self._peers.node:
+            self._sent.append(_Sent(now_ms, leader, account, group, acks))
+            self._sent_count += len(acks)
 
     def link_down(self, node: str, now_ms: int) -> None:
         """The broker is lost, and perhaps what it was sent."""

@@ -74,10 +74,12 @@ class PendingRequests:
             None
         ),
         whom_to_ask: Callable[[str, str], str | None] = lambda account, stream: None,
+        before: Callable[[str, int], None] = lambda group, now_ms: None,
     ) -> None:
         """`done_before(subject, answer)` words the answer of a request that an earlier leader may have carried out.
         `answered(info, subject, payload, answer)` is told what a client of this broker is answered.
         `whom_to_ask(account, stream)` is the group that can answer a direct get of that stream now, perhaps a mirror's.
+        `before(group, now_ms)` sends the group's leader what came before a request that shows its effects.
         `origin` is the incarnation of this broker's volume, and `first_number` above all numbers that earlier
         processes on it used."""
         self._network = network
@@ -88,6 +90,7 @@ class PendingRequests:
         self._done_before = done_before
         self._answered = answered
         self._whom_to_ask = whom_to_ask
+        self._before = before
         self._origin = origin
         self._node = node
         self._numbers = count(first_number)
@@ -121,6 +124,8 @@ class PendingRequests:
         if pending.is_late and not pending.request.header:
             self._choose_again(pending)
         pending.is_late = True
+        if not pending.request.subject.startswith(PULL_PREFIX):
+            self._before(pending.request.group, now_ms)
         leader = self._leader_of(pending.request.group)
         if leader is not None and self._post(leader, Frame.REQUEST, encode_request(pending.request)):
             pending.next_try_ms = now_ms + REQUEST_RETRY_MS

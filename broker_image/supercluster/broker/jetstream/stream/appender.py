@@ -18,7 +18,7 @@ from supercluster.broker.jetstream.publish.held_stream import HeldStream
 from supercluster.broker.jetstream.publish.host import StreamHost
 from supercluster.broker.jetstream.publish.inbox import PublishInbox
 from supercluster.broker.jetstream.publish.leader_turn import LeaderTurn
-from supercluster.broker.jetstream.publish.proposal import Proposal
+from supercluster.broker.jetstream.publish.proposal import Done, Proposal
 from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.stream.waiters import Waiters
 from supercluster.broker.moves.note import Note
@@ -52,6 +52,8 @@ class Appender:
         """What this replica has appended as the leader."""
         self._acks: list[tuple[str, list[Ack]]] = []
         """Acknowledgements, by the broker that sent them, that are taken when an entry can say so."""
+        self._behind_acks: list[Done] = []
+        """Answers that show what these acknowledgements change."""
 
     def begin(self) -> None:
         """This replica leads, and what it judges comes behind the log's end."""
@@ -77,8 +79,26 @@ class Appender:
         for node, acks in turn.proposal.acks:
             self._consumers.acknowledge(node, acks)
 
+    def behind_acks(self, done: Done) -> None:
+        """Call it with 1 when the acknowledgements that came before are applied, with None if this replica does not lead so long."""
+        if not self._acks and not self._waiters.await_acks:
+            done(1)
+        elif len(self._behind_acks) < ACKS_MAX:
+            self._behind_acks.append(done)
+        else:
+            done(None)
+
+    def put_answers(self, turn: LeaderTurn) -> None:
+        """All acknowledgements of the turn are in its entries: what waits for them waits for the last one."""
+        if not self._acks:
+            turn.proposal.noted += self._behind_acks
+            self._behind_acks = []
+
     def give_acks_back(self) -> None:
         """The next leader takes what this one did not, or may have taken in vain."""
+        waiting, self._behind_acks = self._behind_acks, []
+        for done in waiting:
+            done(None)
         repeated = [(node, again(sent)) for node, sent in self._waiters.give_back()]
         acks, self._acks = [*repeated, *self._acks], []
         for node, sent in acks:
@@ -90,7 +110,7 @@ class Appender:
     def propose(self, proposal: Proposal) -> None:
         """Append it as one entry, if there is anything to append."""
         if not proposal.payload:
-            if proposal.replies or proposal.acks:
+            if proposal.replies or proposal.acks or proposal.noted:
                 # Nothing new to replicate: these acknowledgements repeat what is in the log's uncommitted end.
                 self._waiters.proposed(self._replica.log.last_index, proposal)
                 self._waiters.applied(self._replica.applied_index, [])

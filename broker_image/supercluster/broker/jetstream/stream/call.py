@@ -77,6 +77,23 @@ class StreamCall:
 
         return done
 
+    def behind_acks(self, run: Callable[[], None]) -> None:
+        """Go on when the acknowledgements that came before the request are applied."""
+
+        def done(result: int | None) -> None:
+            if result is None:
+                self.retry()
+                return
+            try:
+                run()
+            except ApiError as refused:
+                self.respond(answers.error_answer(self.kind, refused))
+            except Exception as error:
+                self.respond(answers.fault_answer(self.kind, self.copy.host.node, error))
+                raise
+
+        self.copy.appender.behind_acks(done)
+
     def in_slices(self, read: Job) -> None:
         """Do a long read, which answers at its end; where this replica does not lead that long, the next leader does it."""
         copy = self.copy

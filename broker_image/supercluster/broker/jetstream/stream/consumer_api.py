@@ -60,9 +60,7 @@ class _ConsumerRequests:
             case requests.ConsumerDeleteRequest():
                 self._delete(call)
             case requests.ConsumerInfoRequest():
-                if call.name not in self.state.consumers:
-                    raise errors.error(10014)
-                self.asked.in_slices(self._tell([call.name], partial(self._tell_one, call.name)))
+                self.asked.behind_acks(partial(self._tell_of, call.name))
             case requests.ConsumerNextRequest():
                 if not self.copy.consumers.pull(
                     call.name, self.asked.request, call.payload, self.asked.give_back
@@ -70,16 +68,13 @@ class _ConsumerRequests:
                     raise errors.error(10014)
                 respond(None)
             case requests.ConsumerListRequest():
-                names = sorted(self.state.consumers)
-                page = names[call.offset : call.offset + answers.LIST_PAGE]
-                told = partial(self._tell_page, page, len(names), call.offset)
-                self.asked.in_slices(self._tell(page, told))
+                self.asked.behind_acks(partial(self._list, call.offset))
             case requests.ConsumerNamesRequest():
                 respond(answers.names_answer("consumer_names", sorted(self.state.consumers), call.offset))
             case requests.ConsumerPauseRequest():
                 self._pause(call)
             case requests.ConsumerResetRequest():
-                self._reset(call)
+                self.asked.behind_acks(partial(self._reset, call))
             case requests.ConsumerUnpinRequest():
                 self._unpin(call)
             case _:
@@ -105,6 +100,16 @@ class _ConsumerRequests:
             while consumers.is_counting:
                 yield UNITS_PER_TURN
         yield from tell()
+
+    def _tell_of(self, name: str) -> None:
+        if name not in self.state.consumers:
+            raise errors.error(10014)
+        self.asked.in_slices(self._tell([name], partial(self._tell_one, name)))
+
+    def _list(self, offset: int) -> None:
+        names = sorted(self.state.consumers)
+        page = names[offset : offset + answers.LIST_PAGE]
+        self.asked.in_slices(self._tell(page, partial(self._tell_page, page, len(names), offset)))
 
     def _tell_one(self, name: str) -> Job:
         self.asked.respond(answers.info_answer("consumer_info", self._info(name)))

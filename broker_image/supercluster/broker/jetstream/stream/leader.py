@@ -116,6 +116,7 @@ class StreamLeader:
         )
         for proposer in self._proposers:
             proposer.put(turn)
+        appender.put_answers(turn)
         appender.propose(turn.proposal)
         if appender.admission is not None:
             self._copy.puller.advance(appender.admission, now_ms)

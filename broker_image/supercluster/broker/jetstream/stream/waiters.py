@@ -36,6 +36,11 @@ class Waiters:
         self._requests: list[tuple[int, Callable[[], None], Callable[[], None]]] = []
         """Version, what to do when it is in force, and what if another replica leads before."""
 
+    @property
+    def await_acks(self) -> bool:
+        """Are there acknowledgements in entries that are not applied?"""
+        return any(owed.acks for owed in self._answers)
+
     def command(self, kind: int, body: list[bytes | memoryview], done: Done) -> None:
         """A change that is to be proposed in the next turn."""
         if len(self._commands) >= WAITING_MAX:

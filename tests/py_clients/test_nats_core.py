@@ -3,14 +3,15 @@ field that it does not know is an error."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
-from tests.support.local_clusters import Fleet
+from tests.support.local_clusters import Fleet, until
 
 
 @pytest_asyncio.fixture
@@ -50,5 +51,44 @@ async def test_its_strict_jetstream_and_key_value_clients_are_answered(fleet: Fl
         await bucket.delete("k")
         with pytest.raises(key_value.KeyNotFoundError):
             await bucket.get("k")
+    finally:
+        await client.close()
+
+
+async def failure_of(call: Awaitable[object]) -> BaseException | None:
+    """What the call raises."""
+    found = (await asyncio.gather(call, return_exceptions=True))[0]
+    return found if isinstance(found, BaseException) else None
+
+
+@pytest.mark.covers("MV-10", "CL-4")
+async def test_its_ordered_consumer_goes_on_over_a_restart(fleet: Fleet) -> None:
+    """Its pull is lost with the process, and it sends another one only when the broker said so before."""
+    jetstream: Any = import_module("nats.jetstream")
+    connect = import_module("nats.client").connect
+    [broker] = await fleet.start(1)
+    client: Any = await connect(broker.url, reconnect_max_attempts=0)
+    try:
+        js: Any = jetstream.JetStream(client)
+        stream = await js.create_stream(name="S", subjects=["s"])
+        for number in range(5):
+            await js.publish("s", b"%d" % number)
+        consumer = await stream.ordered_consumer(filter_subjects=["s"])
+        # Without a heartbeat: nothing but the status tells it.
+        messages = await consumer.messages(max_wait=600.0, heartbeat=300.0)
+        seen = [int((await anext(messages)).data) for _ in range(5)]
+        broker.terminate()
+        assert await broker.exited() == 0
+        broker.start()
+        await broker.ready()
+
+        async def published() -> bool:
+            return not await failure_of(js.publish("s", b"5"))
+
+        await until(published, "the client to be back")
+        async with asyncio.timeout(30):
+            seen.append(int((await anext(messages)).data))
+        assert seen == [0, 1, 2, 3, 4, 5]
+        await messages.stop()
     finally:
         await client.close()

@@ -130,6 +130,66 @@ async def test_no_wait_expires_heartbeats_and_refused_pulls_are_statuses(fleet: 
     assert (await answers.next_msg(timeout=30)).data == b"wakes the one that waits"
 
 
+@pytest.mark.covers("SF-2")
+async def test_consumer_info_is_answered_behind_earlier_acknowledgements_of_the_connection(
+    fleet: Fleet,
+) -> None:
+    await fleet.start(3)
+    setup = await fleet.js()
+    await setup.add_stream(name="S", subjects=["s"], num_replicas=3)
+    await fill(setup, "s", 20)
+    leader = await fleet.leader("S")
+    for at, broker in enumerate((leader, next(other for other in fleet.running if other is not leader))):
+        js = await fleet.js(broker)
+        consumer = await js.pull_subscribe("s", durable=f"d{at}")
+        for seq in range(1, 11):
+            (message,) = await consumer.fetch(1)
+            await message.ack()
+            info = await js.consumer_info("S", f"d{at}")
+            assert info.ack_floor is not None
+            assert (info.ack_floor.stream_seq, info.num_ack_pending) == (seq, 0)
+
+
+@pytest.mark.covers("MV-10", "CL-1")
+async def test_a_pull_that_waits_at_a_broker_that_stops_ends_with_a_status(fleet: Fleet) -> None:
+    [broker] = await fleet.start(1)
+    client = await fleet.client()
+    js = client.jetstream()
+    await js.add_stream(name="S", subjects=["s"])
+    await js.add_consumer("S", ConsumerConfig(durable_name="d", ack_policy=AckPolicy.EXPLICIT))
+    inbox = client.new_inbox()
+    answers = await client.subscribe(inbox)
+    await client.publish("$JS.API.CONSUMER.MSG.NEXT.S.d", b'{"batch":5,"expires":60000000000}', reply=inbox)
+    assert (await js.consumer_info("S", "d")).num_waiting == 1
+    broker.terminate()
+    headers = (await answers.next_msg(timeout=30)).headers or {}
+    assert (headers["Status"], headers["Description"]) == ("409", "Server Shutdown")
+    assert headers["Nats-Pending-Messages"] == "5"
+    assert await broker.exited() == 0
+
+
+@pytest.mark.covers("MV-10", "CL-1")
+async def test_an_ordered_consumer_goes_on_over_a_restart(fleet: Fleet) -> None:
+    [broker] = await fleet.start(1)
+    js = await fleet.js()
+    await js.add_stream(name="S", subjects=["s"])
+    await fill(js, "s", 5)
+    ordered = await js.subscribe("s", ordered_consumer=True)
+    seen = [(await ordered.next_msg(timeout=30)).metadata.sequence.stream for _ in range(5)]
+    broker.terminate()
+    assert await broker.exited() == 0
+    broker.start()
+    await broker.ready()
+
+    async def published() -> bool:
+        (answer,) = await asyncio.gather(js.publish("s", b"later", timeout=1), return_exceptions=True)
+        return not isinstance(answer, BaseException)
+
+    await until(published, "the client to be back")
+    seen.append((await ordered.next_msg(timeout=30)).metadata.sequence.stream)
+    assert seen == [1, 2, 3, 4, 5, 6]
+
+
 async def test_work_queues_and_interest_drop_what_is_done(fleet: Fleet) -> None:
     await fleet.start(1)
     js = await fleet.js()

@@ -181,8 +181,10 @@ class ProcessCore(BrokerCore):
         return ailment_of(self.map, self.copies, account, stream, consumer)
 
     def leave(self) -> None:
-        """A lame duck: hand every leadership over, and take none."""
+        """A lame duck: hand every leadership over, and take none. Pulls that wait end, where nobody takes them over."""
         self.drain.begin(HOLD_MS_MAX)
+        self.drain.end_pulls()
+        self.requests.end_pulls()
 
     @property
     def is_drained(self) -> bool:

@@ -166,3 +166,29 @@ def test_a_wrong_body_is_refused_with_the_field(body: object, field: str) -> Non
     assert status == 400
     assert field in told["error"]
     assert story.told("n0")["stepsAside"] is False
+
+
+@pytest.mark.covers("MV-10")
+def test_pulls_end_with_a_broker_that_stops_only_where_no_other_one_takes_them_over() -> None:
+    story = Story(streams=1)
+    info = ClientInfo("$G", "u", is_operator=False)
+
+    def call(subject: bytes, body: dict[str, Any], reply: bytes) -> None:
+        story.cores[0].on_api(info, subject, reply, b"", json.dumps(body).encode())
+        story.world.want_turn("n0")
+
+    config = {"durable_name": "c", "ack_policy": "explicit"}
+    call(b"$JS.API.CONSUMER.DURABLE.CREATE.S0.c", {"stream_name": "S0", "config": config}, b"_R.c")
+    story.run(500)
+    said: list[bytes] = []
+    story.world.on_inbox(b"_I", lambda items: said.extend(item[2] for item in items))
+    call(b"$JS.API.CONSUMER.MSG.NEXT.S0.c", {"batch": 1, "expires": 60 * 10**9}, b"_I")
+    story.run(500)
+    (leader,) = (core for core in story.cores for copy in core.copies.streams.values() if copy.replica.serves)
+    leader.drain.end_pulls()
+    assert said == [], "another broker will lead, and the pull goes on there"
+    for node in list(leader.peers.linked):
+        leader.on_link_down(node)
+    leader.drain.end_pulls()
+    story.run(500)
+    assert [header.split(b"\r\n")[0] for header in said] == [b"NATS/1.0 409 Server Shutdown"]

@@ -37,6 +37,9 @@ class World:
     leaders: dict[str, str] = field(default_factory=dict)
     sent: list[tuple[str, int, list[Any]]] = field(default_factory=list)
     published: list[tuple[bytes, bytes, bytes]] = field(default_factory=list)
+    delivered: list[tuple[bytes, bytes]] = field(default_factory=list)
+    before: list[tuple[str, int]] = field(default_factory=list)
+    """Which group's leader was to get what came before, and how many frames had been sent by then."""
 
     def post(self, node: str, frame: int, body: list[bytes | memoryview]) -> bool:
         self.sent.append((node, frame, body))
@@ -49,7 +52,7 @@ class World:
         raise AssertionError
 
     def deliver(self, account: str, inbox: bytes, items: Any) -> None:
-        raise AssertionError
+        self.delivered += [(inbox, header) for _, _, header, _ in items]
 
     def has_interest(self, account: str, subject: bytes, queue: bytes = b"") -> bool:
         return True
@@ -69,6 +72,7 @@ class World:
             lambda request: b'{"error": {"err_code": 10008, "group": "%s"}}' % request.group.encode(),
             fallback_answers.done_before,
             origin="vol",
+            before=lambda group, now_ms: self.before.append((group, len(self.sent))),
         )
 
     def asked(self) -> list[tuple[str, Request]]:
@@ -81,6 +85,29 @@ class World:
 
 def ask(requests: PendingRequests, subject: bytes = b"$JS.API.STREAM.INFO.S", now_ms: int = 0) -> None:
     requests.send("g", INFO, subject, b"reply", b"", b"", now_ms)
+
+
+@pytest.mark.covers("SF-2")
+def test_acknowledgements_go_before_a_request_and_pulls_do_not_wait_for_them() -> None:
+    world = World(leaders={"g": "a"})
+    requests = world.requests()
+    ask(requests, PULL)
+    assert (len(world.sent), world.before) == (1, [])
+    ask(requests, b"$JS.API.CONSUMER.INFO.S.c")
+    assert (len(world.sent), world.before) == (2, [("g", 1)])
+
+
+@pytest.mark.covers("MV-10")
+def test_pulls_that_no_leader_has_end_when_the_broker_stops() -> None:
+    world = World(leaders={"g": "a"})
+    requests = world.requests()
+    requests.send("g", INFO, PULL, b"taken", b"", b"5", 0)
+    requests.send("other", INFO, PULL, b"waits", b"", b"5", 0)
+    requests.send("other", INFO, b"$JS.API.CONSUMER.INFO.S.c", b"asks", b"", b"", 0)
+    requests.end_pulls()
+    ((inbox, header),) = world.delivered
+    assert (inbox, header) == (b"waits", b"NATS/1.0 409 Server Shutdown\r\n\r\n")
+    assert len(requests) == 2, "a leader has the one, and the other is no pull"
 
 
 def test_a_request_waits_for_a_leader_and_follows_it() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -86,6 +87,7 @@ class Broker:
         self.stored: list[VerdictRun] = []
         self.events: list[str] = []
         self.delivered: list[int] = []
+        self.statuses: list[bytes] = []
         self.goes_on = self.touched = False
         """The group wants another turn."""
         self.given_back: list[bytes] = []
@@ -223,6 +225,7 @@ class Broker:
         return False
 
     def deliver(self, account: str, inbox: bytes, items: Sequence[Any]) -> None:
+        self.statuses += [header for _, reply, header, _ in items if not reply]
         self.delivered += [int(reply.split(b".")[5]) for _, reply, _, _ in items if reply]
 
     def publish(self, account: str, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
@@ -877,6 +880,91 @@ def test_a_leader_that_was_cut_off_gives_back_what_says_the_same_a_second_time(r
     replicas.settle(1000)
     assert old.acks_given_back == [("d", ACKS[:1])]
     assert b"_R.1" not in old.replies
+
+
+INFO = "$JS.API.CONSUMER.INFO.S.c"
+
+
+def floors(answers: list[bytes | None]) -> list[int]:
+    """The acknowledgement floors that CONSUMER.INFO told."""
+    return [json.loads(answer or b"")["ack_floor"]["stream_seq"] for answer in answers]
+
+
+@pytest.mark.covers("SF-2")
+def test_consumer_info_shows_the_acknowledgements_that_came_before_it(replicas: Replicas) -> None:
+    leader = with_consumer(replicas)
+    leader.ask(NEXT, {"batch": 2}, b"in")
+    replicas.settle(100)
+    answers: list[bytes | None] = []
+    leader.ask(INFO, {}, respond=answers.append)
+    assert floors(answers) == [0], "nothing came before it"
+    leader.group.copy.appender.acknowledge("d", [(ACKS[0][0], b"", b"+ACK")])
+    leader.ask(INFO, {}, respond=answers.append)
+    replicas.turn(leader.node)
+    leader.ask(INFO, {}, respond=answers.append)
+    assert floors(answers) == [0], "the entry is not committed"
+    replicas.settle()
+    assert floors(answers) == [0, 1, 1]
+    leader.group.copy.appender.acknowledge("d", [(ACKS[0][0], b"", b"+ACK")])
+    leader.ask(INFO, {}, respond=answers.append)
+    replicas.settle()
+    assert floors(answers) == [0, 1, 1, 1], "it is answered where the acknowledgement changes nothing, too"
+
+
+@pytest.mark.covers("SF-2")
+def test_a_reset_begins_behind_the_acknowledgements_that_came_before_it(replicas: Replicas) -> None:
+    leader = with_consumer(replicas)
+    leader.ask(NEXT, {"batch": 2}, b"in")
+    replicas.settle(100)
+    answers: list[bytes | None] = []
+    leader.group.copy.appender.acknowledge("d", [(ACKS[0][0], b"", b"+ACK")])
+    leader.ask("$JS.API.CONSUMER.RESET.S.c", {}, respond=answers.append)
+    replicas.settle()
+    assert [json.loads(answer or b"")["reset_seq"] for answer in answers] == [2]
+
+
+@pytest.mark.covers("SF-2")
+def test_consumer_info_behind_acknowledgements_is_for_the_next_leader_where_this_one_is_deposed(
+    replicas: Replicas,
+) -> None:
+    old = with_consumer(replicas)
+    old.ask(NEXT, {"batch": 2}, b"in")
+    replicas.settle(100)
+    answers: list[bytes | None] = []
+    again: list[str] = []
+    replicas.lost = {old.node}
+    request = Request("vol-d", 1, old.group.id, ClientInfo("$G", "u", False), INFO.encode(), b"r", b"", b"")
+    for name in ("appended", "not appended"):
+        old.group.copy.appender.acknowledge("d", ACKS[:1])
+        api.answer(old.group.copy, request, answers.append, partial(again.append, name))
+        if name == "appended":
+            replicas.turn(old.node)
+    replicas.settle(2000)
+    new = replicas.leader()
+    replicas.lost = set()
+    new.group.raft.wake(replicas.now_ms, old.node)
+    replicas.settle(1000)
+    assert (answers, sorted(again)) == ([], ["appended", "not appended"])
+
+
+@pytest.mark.covers("MV-10")
+def test_a_broker_that_stops_ends_waiting_pulls_with_a_status_and_takes_no_more(replicas: Replicas) -> None:
+    leader = with_consumer(replicas)
+    leader.ask(NEXT, {"batch": 5, "expires": 60_000_000_000}, b"in")
+    replicas.settle(100)
+    assert leader.delivered == [1, 2]
+    leader.statuses.clear()
+    leader.group.consumers.shut_down()
+    (header,) = leader.statuses
+    assert header.startswith(b"NATS/1.0 409 Server Shutdown\r\n")
+    assert b"Nats-Pending-Messages: 3\r\n" in header
+    again: list[str] = []
+    request = Request(
+        "vol-d", 9, leader.group.id, ClientInfo("$G", "u", False), NEXT.encode(), b"in", b"", b"5"
+    )
+    api.answer(leader.group.copy, request, lambda answer: None, lambda: again.append("again"))
+    assert again == ["again"], "it waits at the broker of its client"
+    assert not leader.group.consumers.get("c").num_waiting  # type: ignore[union-attr]
 
 
 def told(broker: Broker, kind: str) -> list[dict[str, Any]]:

@@ -184,9 +184,13 @@ class ConsumerLeader:
         return self._line.give_back(now_ns, in_doubt)
 
     def close(self, code: int, text: str) -> list[Delivery]:
-        """End every waiting request: 409 "Consumer Deleted", 409 "Server Shutdown"."""
+        """End every waiting request: 409 "Consumer Deleted"."""
         self._work.give_back()
         return self._line.clear(code, text)
+
+    def end_requests(self, code: int, text: str) -> list[Delivery]:
+        """End every waiting request, while the consumer goes on: 409 "Server Shutdown"."""
+        return self._line.end_all(code, text)
 
     # ---- delivering -----------------------------------------------------------------------------------------------
 

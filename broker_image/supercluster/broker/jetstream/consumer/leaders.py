@@ -16,7 +16,7 @@ from supercluster.broker.jetstream.consumer.advisories import Advisories
 from supercluster.broker.jetstream.consumer.commit_gate import CommitGate
 from supercluster.broker.jetstream.consumer.leader import ConsumerLeader
 from supercluster.broker.jetstream.consumer.pending_counts import PendingCounts
-from supercluster.broker.jetstream.consumer.pull import Delivery, GiveBack
+from supercluster.broker.jetstream.consumer.pull import SERVER_SHUTDOWN, Delivery, GiveBack
 from supercluster.broker.jetstream.consumer.push import PushTarget, parse_flow_subject
 from supercluster.broker.jetstream.consumer.ready_set import ReadySet
 from supercluster.broker.jetstream.consumer.uncertain_deliveries import UncertainDeliveries
@@ -75,6 +75,7 @@ class ConsumerLeaders:
         self._handing_out = CommitGate(self._deliver)
         self.in_doubt = UncertainDeliveries(self._deliver, self._has_interest)
         self.advisories = Advisories(account, stream, host)
+        self.is_shut_down = False
 
     def get(self, name: str) -> ConsumerLeader | None:
         """The named consumer's leader, while this broker leads the stream."""
@@ -120,6 +121,12 @@ class ConsumerLeaders:
             self._deliver(leader.close(409, reason))
             self.advisories.notify(name, advisories.action("delete"))
         self._forget()
+
+    def shut_down(self) -> None:
+        """This broker stops and nobody else can lead the stream: waiting requests end, and no more are taken."""
+        self.is_shut_down = True
+        for leader in self._leaders.values():
+            self._deliver(leader.end_requests(*SERVER_SHUTDOWN))
 
     def give_back(self, applied_index: int) -> None:
         """Another replica leads: whoever sent a request that waits asks that one."""

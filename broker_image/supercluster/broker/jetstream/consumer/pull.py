@@ -27,6 +27,7 @@ GiveBack = Callable[[bytes], None]
 """Called with a request for what is still open, when its leader is deposed: whoever sent it asks the next leader."""
 
 LEADERSHIP_CHANGE = (409, "Leadership Change")
+SERVER_SHUTDOWN = (409, "Server Shutdown")
 # A request for more than this is cut to it; a client asks again.
 BATCH_MAX = 1_000_000
 
@@ -329,6 +330,10 @@ class PullLine:
         """Every request goes on with the next leader, but for those of which it is not known yet what they got."""
         line, self._line = self._line, deque()
         return [said for request in line if request not in in_doubt for said in request.go_on(now_ns)]
+
+    def end_all(self, code: int, text: str) -> list[Delivery]:
+        """End every request with a status that says what of it is unserved."""
+        return self.end_where(lambda request: True, code, text)
 
     def clear(self, code: int, text: str) -> list[Delivery]:
         """End every request with the same status."""

@@ -57,6 +57,12 @@ class LeadershipDrain:
             self._notify(peer, hold_ms)
         self._step(now_ms)
 
+    def end_pulls(self) -> None:
+        """The process stops: requests for messages that no other broker takes over end."""
+        for copy in self._copies.streams.values():
+            if copy.replica.serves and not any(self._heirs(copy.replica)):
+                copy.consumers.shut_down()
+
     def end(self) -> None:
         """The broker stays after all."""
         if self._until_ms:

@@ -16,6 +16,7 @@ from itertools import count
 from supercluster.broker.jetstream.api.answers import direct_refusal, pull_refusal
 from supercluster.broker.jetstream.api.parser import stream_of
 from supercluster.broker.jetstream.backup.archive_format import RESTORE_PREFIX
+from supercluster.broker.jetstream.consumer.pull import SERVER_SHUTDOWN, status
 from supercluster.broker.jetstream.links.frames import (
     Frame,
     Request,
@@ -240,6 +241,15 @@ class PendingRequests:
     def _publish(self, request: Request, payload: bytes) -> None:
         self._answered(request.info, request.subject, request.payload, payload)
         publish_answer(self._network, request, payload)
+
+    def end_pulls(self) -> None:
+        """The process stops: pulls of its clients that no leader has end, as they do at a leader that stops."""
+        for number, pending in list(self._pending.items()):
+            request = pending.request
+            if request.subject.startswith(PULL_PREFIX) and not pending.sent:
+                del self._pending[number]
+                ended = status(request.reply, *SERVER_SHUTDOWN)
+                self._network.deliver(request.info.account, request.reply, [ended])
 
     def asking(self) -> set[int]:
         """`id` of the `ClientInfo` of clients that wait for an answer, other than messages that they pull."""

@@ -62,6 +62,9 @@ class _ConsumerRequests:
             case requests.ConsumerInfoRequest():
                 self.asked.behind_acks(partial(self._tell_of, call.name))
             case requests.ConsumerNextRequest():
+                if self.copy.consumers.is_shut_down:
+                    self.asked.retry()  # It waits at the client's broker until the stream has a leader.
+                    return
                 if not self.copy.consumers.pull(
                     call.name, self.asked.request, call.payload, self.asked.give_back
                 ):

@@ -125,7 +125,7 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
         "The loss or the restart of a broker does not wake the silent groups shared with it.",
         (
             "jetstream/node/copies.py",
-            "            if any(node_of(member) == node for member in group.raft.membership.members):\n",
+            "            if any(self._is_on(group, member, node) for member in group.raft.membership.members):\n",
             "            if not group.id:\n",
         ),
     ),

@@ -19,6 +19,8 @@ NODES = st.from_regex(r"[a-z][a-z0-9.-]{0,20}", fullmatch=True)
 
 
 def test_a_world_is_eight_digits_of_the_identity() -> None:
+    """They are written into logs: another algorithm would make members strangers."""
+    assert world_id("blue-5f2c") == "5d49f3a6"
     assert world_id("blue") == world_id("blue") != world_id("green")
     assert len(world_id("blue")) == 8
 
@@ -37,3 +39,4 @@ def test_a_member_has_the_far_name_of_its_broker(node: str) -> None:
     far = far_member(member, world)
     assert node_of(far) == far_name(node, world)
     assert (near_member(far), near_member(member)) == (member, member)
+    assert (world_of(far), world_of(member)) == (world, "")

@@ -1,42 +1,48 @@
-"""Names of brokers over two super-clusters: two may have a broker `nats-0` each.
+"""Names of brokers across super-clusters: `nats-0%3fa9c21b` is broker `nats-0` of the super-cluster whose world is `3fa9c21b`.
 
-A broker calls one of another super-cluster by its far name, `nats-0%3fa9c21b`, whose last part is the other one's world. Names
-without a world are those of its own super-cluster. A member's name begins with its broker's, so it has a far form, too.
+Two super-clusters may give their brokers equal names. So each calls a broker of the other one by its *far name*, which has that
+super-cluster's world in it; a name without a world is the own super-cluster's. The same holds for members of Raft groups, whose
+names begin with their broker's. Names that people give have no mark in them: the settings and the handshake refuse it.
 """
 
 from __future__ import annotations
 
 from hashlib import blake2b
 
-_MARK = "%"
-_WORLD_BYTES = 4
+MARK = "%"
+"""Between a broker's name and its world."""
+WORLD_CHARACTERS = 8
+
+_INCARNATION = "@"
 
 
 def world_id(identity: str) -> str:
-    """The world of a super-cluster of that identity."""
-    return blake2b(identity.encode(), digest_size=_WORLD_BYTES).hexdigest()
+    """The world of the super-cluster with this identity: 8 hexadecimal digits."""
+    return blake2b(identity.encode(), digest_size=WORLD_CHARACTERS // 2).hexdigest()
 
 
 def far_name(node: str, world: str) -> str:
-    return f"{node}{_MARK}{world}"
+    """What brokers of another super-cluster call the broker `node`, which has no world in its name yet."""
+    return f"{node}{MARK}{world}"
 
 
-def world_of(node: str) -> str:
-    """Empty: the own one."""
-    return node.partition(_MARK)[2]
+def world_of(name: str) -> str:
+    """The world in the name of a broker or of a member; empty: the own super-cluster's."""
+    return name.partition(_INCARNATION)[0].partition(MARK)[2]
 
 
 def near_name(node: str) -> str:
-    return node.partition(_MARK)[0]
+    """What the broker calls itself."""
+    return node.partition(MARK)[0]
 
 
 def far_member(member: str, world: str) -> str:
-    """A member's name with its broker's far name."""
-    node, at, rest = member.partition("@")
-    return f"{far_name(node, world)}{at}{rest}"
+    """A member whose name has no world yet, as another super-cluster's group has it."""
+    node, mark, volume = member.partition(_INCARNATION)
+    return far_name(node, world) + mark + volume
 
 
 def near_member(member: str) -> str:
-    """A member's name with its broker's near name."""
-    node, at, rest = member.partition("@")
-    return f"{near_name(node)}{at}{rest}"
+    """The member as its own super-cluster's groups have it."""
+    node, mark, volume = member.partition(_INCARNATION)
+    return near_name(node) + mark + volume

@@ -21,6 +21,7 @@ from supercluster.broker.jetstream.admin.totals import Totals
 from supercluster.broker.jetstream.config.core_settings import CoreSettings
 from supercluster.broker.jetstream.core.broker import BrokerCore
 from supercluster.broker.jetstream.node.drain import HOLD_MS_MAX
+from supercluster.broker.migration.worlds import world_id
 from supercluster.broker.ports import Ticket
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.runtime import descriptors
@@ -77,6 +78,7 @@ class ProcessCore(BrokerCore):
                 election_timeout_ms=settings.raft.election_timeout_ms,
                 retired_grace_ms=settings.storage.retired_grace_ms,
                 tags=settings.tags,
+                world=world_id(settings.identity),
                 move_bytes_per_s=settings.moves.bytes_per_s,
                 join_only=settings.join_only,
                 founding_wait_ms=_founding_wait_ms(settings),

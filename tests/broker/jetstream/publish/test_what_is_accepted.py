@@ -21,6 +21,7 @@ from supercluster.broker.jetstream.encoding.codec import u64
 from supercluster.broker.jetstream.encoding.sections import SessionKey
 from supercluster.broker.jetstream.encoding.timestamps import ZERO_TIME, format_time, parse_time
 from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.links.far_groups import FarGroups
 from supercluster.broker.jetstream.links.frames import Forward
 from supercluster.broker.jetstream.links.raft_outbox import FRAME_BYTES, RaftOutbox
 from supercluster.broker.jetstream.links.source_frames import OriginAsk
@@ -252,7 +253,8 @@ def test_what_all_groups_have_to_say_in_a_turn_goes_in_frames_of_a_bounded_size(
             sent.append((channel, sum(map(len, body))))
             return True
 
-    mail = RaftOutbox(SimpleNamespace(linked={"n1"}, network=Network()))  # type: ignore[arg-type]
+    peers = SimpleNamespace(linked={"n1"}, far={}, far_groups=FarGroups(""), network=Network())
+    mail = RaftOutbox(peers)  # type: ignore[arg-type]
     entry = make_entry(index=1, term=1, kind=1, time_ns=1, payload=b"x" * 1024 * 1024)
     for number in range(65):
         mail.add(f"g{number}", Append("n0@a", "n1@b", 1, 0, 0, 0, 0, 1, entries=(entry,), by_bulk=True))

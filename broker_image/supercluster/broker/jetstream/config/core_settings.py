@@ -24,6 +24,8 @@ class CoreSettings:
     tags: tuple[str, ...] = ()
     move_bytes_per_s: int = 0
     """Limit of a move that a client starts by JetStream's own API; 0: none."""
+    world: str = ""
+    """What other super-clusters call this one in the names of its brokers (`migration/worlds.py`)."""
     join_only: bool = False
     """A map was begun before: whatever this volume holds, it begins none (SF-26)."""
     founding_wait_ms: int = 0

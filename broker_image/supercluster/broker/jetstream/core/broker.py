@@ -17,6 +17,7 @@ from supercluster.broker.jetstream.config.core_settings import CoreSettings
 from supercluster.broker.jetstream.config.environment import Environment, Rng
 from supercluster.broker.jetstream.core.client_side import ClientSide
 from supercluster.broker.jetstream.core.dispatch import Dispatch, Handler
+from supercluster.broker.jetstream.core.far_links import FarLinks
 from supercluster.broker.jetstream.core.host import ReplicaHost
 from supercluster.broker.jetstream.core.map_frames import MapFrames
 from supercluster.broker.jetstream.core.stream_frames import StreamFrames
@@ -28,6 +29,7 @@ from supercluster.broker.jetstream.frontend.fallback_answers import not_there
 from supercluster.broker.jetstream.frontend.restore_chunks import RestoreChunks
 from supercluster.broker.jetstream.frontend.router import Router
 from supercluster.broker.jetstream.links import frames
+from supercluster.broker.jetstream.links.far_frames import FarFrames
 from supercluster.broker.jetstream.links.frames import Frame, Leadership
 from supercluster.broker.jetstream.links.leaderships import Leaderships
 from supercluster.broker.jetstream.links.peers import Peers
@@ -79,8 +81,8 @@ class BrokerCore:
         self.node, self.store, self.clock = settings.node, store, clock
         self.invalidate_captures: Callable[[], None] = lambda: None
         env = self.env = Environment(settings, store, clock, rng, on_event)
-        copies = self.copies = Copies(clock)
         peers = self.peers = Peers(env, network)
+        copies = self.copies = Copies(clock, peers.far_groups.broker_of)
         map_view = self.map = MapView(joined_lineage(store.registered()))
         leaderships = self.leaderships = Leaderships(peers)
         questions = Questions(copies.slices)
@@ -89,7 +91,11 @@ class BrokerCore:
         self.ingest, self.acks, self.requests = clients.ingest, clients.acks, clients.requests
         self._wire_node(env, peers, copies, map_view, leaderships, questions)
         self._wire_frontend(env, peers, copies, map_view, leaderships)
-        self._dispatch = Dispatch(clock, self._handlers()).dispatch
+        self.far_frames = FarFrames(peers.far_groups, env.event)
+        self._dispatch = Dispatch(clock, self._handlers(), self.far_frames).dispatch
+        far_links = FarLinks(clock, peers, copies, leaderships, self.acks, self.answers)
+        self.on_far_up, self.on_far_down = far_links.up, far_links.down
+        self.share_groups = far_links.share_groups
         self.turns = Turns(
             clock,
             peers,

@@ -90,7 +90,8 @@ class StreamFrames:
         group = self._copies.groups.get(group_id)
         if group is None or group.failed is not None or not group.raft.quiesced:
             return
-        if group.raft.leader is not None and node_of(group.raft.leader) == node:
+        leader = group.raft.leader
+        if leader is not None and self._peers.far_groups.broker_of(group_id, node_of(leader)) == node:
             group.raft.wake(now_ms, node)
             self._copies.touch(group_id)
 

@@ -1,7 +1,8 @@
 """Who leads which group, as far as this broker was told, and what it tells others of those that it leads itself.
 
 A leader says so when it begins to serve and to every broker that is linked; whoever missed the word asks for it. The
-newest term is believed, until that broker says otherwise or is lost.
+newest term is believed, until that broker says otherwise or is lost. Brokers of other super-clusters are told, and asked, only of
+groups that both share (`far_groups.py`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ LEADERSHIPS_PER_FRAME = 1000
 class Leaderships:
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
+        self._is_shared = peers.far_groups.is_shared
         self._known: dict[str, tuple[int, str]] = {}
         """Group → term and broker."""
         self._news: list[Leadership] = []
@@ -58,12 +60,12 @@ class Leaderships:
     def resign(self, group_id: str) -> None:
         """The replica here takes part no more, and may have led: nobody else would notice, where the group is silent."""
         self.forget(group_id, self._peers.node)
-        for node in self._peers.linked:
+        for node in self._peers.names_for(group_id):
             self._peers.post(node, Frame.NOT_LEADER, frames.encode_texts(group_id, ""))
 
     def ask(self, group_id: str) -> None:
         """The group's leader is not known: have it say so again, whoever it is."""
-        for node in self._peers.linked:
+        for node in self._peers.names_for(group_id):
             self._peers.post(node, Frame.WHO_LEADS, frames.encode_texts(group_id))
 
     # ---- what is told ---------------------------------------------------------------------------------------------
@@ -79,10 +81,20 @@ class Leaderships:
         if self._news:
             news, self._news = self._news, []
             self._notify(news, self._peers.linked)
+            if self._peers.far:
+                self._notify([one for one in news if self._is_shared(one.group)], self._peers.far)
 
     def notify(self, groups: Iterable[Replica], node: str) -> None:
         """Say to a broker that this one serves as these groups' leader."""
         self._notify([self._of(group) for group in groups], [node])
+
+    def notify_far(self, groups: Iterable[Replica], nodes: Iterable[str]) -> None:
+        """Say so to brokers of another super-cluster, as far as they share the groups."""
+        self._notify([self._of(group) for group in groups if self._is_shared(group.id)], nodes)
+
+    def ask_far(self, group_id: str, node: str) -> None:
+        """The leader of a shared group may be this broker of the other super-cluster."""
+        self._peers.post(node, Frame.WHO_LEADS, frames.encode_texts(group_id))
 
     def _of(self, group: Replica) -> Leadership:
         return Leadership(group.id, group.raft.term, self._peers.node, group.raft.membership.encode())

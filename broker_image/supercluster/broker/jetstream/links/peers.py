@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import replace
 
 from supercluster.broker.jetstream.config.environment import Environment
+from supercluster.broker.jetstream.links.far_groups import FarGroups
 from supercluster.broker.jetstream.links.frames import Body
 from supercluster.broker.own_time import patience_ms
 from supercluster.broker.ports import Channel, Network, PeerInfo
@@ -21,6 +22,10 @@ class Peers:
         self.node = env.node
         self.network = network
         self.linked: dict[str, PeerInfo] = {}
+        """Brokers of this super-cluster."""
+        self.far: dict[str, PeerInfo] = {}
+        """Linked brokers of other super-clusters, by their far names. They are in no map, have no place and no room here."""
+        self.far_groups = FarGroups(env.settings.world)
         self.own_frames: deque[tuple[int, memoryview]] = deque()
         """What this broker sent to itself: taken in the next pass of the same turn."""
         self._stalls: dict[str, int] = {}
@@ -38,13 +43,28 @@ class Peers:
         self.linked.pop(node, None)
         self._stalls.pop(node, None)
 
+    def far_up(self, peer: PeerInfo) -> bool:
+        """A broker of another super-cluster is linked. True: it is another process than the one that was linked last, or none was."""
+        known = self.far.get(peer.node)
+        self.far[peer.node] = peer
+        return known is None or known.process != peer.process
+
+    def far_down(self, node: str) -> None:
+        """The broker of another super-cluster is lost."""
+        self.far.pop(node, None)
+        self._stalls.pop(node, None)
+
     def names(self) -> list[str]:
-        """Linked brokers."""
+        """Linked brokers of this super-cluster."""
         return list(self.linked)
+
+    def names_for(self, group_id: str) -> list[str]:
+        """Linked brokers that may know something of the group: also those of other super-clusters, where they share it."""
+        return [*self.linked, *self.far] if self.far_groups.is_shared(group_id) else list(self.linked)
 
     def is_linked(self, node: str) -> bool:
         """Is the broker linked, or this one?"""
-        return node in self.linked or node == self.node
+        return node in self.linked or node == self.node or node in self.far
 
     def brokers_in_contact(self) -> dict[str, tuple[str, str]]:
         """Own node and linked ones: node → (cluster, incarnation)."""
@@ -58,7 +78,7 @@ class Peers:
         """The frame version of a broker in contact, this one included."""
         if node == self.node:
             return VERSION
-        peer = self.linked.get(node)
+        peer = self.linked.get(node) or self.far.get(node)
         return peer.version if peer is not None else None
 
     def tags_of(self, node: str) -> tuple[str, ...]:

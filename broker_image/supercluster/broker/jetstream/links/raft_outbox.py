@@ -22,7 +22,8 @@ class RaftOutbox:
     """What one turn has to say, per broker and link."""
 
     def __init__(self, peers: Peers) -> None:
-        self._linked = peers.linked
+        self._linked, self._far = peers.linked, peers.far
+        self._far_groups = peers.far_groups
         self._network = peers.network
         self._queues: dict[Channel, _Queues] = {Channel.CONTROL: {}, Channel.BULK: {}}
 
@@ -30,8 +31,8 @@ class RaftOutbox:
         """Queue a message for the end of the turn, to a broker that is linked.
 
         The leader says which appends and heartbeats go over the bulk link: a small append must not pass large ones before it."""
-        node = node_of(message.to)
-        if node not in self._linked:
+        node = self._far_groups.broker_of(group, node_of(message.to))
+        if node not in self._linked and node not in self._far:
             return
         bulk = isinstance(message, InstallSnapshot) or (
             isinstance(message, Append | Heartbeat) and message.by_bulk

@@ -5,6 +5,8 @@ Whoever looks for a stream or for the map finds it here by what it is; only the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from supercluster.broker.jetstream.meta_leader.map_leader import MapLeader
 from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.replica.timers import GroupTimers
@@ -17,7 +19,9 @@ from supercluster.broker.raft.confchange import node_of
 class Copies:
     """See the module. One per broker."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, broker_of: Callable[[str, str], str]) -> None:
+        """`broker_of(group, node)`: what this broker calls the one that the group's log calls `node`."""
+        self._broker_of = broker_of
         self.groups: dict[str, Replica] = {}
         """By the group's name."""
         self.streams: dict[str, StreamCopy] = {}
@@ -79,11 +83,14 @@ class Copies:
     def wake(self, node: str, now_ms: int, spread_ms: int | None = None) -> None:
         """Wake the groups that this broker shares with another one; their elections may be spread over some time."""
         for group in self.groups.values():
-            if any(node_of(member) == node for member in group.raft.membership.members):
+            if any(self._is_on(group, member, node) for member in group.raft.membership.members):
                 group.raft.wake(now_ms, node, spread_ms)
                 self.touch(group.id)
 
     def led_by(self, node: str) -> int:
         """How many groups follow that broker, as far as this one's replicas know."""
-        leaders = (group.raft.leader for group in self.groups.values())
-        return sum(leader is not None and node_of(leader) == node for leader in leaders)
+        found = ((group, group.raft.leader) for group in self.groups.values())
+        return sum(leader is not None and self._is_on(group, leader, node) for group, leader in found)
+
+    def _is_on(self, group: Replica, member: str, node: str) -> bool:
+        return self._broker_of(group.id, node_of(member)) == node

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from isal.isal_zlib import crc32
 
@@ -56,12 +57,19 @@ class Opener:
         return RaftConfig(
             member=member,
             lot=crc32(group_id.encode()),
-            is_linked=self._peers.is_linked,
-            patience_ms=self._peers.patience_ms,
+            is_linked=partial(self._reaches, group_id),
+            patience_ms=partial(self._patience_ms, group_id),
             heartbeat_ms=settings.heartbeat_ms,
             election_timeout_ms=settings.election_timeout_ms,
             quiesce_after_ms=settings.quiesce_after_ms,
         )
+
+    def _reaches(self, group_id: str, node: str) -> bool:
+        """Is the broker linked that the group's log calls so?"""
+        return self._peers.is_linked(self._peers.far_groups.broker_of(group_id, node))
+
+    def _patience_ms(self, group_id: str, node: str) -> int:
+        return self._peers.patience_ms(self._peers.far_groups.broker_of(group_id, node))
 
     def attempt(self, group_id: str, act: Callable[[], None]) -> bool:
         """What goes wrong with a group costs this broker that group, and nothing else; without the meta group it can do

@@ -1,0 +1,136 @@
+"""What brokers of another super-cluster may send to this one's core: a list of frames, each about a group that both share.
+
+Anything else is dropped before a part sees it: maps, placements, rooms and leaderships of other groups are none of their business,
+and the map of streams is called the same on both sides. The link stays, since a broker of a later version may well send more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from supercluster.broker.jetstream.encoding.codec import Reader
+from supercluster.broker.jetstream.links import frames
+from supercluster.broker.jetstream.links.far_groups import FarGroups
+from supercluster.broker.jetstream.links.frames import Body, Frame
+from supercluster.broker.migration.worlds import near_name
+
+Allowed = Callable[[str, memoryview], "memoryview | None"]
+"""Takes the sender's far name and the body; returns what the frame's part is to see of it, or None: nothing."""
+
+REPORT_MS = 60_000
+"""Dropped frames are reported once in this time."""
+
+
+class FarFrames:
+    """See the module. One per broker."""
+
+    def __init__(self, far_groups: FarGroups, event: Callable[[str, str, str], None]) -> None:
+        self._far_groups = far_groups
+        self._event = event
+        self._report_ms: int | None = None
+        self.dropped = 0
+        """Frames of which nothing was taken."""
+        self._allowed: dict[int, Allowed] = {
+            Frame.RAFT: self._raft,
+            Frame.LEADER: self._leader,
+            Frame.FORWARD: self._forward,
+            Frame.OPEN: self._open,
+            Frame.REQUEST: self._request,
+            Frame.PULL_BACK: self._pull_back,
+            Frame.RESPONSE: _whole,  # It answers a number of this broker's, or nothing.
+            **dict.fromkeys(
+                (
+                    Frame.WHO_LEADS,
+                    Frame.NOT_LEADER,
+                    Frame.JOIN,
+                    Frame.VERDICTS,
+                    Frame.AGAIN,
+                    Frame.OPENED,
+                    Frame.ACKS,
+                    Frame.ACKS_BACK,
+                    Frame.MOVE_HASHES,
+                    Frame.MOVE_HASHED,
+                ),
+                self._of_group,
+            ),
+        }
+
+    def allow(self, allowed: Mapping[int, Allowed]) -> None:
+        """Take these as well. Called while the core is put together."""
+        self._allowed.update(allowed)
+
+    def admit(self, node: str, frame: int, body: memoryview, now_ms: int) -> memoryview | None:
+        """What the frame's part is to see of it; None: nothing.
+
+        Raises:
+            WireError: it is not what a broker sends.
+        """
+        allowed = self._allowed.get(frame)
+        admitted = allowed(node, body) if allowed is not None else None
+        if admitted is None:
+            self._drop(node, frame, now_ms)
+        return admitted
+
+    def _drop(self, node: str, frame: int, now_ms: int) -> None:
+        self.dropped += 1
+        if self._report_ms is None or now_ms - self._report_ms >= REPORT_MS:
+            self._report_ms = now_ms
+            self._event(
+                "",
+                "FarFrameDropped",
+                f"a frame of type {frame} from {node} was dropped: it is not for another super-cluster to send, or not about a "
+                f"group that takes part in a migration; {self.dropped} were dropped since the start",
+            )
+
+    # ---- frame by frame -------------------------------------------------------------------------------------------
+
+    def _of_group(self, node: str, body: memoryview) -> memoryview | None:
+        """The body begins with the group."""
+        return body if self._far_groups.is_shared(Reader(body).text()) else None
+
+    def _raft(self, node: str, body: memoryview) -> memoryview | None:
+        messages = frames.decode_raft(body)
+        shared = [(group, message) for group, message in messages if self._far_groups.is_shared(group)]
+        if len(shared) == len(messages):
+            return body
+        return (
+            _joined(frames.encode_raft((group, [message]) for group, message in shared)) if shared else None
+        )
+
+    def _leader(self, node: str, body: memoryview) -> memoryview | None:
+        """A broker says it of itself alone, by the name that its own super-cluster knows it by."""
+        told = frames.decode_leaderships(body)
+        taken = [
+            replace(one, node=node)
+            for one in told
+            if self._far_groups.is_shared(one.group) and one.node == near_name(node)
+        ]
+        return _joined(frames.encode_leaderships(taken)) if taken else None
+
+    def _forward(self, node: str, body: memoryview) -> memoryview | None:
+        """A session belongs to the broker whose name it has."""
+        group, forward, _ = frames.decode_forward(body)
+        return body if self._far_groups.is_shared(group) and forward.session.node == node else None
+
+    def _open(self, node: str, body: memoryview) -> memoryview | None:
+        group, key = frames.decode_open(body)
+        return body if self._far_groups.is_shared(group) and key.node == node else None
+
+    def _request(self, node: str, body: memoryview) -> memoryview | None:
+        """Nobody of another super-cluster is an operator in this one."""
+        request = frames.decode_request(body)
+        if not self._far_groups.is_shared(request.group) or request.info.is_operator:
+            return None
+        return body
+
+    def _pull_back(self, node: str, body: memoryview) -> memoryview | None:
+        return self._request(node, body)
+
+
+def _whole(node: str, body: memoryview) -> memoryview | None:
+    return body
+
+
+def _joined(body: Body) -> memoryview:
+    return memoryview(b"".join(body))

@@ -21,6 +21,7 @@ from tests.simulator.retention import Retention
 
 from supercluster.broker.jetstream.core.broker import BrokerCore
 from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
+from supercluster.broker.jetstream.replica.lineage import is_meta
 from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.state.log_reader import decode_stored
 from supercluster.broker.jetstream.stream.replica import StreamReplica
@@ -96,6 +97,22 @@ class Ledger:
         """Streams that take their messages from the main one."""
         self.on_new: Callable[[str, Replica, Entry], None] = lambda node, group, entry: None
         """An entry was applied that nobody had applied before."""
+        self.on_opened: Callable[[Ledger, Replica], None] = lambda ledger, group: None
+        """A copy was opened, and nothing was judged by it yet."""
+
+    def share_streams(self, other: Ledger) -> None:
+        """The streams of both are one history: this is a super-cluster whose map alone is its own."""
+        self.groups = _SharedGroups(other.groups)
+        self.stored, self.acked, self.refused, self.keys = (
+            other.stored,
+            other.acked,
+            other.refused,
+            other.keys,
+        )
+        self.lifetimes, self.retention = other.lifetimes, other.retention
+        self._stored_at_ns = other._stored_at_ns
+        self.keeps_all, self.nobody_deletes = other.keeps_all, other.nobody_deletes
+        self.duplicate_window_ns = other.duplicate_window_ns
 
     def broken(self, what: str) -> InvariantBrokenError:
         return InvariantBrokenError(f"seed {self._world.seed}: {what} (at {self._world.now_us / 1e6:.4f} s)")
@@ -129,6 +146,7 @@ class Ledger:
         # A copy that was retired gives way to one that begins empty, within the same process.
         for key in [key for key in self._floors if key[:2] == (node, group.id)]:
             del self._floors[key]
+        self.on_opened(self, group)
         self.oracle.watch_group(group)
         self.recoveries.watch(group)
         self.maps.watch(group)
@@ -354,3 +372,29 @@ class _WatchedGroups(dict[str, Replica]):
         if found is not None:
             self._on_gone(key)
         return found
+
+
+class _SharedGroups(dict[str, History]):
+    """A map's history of its own beside the histories of streams that somebody else keeps."""
+
+    def __init__(self, streams: dict[str, History]) -> None:
+        super().__init__()
+        self._streams = streams
+
+    def __getitem__(self, key: str) -> History:
+        return super().__getitem__(key) if is_meta(key) else self._streams[key]
+
+    def __setitem__(self, key: str, history: History) -> None:
+        if is_meta(key):
+            super().__setitem__(key, history)
+        else:
+            self._streams[key] = history
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(key) if isinstance(key, str) and is_meta(key) else key in self._streams
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return super().get(key, default) if is_meta(key) else self._streams.get(key, default)
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        return super().setdefault(key, default) if is_meta(key) else self._streams.setdefault(key, default)

@@ -272,7 +272,9 @@ class Oracle:
                 f"SF-7: {group.member} falls silent with entry {group.log.last_index}, of which {raft.commit_index} "
                 f"are committed in {group.id}"
             )
-        for node in self._world.nodes.values():
+        for name, node in self._world.nodes.items():
+            if self._world.ledger_of(name).oracle is not self:
+                continue  # A group of that name in another super-cluster.
             other = node.core.groups.get(group.id) if node.core is not None else None
             if other is None or other.raft.role is not Role.LEADER or other.raft.term != raft.term:
                 continue

@@ -88,18 +88,13 @@ class Publishers:
         self._replies = 0
 
     def start(self, end_ms: float, main: str, side: str) -> None:
-        kinds = [("plain", main), ("plain", main), ("acked", main), ("retry", main)]
-        if self.plan.creators:
-            kinds += [("creator", main), ("creator", main)]
-        if self.plan.side_stream:
-            kinds += [("plain", side), ("acked", side)]
-        for number, (kind, stream) in enumerate(kinds):
+        for number, (kind, stream) in enumerate(self._kinds(main, side)):
             gap_ms = 400.0 if kind == "creator" else self.rng.choice((30.0, 80.0, 200.0))
             publisher = SimPublisher(
                 f"p{number}{kind}",
                 kind,
                 stream,
-                self.rng.choice(self.world.names),
+                self.choose(None),
                 int(min((end_ms - 2500) / gap_ms, 300)),
                 gap_ms,
             )
@@ -110,6 +105,18 @@ class Publishers:
         for name, node in self.world.nodes.items():
             node.on_down.append(partial(self._broker_gone, name))
 
+    def _kinds(self, main: str, side: str) -> list[tuple[str, str]]:
+        kinds = [("plain", main), ("plain", main), ("acked", main), ("retry", main)]
+        if self.plan.creators:
+            kinds += [("creator", main), ("creator", main)]
+        if self.plan.side_stream:
+            kinds += [("plain", side), ("acked", side)]
+        return kinds
+
+    def choose(self, publisher: SimPublisher | None) -> str:
+        """A broker that a client connects to."""
+        return self.rng.choice(self.world.names)
+
     # ---- sending --------------------------------------------------------------------------------------------------
 
     def _publish(self, publisher: SimPublisher) -> None:
@@ -118,7 +125,7 @@ class Publishers:
             burst = 0 if publisher.waiting else 1  # One at a time, so that a repeat never overtakes (SF-3).
         elif publisher.kind == "creator":
             burst = 1
-            publisher.connect(self.rng.choice(self.world.names))
+            publisher.connect(self.choose(publisher))
         if self._is_quiet():
             burst = 0
         for _ in range(burst):
@@ -140,7 +147,7 @@ class Publishers:
         if self.world.nodes[node].stands_still and publisher.kind in ("plain", "acked"):
             return False  # The client is still connected: what it writes waits in the socket.
         if core is None or not core.accepts_clients:
-            publisher.connect(self.rng.choice(self.world.names))  # The client reconnects elsewhere.
+            publisher.connect(self.choose(publisher))  # The client reconnects elsewhere.
             return False
         kind = publisher.kind
         if kind == "creator":
@@ -226,9 +233,7 @@ class Publishers:
 
     def _retry(self, publisher: SimPublisher, number: int) -> None:
         """No answer: the same message again, to whatever broker is there."""
-        if number in publisher.waiting and not self._offer(
-            publisher, self.rng.choice(self.world.names), number
-        ):
+        if number in publisher.waiting and not self._offer(publisher, self.choose(publisher), number):
             self.world.at(RETRY_MS, lambda: self._retry(publisher, number))
 
     def _broker_gone(self, name: str) -> None:

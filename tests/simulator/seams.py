@@ -68,10 +68,12 @@ BUSY_MS_MAX = 400.0
 class SimCore(BrokerCore):
     """A broker's core whose votes become durable a while after they were written, as on a process's threads."""
 
-    def __init__(self, world: World, *arguments: Any, **named: Any) -> None:
+    def __init__(self, world: World, key: str, *arguments: Any, **named: Any) -> None:
+        """`key`: what the world calls it, where two brokers have one name."""
         self._world = world
+        self.key = key
         super().__init__(*arguments, **named)
-        self._lots = random.Random(f"{world.seed} {self.node}")
+        self._lots = random.Random(f"{world.seed} {key}")
         # However small the state, entries are applied between two slices of a job.
         self.copies.slices.units_per_turn = 1
 
@@ -87,17 +89,17 @@ class SimCore(BrokerCore):
         self._world.at(wait_ms, partial(self._checkpoint_is_through, group_id, ticket))
 
     def _checkpoint_is_through(self, group_id: str, ticket: Ticket) -> None:
-        if self._world.nodes[self.node].core is not self:
+        if self._world.nodes[self.key].core is not self:
             return  # The process ended before.
         ticket.run()
         self.checkpoint_saved(group_id, ticket)
-        self._world.want_turn(self.node)
+        self._world.want_turn(self.key)
 
     def _vote_is_through(self, group_id: str, ticket: Ticket) -> None:
-        if self._world.nodes[self.node].core is not self:
+        if self._world.nodes[self.key].core is not self:
             return  # The process ended before.
-        if self._world.waits(self.node, partial(self._vote_is_through, group_id, ticket)):
+        if self._world.waits(self.key, partial(self._vote_is_through, group_id, ticket)):
             return
         ticket.run()
         self.vote_saved(group_id, ticket)
-        self._world.want_turn(self.node)
+        self._world.want_turn(self.key)

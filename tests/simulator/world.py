@@ -213,7 +213,7 @@ class World:
         node.core, node.woke_us = core, -1_000_000_000
         self.ledger_of(name).watch(name, core)
         for other in self.names:
-            if other != name and self.nodes[other].awake and frozenset((name, other)) not in self._cut:
+            if other != name and self._may_link(name, other):
                 self._link_up(name, other)
         self._pulse(node, node.process)
         self._arm(node)
@@ -244,6 +244,7 @@ class World:
         self.note(f"{name} starts as process {node.process}, volume {node.store.incarnation}")
         return SimCore(
             self,
+            name,
             settings,
             opened,
             SimNetwork(self, name),
@@ -342,7 +343,7 @@ class World:
         before_ms = node.clock.stall_ms
         node.clock.goes_round()
         if node.clock.stall_ms != before_ms and node.core is not None:
-            node.core.peer_stalls(node.name, node.clock.stall_ms)
+            node.core.peer_stalls(node.core.node, node.clock.stall_ms)
             for other in self.names:
                 if (node.name, other) in self._links:
                     self.at(1 + self.rng.random(), partial(self._tell_stall, node, other))
@@ -350,7 +351,7 @@ class World:
     def _tell_stall(self, node: Node, other: str) -> None:
         core = self.nodes[other].awake
         if core is not None and (node.name, other) in self._links:
-            core.peer_stalls(node.name, node.clock.stall_ms)
+            core.peer_stalls(self.called(other, node.name), node.clock.stall_ms)
 
     def _pulse(self, node: Node, process: int) -> None:
         if node.core is None or node.process != process:
@@ -442,7 +443,7 @@ class World:
             return
         meta = peer.core.meta
         info = PeerInfo(
-            node=there,
+            node=self.called(here, there),
             cluster=self.cluster_of[there],
             incarnation=peer.store.incarnation,
             process=f"{there}-{peer.process}",
@@ -453,8 +454,13 @@ class World:
             lineage=peer.core.map.lineage,
             founding=peer.core.map.founding_id,
         )
-        node.core.on_link_up(info)
+        self._announce(here, there, info)
         self.want_turn(here)
+
+    def _announce(self, here: str, there: str, info: PeerInfo) -> None:
+        core = self.nodes[here].core
+        assert core is not None
+        core.on_link_up(info)
 
     def _link_down(self, one: str, other: str) -> None:
         if self._links.pop((one, other), None) is None:
@@ -466,9 +472,23 @@ class World:
 
     def _tell_down(self, here: str, there: str) -> None:
         core = self.nodes[here].core
-        if core is not None and self._knows(core, there):
-            core.on_link_down(there)
+        if core is not None and self._knows(core, self.called(here, there)):
+            self._withdraw(here, there)
             self.want_turn(here)
+
+    def _withdraw(self, here: str, there: str) -> None:
+        core = self.nodes[here].core
+        assert core is not None
+        core.on_link_down(self.called(here, there))
+
+    def called(self, here: str, there: str) -> str:
+        """What the broker `here` calls the broker `there`."""
+        return there
+
+    def _may_link(self, one: str, other: str) -> bool:
+        """Are both there, and nothing between them cut?"""
+        is_cut = frozenset((one, other)) in self._cut
+        return not is_cut and self.nodes[one].awake is not None and self.nodes[other].awake is not None
 
     def cut(self, one: str, other: str) -> None:
         """No link between two brokers until `mend`."""
@@ -482,13 +502,7 @@ class World:
             self.at(5 + self.rng.random() * 50, lambda: self._relink(one, other))
 
     def _relink(self, one: str, other: str) -> None:
-        pair = frozenset((one, other))
-        if (
-            pair not in self._cut
-            and self.nodes[one].awake
-            and self.nodes[other].awake
-            and (one, other) not in self._links
-        ):
+        if (one, other) not in self._links and self._may_link(one, other):
             self._link_up(one, other)
 
     def mend(self) -> None:
@@ -510,7 +524,7 @@ class World:
         """A frame from broker to broker. Each link of a pair has its order and its bandwidth: one overtakes the other."""
         epoch = self._links.get((frm, to))
         sender = self.nodes[frm].core
-        if epoch is None or sender is None or not self._knows(sender, to):
+        if epoch is None or sender is None or not self._knows(sender, self.called(frm, to)):
             return False
         rng, faults = self.rng, self.faults
         way = (frm, to, channel)
@@ -525,7 +539,7 @@ class World:
             return True
         copies = 2 if faults.repeat and rng.random() < faults.repeat else 1
         for _ in range(copies):
-            delay_us = 50 + int(rng.random() * faults.delay_max_ms * 1000)
+            delay_us = 50 + int(rng.random() * faults.delay_max_ms * 1000) + self.way_us(frm, to)
             at_us = max(self.now_us, self._busy_until.get(way, 0) if carry_us else 0) + delay_us + carry_us
             if not (faults.reorder and rng.random() < faults.reorder):
                 at_us = max(at_us, self._busy_until.get(way, 0) + 1)
@@ -535,6 +549,10 @@ class World:
             heapq.heappush(self._events, (at_us, self._number, action))
         return True
 
+    def way_us(self, frm: str, to: str) -> int:
+        """How long a frame takes at least, beyond what the weather makes of it."""
+        return 0
+
     @staticmethod
     def _knows(core: BrokerCore, other: str) -> bool:
         """Was the link's other end announced? The core itself may take it for out of contact (SF-9)."""
@@ -543,10 +561,10 @@ class World:
     def arrive(self, frm: str, to: str, epoch: int, frame_type: int, body: bytes) -> None:
         if self.waits(to, partial(self.arrive, frm, to, epoch, frame_type, body)):
             return
-        core = self.nodes[to].core
-        if self._links.get((frm, to)) != epoch or core is None or not self._knows(core, frm):
+        core, name = self.nodes[to].core, self.called(to, frm)
+        if self._links.get((frm, to)) != epoch or core is None or not self._knows(core, name):
             return
-        core.on_frame(frm, frame_type, memoryview(body))
+        core.on_frame(name, frame_type, memoryview(body))
         self.want_turn(to)
 
     # ---- clients --------------------------------------------------------------------------------------------------

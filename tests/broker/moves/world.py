@@ -39,7 +39,7 @@ META = "meta-0"
 class Load:
     """A publisher at one broker: its messages, and what became of them."""
 
-    world: MoveWorld
+    world: World
     node: str
     kind: str
     gap_ms: float

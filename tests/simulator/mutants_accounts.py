@@ -11,8 +11,8 @@ ACCOUNT_MUTANTS: tuple[Mutant, ...] = (
         "The map's leader creates streams beyond the account's limits.",
         (
             "jetstream/meta_leader/decisions.py",
-            "        self._check_account(config)\n        members = self._place(config)\n        account, name = self._request.key\n",
-            "        members = self._place(config)\n        account, name = self._request.key\n",
+            "        self._room.check_account(config)\n        members = self._room.place(config)\n        account, name = self._request.key\n",
+            "        members = self._room.place(config)\n        account, name = self._request.key\n",
         ),
     ),
     mutant(

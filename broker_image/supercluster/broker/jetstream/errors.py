@@ -234,6 +234,14 @@ TABLE: dict[int, tuple[int, str]] = {
     19006: (409, "stream {}"),
     19007: (409, "the replica is not to be {}"),
     19008: (503, "not all brokers can read it: {}"),
+    19020: (409, "another migration has that id: {}"),
+    19021: (409, "migration {} is under way: wait until it has ended, or abort it"),
+    19022: (409, "the streams cannot be migrated as they are: {}"),
+    19023: (404, "there is no migration {}"),
+    19024: (409, "all streams of migration {} are open on green: migrate them back instead"),
+    19025: (409, "the migration cannot be finalized yet: {}"),
+    19026: (409, "stream {}: ask the super-cluster that has it"),
+    19027: (409, "stream {}: it does not move until it is handed over, or the migration is aborted"),
 }
 
 BAD_REQUEST = 10003
@@ -300,6 +308,22 @@ MEMBERS_STAY = 19007
 MAP_LEVEL = 19008
 """The map is to have an operation that came with a version which not all brokers are known to speak. The same call may be
 repeated when all are updated."""
+MIGRATION_DIFFERS = 19020
+"""A migration was to be started whose id is another one's."""
+MIGRATION_OVERLAPS = 19021
+"""Two migrations of one account's streams."""
+PREFLIGHT_REFUSED = 19022
+"""A migration was to be started that cannot succeed; the answer has the findings."""
+NO_MIGRATION = 19023
+"""No migration has that id."""
+ALL_OPEN = 19024
+"""A migration was to be aborted of which nothing is left that could go back."""
+NOT_FINAL = 19025
+"""A migration was to be finalized that has streams or clients which are not on green."""
+STREAM_FAR = 19026
+"""A call that only the super-cluster may answer which has the stream now."""
+STREAM_MIGRATES = 19027
+"""A stream was to be moved that is on its way to another super-cluster."""
 NOT_SUPPORTED = 19002
 """A field or call of NATS that these brokers do not have yet: refused, never accepted in silence."""
 

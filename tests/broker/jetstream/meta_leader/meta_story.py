@@ -63,6 +63,10 @@ class Host:
     tokens: int = 0
     bytes_max: dict[str, int] = field(default_factory=dict)
     meta: MetaReplica | None = None
+    world: str = "0b1e0b1e"
+    dropped: list[tuple[str, str, int, str]] = field(default_factory=list)
+    """What another super-cluster is to follow no more: world, group, attempt, migration."""
+    cuts_asked: list[tuple[str, str, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.clock: Any = self
@@ -129,6 +133,12 @@ class Host:
     def map_index_of(self, node: str) -> int:
         assert self.meta is not None
         return self.applied.get(node, self.meta.applied_index)
+
+    def drop_far(self, world: str, group: str, attempt: int, migration_id: str) -> None:
+        self.dropped.append((world, group, attempt, migration_id))
+
+    def ask_cut(self, world: str, next_group: str, attempt: int) -> None:
+        self.cuts_asked.append((world, next_group, attempt))
 
     def map_was_read(self) -> None: ...
 

@@ -243,7 +243,7 @@ class BrokerCore:
         return {
             **self._streams.handlers,
             **self.clients.handlers,
-            **MapFrames(self.copies, self.map, self.map_reader).handlers,
+            **MapFrames(self.peers, self.copies, self.map, self.map_reader).handlers,
             Frame.REQUEST: self.answerer.on_request,
             Frame.LEADER: self._on_leader,
             Frame.NOT_LEADER: self._on_not_leader,

@@ -9,11 +9,12 @@ from supercluster.broker.jetstream.config.limits import ServerLimits
 from supercluster.broker.jetstream.encoding.ack_subjects import Ack
 from supercluster.broker.jetstream.encoding.sections import SessionKey, VerdictRun
 from supercluster.broker.jetstream.frontend.restore_chunks import RestoreChunks
-from supercluster.broker.jetstream.links import frames
+from supercluster.broker.jetstream.links import frames, migration_frames
 from supercluster.broker.jetstream.links.frames import Frame, Leadership
 from supercluster.broker.jetstream.links.leaderships import Leaderships
 from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.links.raft_outbox import RaftOutbox
+from supercluster.broker.jetstream.meta.migration_steps import MigrationStep
 from supercluster.broker.jetstream.meta.view import MapView
 from supercluster.broker.jetstream.node.copies import Copies
 from supercluster.broker.jetstream.node.copy_manager import CopyManager
@@ -28,6 +29,7 @@ from supercluster.broker.jetstream.recovery.stream_survey import StreamSurvey
 from supercluster.broker.jetstream.subjects.interest_watch import InterestWatch
 from supercluster.broker.jetstream.turn.questions import Questions
 from supercluster.broker.jetstream.turn.share import TurnShare
+from supercluster.broker.migration.worlds import world_of
 from supercluster.broker.ports import Ticket
 
 
@@ -78,6 +80,7 @@ class ReplicaHost:
         self.room_of, self.ask_stream = neighbours.room_of, neighbours.ask_stream
         self.ask_copies = stream_survey.ask
         self.end_restore = restore_chunks.end
+        self.world = env.settings.world
 
     def connect(self, copy_manager: CopyManager, map_reader: MapReader, map_lineages: MapLineages) -> None:
         """These need the host first. Called before the first replica is opened."""
@@ -125,6 +128,24 @@ class ReplicaHost:
     def store_bytes_max(self, storage: str) -> int:
         settings = self._env.settings
         return settings.memory_bytes_max if storage == "memory" else settings.file_bytes_max
+
+    def drop_far(self, world: str, group: str, attempt: int, migration_id: str) -> None:
+        self._tell_world(world, Frame.DROP, migration_frames.Drop(group, attempt, migration_id).encode())
+
+    def ask_cut(self, world: str, next_group: str, attempt: int) -> None:
+        asked = migration_frames.CutAsk(next_group, attempt, migration_frames.Wants.WORD)
+        self._tell_world(world, Frame.CUT_ASK, asked.encode())
+
+    def _tell_world(self, world: str, frame: Frame, body: frames.Body) -> None:
+        for node in self._peers.far:
+            if world_of(node) == world:
+                self.post(node, frame, body)
+
+    def migration_step(self, step: MigrationStep) -> None:
+        """A stream's leader asks its own map for a step, again and again until the map shows it."""
+        leader = self._leaderships.leader_of(self.map.meta_id)
+        if leader is not None:
+            self.post(leader, Frame.MIGRATION_STEP, [step.encode()])
 
     def map_changed(self, groups: list[str]) -> None:
         """The meta group's state moved on."""

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from supercluster.broker.jetstream.core.dispatch import Handler
+from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.links import frames
 from supercluster.broker.jetstream.links.frames import Frame
+from supercluster.broker.jetstream.links.migration_frames import Drop, Prepare, Prepared
+from supercluster.broker.jetstream.links.peers import Peers
+from supercluster.broker.jetstream.meta.migration import Following
+from supercluster.broker.jetstream.meta.migration_steps import MigrationStep
 from supercluster.broker.jetstream.meta.view import MapView
+from supercluster.broker.jetstream.meta_leader.stream_request import Decided, StreamRequest
 from supercluster.broker.jetstream.node.copies import Copies
 from supercluster.broker.jetstream.node.map_reader import MapReader
+from supercluster.broker.jetstream.placement.dry_run import MovePlan
+from supercluster.broker.migration.worlds import world_of
+from supercluster.broker.ports import ClientInfo
 
 
 class MapFrames:
-    def __init__(self, copies: Copies, map_view: MapView, map_reader: MapReader) -> None:
+    def __init__(self, peers: Peers, copies: Copies, map_view: MapView, map_reader: MapReader) -> None:
+        self._peers = peers
         self._copies = copies
         self._map = map_view
         self._map_reader = map_reader
@@ -20,6 +30,9 @@ class MapFrames:
             Frame.COPY_LOST: self._on_copy_lost,
             Frame.UNUSABLE: self._on_failed_copies,
             Frame.MOVE_END: self._on_move_end,
+            Frame.MIGRATION_STEP: self._on_migration_step,
+            Frame.PREPARE: self._on_prepare,
+            Frame.DROP: self._on_drop,
         }
 
     def _on_applied(self, node: str, body: memoryview, now_ms: int) -> None:
@@ -44,3 +57,62 @@ class MapFrames:
         if leader is not None:
             leader.move_ended(frames.decode_move_end(body))
             self._copies.touch(self._map.meta_id)
+
+    # ---- another super-cluster ------------------------------------------------------------------------------------
+
+    def _on_migration_step(self, node: str, body: memoryview, now_ms: int) -> None:
+        leader = self._copies.map
+        if leader is not None:
+            leader.migrations.on_step(MigrationStep.decode(body))
+            self._copies.touch(self._map.meta_id)
+
+    def _on_prepare(self, node: str, body: memoryview, now_ms: int) -> None:
+        """Every broker of green gets it, and the one that leads the map answers."""
+        asked, leader = Prepare.decode(body), self._copies.map
+        if leader is None or not leader.serves or world_of(node) != asked.world:
+            return
+
+        def respond(outcome: Decided | MovePlan | ApiError | None) -> None:
+            if isinstance(outcome, ApiError):
+                told = Prepared(asked.group, asked.attempt, refusal=outcome.description)
+            elif isinstance(outcome, Decided) and outcome.assignment.following is not None:
+                told = Prepared(asked.group, asked.attempt, outcome.assignment.following.members)
+            else:
+                return  # Blue asks again, whoever leads then.
+            self._peers.post(node, Frame.PREPARED, told.encode())
+
+        following = Following(asked.migration, asked.attempt, asked.group, asked.world, ())
+        leader.request(
+            StreamRequest(
+                "follow",
+                ClientInfo(asked.account, "", is_operator=True),
+                asked.stream,
+                asked.config,
+                respond,
+                asked_at=self._peers.node,
+                group=asked.next_group,
+                following=following,
+                created_ns=asked.created_ns,
+            )
+        )
+        self._copies.touch(self._map.meta_id)
+
+    def _on_drop(self, node: str, body: memoryview, now_ms: int) -> None:
+        told, leader = Drop.decode(body), self._copies.map
+        if leader is None or not leader.serves:
+            return
+        found = leader.state.by_group(told.group)
+        if found is None or found.following is None or found.following.world != world_of(node):
+            return
+        following = Following(told.migration, told.attempt, told.group, found.following.world, ())
+        leader.request(
+            StreamRequest(
+                "unfollow",
+                ClientInfo(found.account, "", is_operator=True),
+                found.name,
+                None,
+                lambda outcome: None,
+                following=following,
+            )
+        )
+        self._copies.touch(self._map.meta_id)

@@ -81,6 +81,8 @@ class Frame(IntEnum):
     CUT_ASK = 72
     CUT_TOLD = 73
     DROP = 74
+    MIGRATION_STEP = 75
+    """A stream's leader → its own map's: `meta/migration_steps.py`."""
 
 
 # ---- Raft: messages of all groups that share a pair of brokers travel in one frame (RP-3) ---------------------------

@@ -18,20 +18,20 @@ from supercluster.broker.jetstream.config.metadata_keys import RESOURCE_KEY, che
 from supercluster.broker.jetstream.config.source_checks import judge_origins, with_origin
 from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.config.stream_checks import check_create, check_not_sealed, check_update
-from supercluster.broker.jetstream.errors import ApiError, no_suitable_peers
-from supercluster.broker.jetstream.meta import accounts
+from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.operations import cancel_move, delete_stream, put_stream, start_move
 from supercluster.broker.jetstream.meta.restoring import Restoring, begin_restore, end_restore
 from supercluster.broker.jetstream.meta_leader import moves
 from supercluster.broker.jetstream.meta_leader.candidates import Candidates
+from supercluster.broker.jetstream.meta_leader.follow import check_migration, follow, judge_follow, unfollow
 from supercluster.broker.jetstream.meta_leader.host import MetaHost
 from supercluster.broker.jetstream.meta_leader.map_tail import MapTail
+from supercluster.broker.jetstream.meta_leader.room_for_stream import RoomForStream
 from supercluster.broker.jetstream.meta_leader.stream_request import Asked, FactsNeededError, StreamRequest
-from supercluster.broker.jetstream.placement.choice import Choice, NodeFacts, choose
+from supercluster.broker.jetstream.placement.choice import Choice, NodeFacts
 from supercluster.broker.jetstream.placement.dry_run import MovePlan, copy_bytes, make_plan
 from supercluster.broker.jetstream.placement.stream_facts import StreamFacts
-from supercluster.broker.jetstream.subjects.overlap import OverlapTree
 from supercluster.broker.raft.confchange import node_of
 
 
@@ -53,6 +53,7 @@ class StreamDecisions:
         self._request = request
         self._asked = asked
         self._present = self._state.streams.get(request.key)
+        self._room = RoomForStream(self._state, candidates, host, request.key, request.asked_at)
 
     def decide(self) -> bytes | MovePlan | None:
         """The operation to append; None when all is as it is asked for; a plan for a dry run.
@@ -68,6 +69,10 @@ class StreamDecisions:
             self._request = replace(self._request, config=config)
         request, present = self._request, self._present
         self._check_who()
+        if request.verb in ("follow", "unfollow"):
+            return self._follow()
+        if present is not None:
+            check_migration(present, request)
         if request.verb == "restore":
             return self._restore()
         if present is not None and present.restoring is not None:
@@ -95,7 +100,7 @@ class StreamDecisions:
     def _nodes(self) -> dict[str, NodeFacts]:
         config = self._present.config if self._present is not None else self._request.config
         assert config is not None
-        return self._candidates.facts(config.storage)
+        return self._room.nodes(config.storage)
 
     # ---- who may ask ----------------------------------------------------------------------------------------------
 
@@ -126,29 +131,45 @@ class StreamDecisions:
         assert self._request.config is not None
         check_not_sealed(self._request.config)
         self._check_pedantic()
-        config = with_origin(self._request.config, self._config_of)
+        config = with_origin(self._request.config, self._room.config_of)
         if self._present is not None:
             if self._present.config == config:
                 return None
             raise errors.error(10058)
         check_create(config)
-        judge_origins(config, self._config_of)
-        self._check_overlap(config)
-        self._check_account(config)
-        members = self._place(config)
+        judge_origins(config, self._room.config_of)
+        self._room.check_overlap(config)
+        self._room.check_account(config)
+        members = self._room.place(config)
         account, name = self._request.key
         return put_stream(account, name, f"S.{account}.{name}.{self._host.new_token()}", config, members)
 
+    def _follow(self) -> bytes | None:
+        """A hidden stream that comes from another super-cluster (`docs/adr/cutover.md`), or blue's word that it does not."""
+        request, present = self._request, self._present
+        if request.verb == "unfollow":
+            return unfollow(present, request)
+        before = judge_follow(present, request)
+        if before is not None and before.config == request.config and before.group == request.group:
+            return None  # A call that is repeated, since its answer was lost.
+        assert request.config is not None
+        self._room.check_limits(request.config)
+        judge_origins(request.config, self._room.config_of)
+        self._room.check_overlap(request.config)
+        self._room.check_account(request.config)
+        members = before.members if before is not None else self._room.place(request.config, is_new_copy=True)
+        return follow(request, members, self._host.world)
+
     def _check_pedantic(self) -> None:
         if self._request.pedantic and self._request.config is not None:
-            strict.check_mirror(self._request.config, self._config_of)
+            strict.check_mirror(self._request.config, self._room.config_of)
 
     def _restore(self) -> bytes | None:
         """A stream that nobody sees until it is whole. While it is not, nobody else restores one of its name: who sends nothing
         for some seconds makes room by that."""
         request, present = self._request, self._present
         assert request.config is not None
-        config = with_origin(request.config, self._config_of)
+        config = with_origin(request.config, self._room.config_of)
         if present is not None and present.restoring is None:
             raise errors.error(errors.RESTORE_NAME_IN_USE)
         if (
@@ -160,10 +181,10 @@ class StreamDecisions:
         if present is not None:
             raise errors.detailed(errors.RESTORE_NAME_IN_USE, "a restore of that name is under way")
         check_metadata(config.metadata, {})
-        judge_origins(config, self._config_of)
-        self._check_overlap(config)
-        self._check_account(config)
-        members = self._place(config)
+        judge_origins(config, self._room.config_of)
+        self._room.check_overlap(config)
+        self._room.check_account(config)
+        members = self._room.place(config)
         account, name = request.key
         group = f"S.{account}.{name}.{self._host.new_token()}"
         return begin_restore(account, name, group, Restoring(request.restore_id, config), members)
@@ -187,70 +208,17 @@ class StreamDecisions:
             raise errors.error(10059)
         return None
 
-    def _config_of(self, name: str) -> StreamConfig | None:
-        """Of another stream of the account."""
-        found = self._state.streams.get((self._request.key[0], name))
-        return found.wanted if found is not None else None
-
-    def _check_overlap(self, config: StreamConfig) -> None:
-        tree = OverlapTree(config.subjects)
-        for other in self._state.of_account(self._request.key[0]):
-            if other.name != config.name and any(map(tree.overlapping, other.wanted.subjects)):
-                raise errors.error(10065)
-
-    def _check_account(self, config: StreamConfig) -> None:
-        """By the limits at the end of the log, so that all leaders judge alike (SF-12); the operator's calls too."""
-        account = self._request.key[0]
-        limits = self._state.accounts.limits_of(account)
-        present = self._present.wanted if self._present is not None else None
-        others = (found.wanted for found in self._state.of_account(account) if found.name != config.name)
-        accounts.judge_stream(limits, others, present, config)
-        if len(self._state.brokers) == 1:
-            self._check_store(config)
-
-    def _check_store(self, config: StreamConfig) -> None:
-        """A broker alone with a limit takes no stream that could not become full there, beside the others; among several placement
-        looks at what is free."""
-        most, present = self._host.store_bytes_max(config.storage), self._present
-        grows = present is None or config.max_bytes > present.wanted.max_bytes
-        if not most or config.max_bytes <= 0 or not grows:
-            return
-        reserved = sum(
-            max(found.wanted.max_bytes, 0)
-            for found in self._state.streams.values()
-            if found is not present and found.wanted.storage == config.storage
-        )
-        if reserved + config.max_bytes > most:
-            is_memory = config.storage == "memory"
-            raise errors.error(errors.MEMORY_RESOURCES if is_memory else errors.STORAGE_RESOURCES)
-
-    def _place(self, config: StreamConfig) -> tuple[str, ...]:
-        """Members for a new stream. Where it names no cluster it goes to that of the broker where it was asked for."""
-        asked_at = self._state.brokers.get(self._request.asked_at)
-        cluster = asked_at.cluster if asked_at is not None else ""
-        why = f", where it was asked for ({self._request.asked_at}); placement.cluster can name another"
-        found = choose(self._nodes.values(), moves.wanted_of(config, cluster, 0, cluster_why=why))
-        if found.refusal:
-            raise self._no_place(config, found.refusal)
-        suffix = f".{self._host.new_token()}" if config.storage == "memory" else ""
-        return tuple(f"{node}@{self._state.brokers[node].incarnation}{suffix}" for node in found.nodes)
-
-    def _no_place(self, config: StreamConfig, why: str) -> errors.ApiError:
-        if len(self._state.brokers) == 1 and config.num_replicas > 1:
-            return errors.error(10074)
-        return no_suitable_peers(why)
-
     def _update(self, present: Assignment) -> bytes | None:
         config = self._request.config
         assert config is not None
         self._check_pedantic()
         check_update(present.config, config)
         if config.sources != present.config.sources or config.max_msg_size != present.config.max_msg_size:
-            judge_origins(config, self._config_of)
-        self._check_overlap(config)
+            judge_origins(config, self._room.config_of)
+        self._room.check_overlap(config)
         if config == present.config:
             return None
-        self._check_account(config)
+        self._room.check_account(config)
         return self._put(present, config)
 
     def _put(self, present: Assignment, config: StreamConfig) -> bytes:
@@ -288,7 +256,7 @@ class StreamDecisions:
         facts = self._sure_facts(present)
         choice = self._choose(present, config, facts)
         if choice.refusal:
-            raise self._no_place(config, choice.refusal)
+            raise self._room.no_place(config, choice.refusal)
         return self._begin(present, config, facts, choice)
 
     def _choose(self, present: Assignment, config: StreamConfig, facts: StreamFacts) -> Choice:
@@ -325,7 +293,7 @@ class StreamDecisions:
         """What a call of the operator's asks for: a placement or a count of replicas, never both (MV-3)."""
         wanted = moves.with_changes(present.config, self._request.placement, self._request.replicas)
         check_update(present.config, wanted)
-        self._check_account(wanted)
+        self._room.check_account(wanted)
         return wanted
 
     def _move(self, present: Assignment) -> bytes | None:

@@ -23,6 +23,16 @@ class MetaHost(GroupHost, Protocol):
         """The frame version of a broker in contact, this one included; None: it is not in contact."""
 
     @property
+    def world(self) -> str:
+        """What other super-clusters call this one in the names of its brokers (`migration/worlds.py`)."""
+
+    def drop_far(self, world: str, group: str, attempt: int, migration_id: str) -> None:
+        """Tell the brokers of another super-cluster that its copies are to follow the group no more."""
+
+    def ask_cut(self, world: str, next_group: str, attempt: int) -> None:
+        """Ask the brokers of another super-cluster what became of an attempt; the group's leader answers."""
+
+    @property
     def server_limits(self) -> ServerLimits:
         """What this broker allows every stream and consumer."""
 

@@ -10,6 +10,7 @@ from supercluster.broker.jetstream.meta.move_record import MoveEnd
 from supercluster.broker.jetstream.meta_leader.account_requests import AccountRequests
 from supercluster.broker.jetstream.meta_leader.broker_requests import BrokerRequests
 from supercluster.broker.jetstream.meta_leader.host import MetaHost
+from supercluster.broker.jetstream.meta_leader.migrations import Migrations
 from supercluster.broker.jetstream.meta_leader.recoveries import Recoveries
 from supercluster.broker.jetstream.meta_leader.stream_request import StreamRequest
 
@@ -21,6 +22,7 @@ class MapLeader(MapReplica, Protocol):
     accounts: AccountRequests
     brokers: BrokerRequests
     recoveries: Recoveries
+    migrations: Migrations
 
     def request(self, request: StreamRequest) -> None:
         """Queue a request about a stream for the next turn."""

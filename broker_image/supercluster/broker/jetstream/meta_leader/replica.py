@@ -25,6 +25,7 @@ from supercluster.broker.jetstream.meta_leader.host import MetaHost
 from supercluster.broker.jetstream.meta_leader.map_tail import MapTail
 from supercluster.broker.jetstream.meta_leader.map_waits import MapWaits
 from supercluster.broker.jetstream.meta_leader.memory_loss import MemoryLoss
+from supercluster.broker.jetstream.meta_leader.migrations import Migrations
 from supercluster.broker.jetstream.meta_leader.recoveries import Recoveries
 from supercluster.broker.jetstream.meta_leader.stream_request import (
     Asked,
@@ -82,6 +83,7 @@ class MetaReplica(Replica):
         self.brokers = BrokerRequests(self.tail, host)
         self.accounts = AccountRequests(self.tail, host, lambda: self.state)
         self.recoveries = Recoveries(self.tail, host)
+        self.migrations = Migrations(self.tail, host)
         self.memory_loss = MemoryLoss(self.tail, host)
         self._read: int | None = None
         """The read that counts: what was asked before says nothing about a later contact."""
@@ -177,6 +179,7 @@ class MetaReplica(Replica):
         self.brokers.clear()
         self.accounts.clear()
         self.recoveries.clear()
+        self.migrations.clear()
         refused, self._refused = self._refused, deque()
         for request in [*requests, *(request for _, request, _ in refused)]:
             request.respond(None)
@@ -221,6 +224,7 @@ class MetaReplica(Replica):
         self.brokers.turn(now_ms)
         self.accounts.turn(now_ms)
         self.recoveries.turn()
+        self.migrations.turn(now_ms)
         while self._requests:
             request, asked = self._requests.popleft()
             try:
@@ -283,6 +287,7 @@ class MetaReplica(Replica):
     def after_turn(self, now_ms: int) -> None:
         self._tell_changed()
         self.brokers.after_turn(self.applied_index, now_ms)
+        self.migrations.after_turn(self.applied_index, now_ms)
         self.recoveries.applied(self.applied_index, self.state)
         self._finish_read()
         if self._heard_leader != self.raft.leader:
@@ -322,10 +327,15 @@ class MetaReplica(Replica):
     def tick(self, now_ms: int) -> bool:
         """Do what is due; True when a turn is needed."""
         due = super().tick(now_ms)
+        return (
+            due
+            or any(now_ms >= at for at in self._upkeep_ms())
+            or any(now_ms >= at for at in self._give_up_ms())
+        )
+
+    def _upkeep_ms(self) -> list[int]:
         upkeep_ms = self.upkeep.deadline_ms() if self.upkeep is not None else None
-        if upkeep_ms is not None and now_ms >= upkeep_ms:
-            due = True
-        return due or any(now_ms >= at for at in self._give_up_ms())
+        return [at for at in (upkeep_ms, self.migrations.deadline_ms()) if at is not None]
 
     def _give_up_ms(self) -> list[int]:
         """When changes are answered at the latest."""
@@ -334,8 +344,5 @@ class MetaReplica(Replica):
 
     def deadline_ms(self) -> int | None:
         found = super().deadline_ms()
-        due = self._give_up_ms()
-        upkeep_ms = self.upkeep.deadline_ms() if self.upkeep is not None else None
-        if upkeep_ms is not None:
-            due.append(upkeep_ms)
+        due = [*self._give_up_ms(), *self._upkeep_ms()]
         return min([*due, *([found] if found is not None else [])], default=None)

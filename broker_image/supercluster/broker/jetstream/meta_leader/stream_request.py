@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from supercluster.broker.jetstream.config.stream import Placement, StreamConfig
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.assignment import Assignment
+from supercluster.broker.jetstream.meta.migration import Following
 from supercluster.broker.jetstream.placement.dry_run import MovePlan
 from supercluster.broker.jetstream.placement.stream_facts import StreamFacts
 from supercluster.broker.ports import ClientInfo
@@ -30,7 +31,7 @@ class StreamRequest:
     """What a client or the operator asks."""
 
     verb: str
-    """create, update, delete; restore, restored, abandon (one that is under way); move, plan_move (its dry run), cancel_move, remove_peer."""
+    """create, update, delete; follow, unfollow (a stream that comes from another super-cluster); restore, restored, abandon (one that is under way); move, plan_move (its dry run), cancel_move, remove_peer."""
     info: ClientInfo
     name: str
     config: StreamConfig | None
@@ -61,7 +62,11 @@ class StreamRequest:
     restore_id: str = ""
     """Of restore, restored and abandon: which one."""
     group: str = ""
-    """Of restored: the group that has the stream."""
+    """Of restored: the group that has the stream. Of follow: the one that it is to have here."""
+    following: Following | None = None
+    """Of follow and unfollow: which group of another super-cluster's, and which attempt. The members are to be found."""
+    created_ns: int = 0
+    """Of follow: when the stream was created there."""
     pedantic: bool = False
     """Of create and update: the configuration of a mirror says what its origin makes of it."""
     away_ms: int = 0

@@ -1,0 +1,102 @@
+"""Streams that come from another super-cluster (blue), or go to one (green), as the map's leader judges requests about them. Pure.
+
+Blue asks for a hidden stream whose copies follow its group, again and again, and says so when it keeps the stream after all
+(`docs/adr/cutover.md`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from supercluster.broker.jetstream import errors
+from supercluster.broker.jetstream.meta.assignment import Assignment
+from supercluster.broker.jetstream.meta.migration import StreamStage
+from supercluster.broker.jetstream.meta.migration_changes import follow_stream, unfollow_stream
+from supercluster.broker.jetstream.meta_leader.stream_request import NotAppendedError, StreamRequest
+from supercluster.broker.migration.worlds import far_member
+
+_MOVES = ("move", "plan_move", "remove_peer")
+
+
+def check_migration(present: Assignment, request: StreamRequest) -> None:
+    """May the request be judged here, of a stream that is about to go, went, or comes?
+
+    Raises:
+        ApiError: it is not this super-cluster's.
+        NotAppendedError: nobody knows yet whose it is; it is asked again.
+    """
+    if present.following is not None:
+        if request.verb in ("create", "restore"):
+            raise errors.detailed(
+                errors.STREAM_NAME_IN_USE,
+                f"a stream of that name comes from super-cluster {present.following.world}",
+            )
+        raise errors.error(10059)
+    found = present.migration
+    if found is None:
+        return
+    if present.far_world:
+        raise errors.error(errors.STREAM_FAR, f"{present.name} was handed over by migration {found.id}")
+    if request.verb == "cancel_move":
+        return
+    if found.stage is StreamStage.HANDING:
+        raise NotAppendedError
+    is_repair = request.verb == "remove_peer" or (request.verb == "move" and bool(request.replace))
+    scales = (
+        request.verb == "update"
+        and request.config is not None
+        and (
+            request.config.num_replicas != present.config.num_replicas
+            or request.config.placement != present.config.placement
+        )
+    )
+    if (request.verb in _MOVES or scales) and not is_repair:
+        raise errors.error(errors.STREAM_MIGRATES, f"{present.name} is part of migration {found.id}")
+
+
+def judge_follow(present: Assignment | None, request: StreamRequest) -> Assignment | None:
+    """The hidden stream that follows the same group already, perhaps of an earlier attempt: its copies go on, where they can; None: there
+    is none.
+
+    Raises:
+        ApiError: the name is taken, or the request is late.
+    """
+    wanted = request.following
+    assert wanted is not None
+    if present is None:
+        return None
+    found = present.following
+    if found is None or found.world != wanted.world:
+        what = "is being restored" if present.restoring is not None else "is there"
+        raise errors.detailed(errors.STREAM_NAME_IN_USE, f"stream {present.name} {what}")
+    same = (found.migration, found.source) == (wanted.migration, wanted.source)
+    if found.attempt > wanted.attempt or (found.attempt == wanted.attempt and not same):
+        raise errors.detailed(
+            errors.STREAM_NAME_IN_USE,
+            f"attempt {found.attempt} of migration {found.migration} came later than attempt {wanted.attempt} of {wanted.migration}",
+        )
+    return present if found.source == wanted.source else None
+
+
+def follow(request: StreamRequest, members: tuple[str, ...], world: str) -> bytes:
+    """The operation; `members` under their near names, and `world` that of this super-cluster."""
+    wanted, config = request.following, request.config
+    assert wanted is not None
+    assert config is not None
+    account, name = request.key
+    following = replace(wanted, members=tuple(far_member(member, world) for member in members))
+    return follow_stream(account, name, request.group, config, following, members, request.created_ns)
+
+
+def unfollow(present: Assignment | None, request: StreamRequest) -> bytes | None:
+    """The operation; None: nothing follows that attempt."""
+    wanted, found = request.following, present.following if present is not None else None
+    assert wanted is not None
+    if present is None or found is None:
+        return None
+    is_meant = (found.migration, found.source) == (wanted.migration, wanted.source)
+    return (
+        unfollow_stream(present, found.migration, found.attempt)
+        if is_meant and found.attempt <= wanted.attempt
+        else None
+    )

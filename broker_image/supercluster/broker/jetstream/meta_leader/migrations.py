@@ -1,0 +1,312 @@
+"""Migrations to other super-clusters, as the leader of blue's map carries them out (`docs/adr/cutover.md`).
+
+A few streams at a time are given to green to learn; each one's own leader does the rest and says how far it is. Green hears of what
+it is to follow no more until the migration is over. Blue's copies go by the evidence of both sides alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from supercluster.broker.jetstream import errors
+from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.meta.assignment import Assignment
+from supercluster.broker.jetstream.meta.migration import Migration, StreamStage
+from supercluster.broker.jetstream.meta.migration_changes import (
+    abort_migration,
+    clean_stream,
+    end_migration,
+    finalize_migration,
+    migrate_stream,
+    start_migration,
+)
+from supercluster.broker.jetstream.meta.migration_steps import MigrationStep
+from supercluster.broker.jetstream.meta.state import MetaState
+from supercluster.broker.jetstream.meta_leader.host import MetaHost
+from supercluster.broker.jetstream.meta_leader.map_tail import MapTail
+from supercluster.broker.jetstream.meta_leader.map_waits import MapRequests
+from supercluster.broker.jetstream.meta_leader.stream_request import NotAppendedError
+from supercluster.broker.raft.entry import EntryKind, make_entry
+
+# Streams of one migration that are learned or handed at a time: their copies share the links and the disks.
+AT_ONCE_MAX = 8
+# So often green is told again, and asked again.
+TELL_MS = 5000
+# Green has had the time to hear what it is to follow no more; or it is not there any more to hear it.
+FAREWELL_NS = 60_000_000_000
+# Steps that wait for a turn, one of each stream.
+STEPS_MAX = 4096
+SAID_MAX = 1023
+
+Answer = Callable[[ApiError | None], None]
+"""None: it is so, and committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenWord:
+    """What green's leader of a stream says of it (CUT_TOLD)."""
+
+    next_group: str
+    migration: str
+    attempt: int
+    digest: str
+    """Of the cut, hexadecimal."""
+    last_seq: int
+    """At the cut."""
+
+
+def next_streams(state: MetaState, migration: Migration) -> list[Assignment]:
+    """The streams that green is to learn next: so many that AT_ONCE_MAX are under way, by their names. Pure."""
+    if migration.cancelled or not migration.runs:
+        return []
+    under_way = sum(
+        1
+        for key in state.migrating
+        if (found := state.streams[key].migration) is not None
+        and found.id == migration.id
+        and not found.is_far
+    )
+    waiting = [
+        found for key, found in sorted(state.streams.items()) if migration.covers(key[0]) and is_ready(found)
+    ]
+    return waiting[: max(0, AT_ONCE_MAX - under_way)]
+
+
+def is_ready(found: Assignment) -> bool:
+    """May the stream be learned now: it is whole, where it is, and its own group has said who its members are?"""
+    is_here = found.is_shown and found.migration is None and not found.is_unconfirmed
+    return is_here and found.move is None and not found.is_short
+
+
+def is_over(state: MetaState, migration: Migration, now_ns: int, last_change_ns: int) -> bool:
+    """Is nothing of it under way, nor left to clean, nor to be said? Pure."""
+    if not migration.runs or not (migration.cancelled or migration.final):
+        return False
+    mine = [
+        found
+        for key in state.migrating
+        if (found := state.streams[key].migration) is not None and found.id == migration.id
+    ]
+    if any(found.stage is not StreamStage.CLEANED for found in mine):
+        return False
+    if not migration.cancelled and any(
+        migration.covers(key[0]) and found.migration is None for key, found in state.streams.items()
+    ):
+        return False
+    return not migration.dropped or now_ns - last_change_ns >= FAREWELL_NS
+
+
+class Migrations(MapRequests):
+    """The leader's."""
+
+    def __init__(self, tail: MapTail, host: MetaHost) -> None:
+        super().__init__(host, everywhere=False)
+        self._tail = tail
+        self._meta_host = host
+        self._steps: dict[str, MigrationStep] = {}
+        self._words: dict[str, OpenWord] = {}
+        self._said: set[str] = set()
+        """Groups of which it was said that the evidence differs."""
+        self._tell_ms = 0
+        self._quiet_since_ns: dict[str, tuple[int, int]] = {}
+        """Migration → how many groups green was to drop when that was last looked at, and since when."""
+
+    # ---- what people ask ------------------------------------------------------------------------------------------
+
+    def start(self, wanted: Migration, answer: Answer, undecided: Callable[[], None]) -> None:
+        """The caller has made the preflight."""
+        self._take(lambda: self._judge_start(wanted), answer, undecided)
+
+    def abort(self, migration_id: str, answer: Answer, undecided: Callable[[], None]) -> None:
+        self._take(lambda: self._judge_abort(migration_id), answer, undecided)
+
+    def finalize(self, migration_id: str, answer: Answer, undecided: Callable[[], None]) -> None:
+        self._take(lambda: self._judge_final(migration_id), answer, undecided)
+
+    def _judge_start(self, wanted: Migration) -> int:
+        state = self._tail.state
+        judge_start(state, wanted)
+        if wanted.id in state.migrations:
+            return state.applied_index
+        self._tail.need_level("migration", "a migration")
+        self._tail.event(
+            "MigrationStarted",
+            f"migration {wanted.id} to super-cluster {wanted.green.name or wanted.green.identity}, of "
+            + (f"account {wanted.account}" if wanted.account else "all accounts"),
+        )
+        return self._tail.propose(start_migration(wanted)).index
+
+    def _judge_abort(self, migration_id: str) -> int:
+        state = self._tail.state
+        found = _known(state, migration_id)
+        if found.cancelled:
+            return state.applied_index
+        streams = scope_of(state, found)
+        if not found.runs or (streams and all(stream.far_world for stream in streams)):
+            raise errors.error(errors.ALL_OPEN, migration_id)
+        self._tail.event(
+            "MigrationAborted",
+            f"migration {migration_id} is aborted: streams that are open on green stay there",
+        )
+        return self._tail.propose(abort_migration(migration_id)).index
+
+    def _judge_final(self, migration_id: str) -> int:
+        state = self._tail.state
+        found = _known(state, migration_id)
+        if found.final or not found.runs:
+            return state.applied_index
+        left = [stream.name for stream in scope_of(state, found) if not stream.far_world]
+        if left and not found.cancelled:
+            names = ", ".join(left[:3]) + (f" and {len(left) - 3} more" if len(left) > 3 else "")
+            raise errors.error(errors.NOT_FINAL, f"{names} not open on green")
+        self._tail.event("MigrationFinal", f"migration {migration_id} is final: blue's copies go")
+        return self._tail.propose(finalize_migration(migration_id)).index
+
+    # ---- what streams' leaders say --------------------------------------------------------------------------------
+
+    def on_step(self, step: MigrationStep) -> None:
+        """Said again until the map shows it."""
+        if self._tail.serves and (len(self._steps) < STEPS_MAX or step.group in self._steps):
+            self._steps[step.group] = step
+
+    def on_open(self, word: OpenWord) -> None:
+        """Green's word of a stream that it has opened: the evidence by which blue's copies go."""
+        if self._tail.serves and len(self._words) < STEPS_MAX:
+            self._words[word.next_group] = word
+
+    def _clean(self, word: OpenWord) -> None:
+        state = self._tail.state
+        found = state.by_group(word.next_group)
+        way = found.migration if found is not None else None
+        if found is None or way is None or way.stage is not StreamStage.OPEN:
+            return
+        migration = state.migrations.get(way.id)
+        is_meant = (way.next_group, way.id, way.attempt) == (word.next_group, word.migration, word.attempt)
+        if migration is None or not migration.final or not is_meant:
+            return
+        if word.digest == way.digest and word.last_seq >= way.last_seq:
+            self._append(clean_stream(found, way.id, way.attempt, word.digest, word.last_seq))
+        elif found.group not in self._said:
+            self._said = {*list(self._said)[-SAID_MAX:], found.group}
+            self._meta_host.event(
+                found.group,
+                "EvidenceDiffers",
+                f"stream {found.name} stays: green says digest {word.digest} and last sequence {word.last_seq}, and blue's record "
+                f"says {way.digest} and {way.last_seq}; nothing of it is cleaned until a person has compared both",
+            )
+
+    # ---- turns ----------------------------------------------------------------------------------------------------
+
+    def turn(self, now_ms: int) -> None:
+        super().turn(now_ms)
+        steps, self._steps = self._steps, {}
+        for step in steps.values():
+            found = self._tail.state.by_group(step.group)
+            if found is not None and found.group == step.group:
+                body = step.operation(found, _ANY)
+                if body is not None:
+                    self._append(body)
+        words, self._words = self._words, {}
+        for word in words.values():
+            self._clean(word)
+        for migration in self._running:
+            for found in next_streams(self._tail.state, migration):
+                self._append(migrate_stream(found, migration))
+        if self._running and now_ms >= self._tell_ms:
+            self._tell_ms = now_ms + TELL_MS
+            for migration in self._running:
+                self._tell(migration)
+                self._end(migration)
+
+    @property
+    def _running(self) -> list[Migration]:
+        return [found for found in self._tail.state.migrations.values() if found.runs]
+
+    def _tell(self, migration: Migration) -> None:
+        """Green hears what it is to follow no more, and is asked for the evidence of what is to be cleaned."""
+        state = self._tail.state
+        for group, attempt in migration.dropped:
+            self._meta_host.drop_far(migration.world, group, attempt, migration.id)
+        for key in sorted(state.migrating) if migration.final else ():
+            way = state.streams[key].migration
+            if way is not None and way.id == migration.id and way.stage is StreamStage.OPEN:
+                self._meta_host.ask_cut(migration.world, way.next_group, way.attempt)
+
+    def _end(self, migration: Migration) -> None:
+        now_ns, count = self._tail.time_ns(), len(migration.dropped)
+        known, since_ns = self._quiet_since_ns.get(migration.id, (count, now_ns))
+        if known != count:
+            since_ns = now_ns
+        self._quiet_since_ns[migration.id] = (count, since_ns)
+        if is_over(self._tail.state, migration, now_ns, since_ns):
+            self._append(end_migration(migration.id))
+            del self._quiet_since_ns[migration.id]
+            self._tail.event("MigrationEnded", f"migration {migration.id} has ended")
+
+    def _append(self, body: bytes) -> None:
+        try:
+            self._tail.propose(body)
+        except NotAppendedError:
+            pass  # What is still so with the next look is appended then.
+
+    def deadline_ms(self) -> int | None:
+        """When `turn` has something to do."""
+        return self._tell_ms if self._tail.serves and self._running else None
+
+    def clear(self) -> None:
+        """This replica does not lead any more."""
+        super().clear()
+        self._steps.clear()
+        self._words.clear()
+        self._said.clear()
+        self._quiet_since_ns.clear()
+
+
+# Of an operation that is only looked at.
+_ANY = make_entry(term=0, index=0, kind=EntryKind.BATCH, payload=b"", time_ns=0)
+
+
+def _known(state: MetaState, migration_id: str) -> Migration:
+    found = state.migrations.get(migration_id)
+    if found is None:
+        raise errors.error(errors.NO_MIGRATION, migration_id)
+    return found
+
+
+def scope_of(state: MetaState, migration: Migration) -> list[Assignment]:
+    """Its streams by their names: those that go or went by it, and while it takes any, all that it covers."""
+    found = []
+    for key, stream in sorted(state.streams.items()):
+        way = stream.migration
+        is_mine = way is not None and way.id == migration.id
+        is_wanted = way is None and stream.is_shown and migration.covers(key[0]) and migration.runs
+        if is_mine or (is_wanted and not migration.cancelled):
+            found.append(stream)
+    return found
+
+
+def judge_start(state: MetaState, wanted: Migration) -> None:
+    """May it begin?
+
+    Raises:
+        ApiError: another one has its id, or streams in common with it.
+    """
+    present = state.migrations.get(wanted.id)
+    if present is not None:
+        asked = replace(wanted, started_ns=0)
+        known = replace(
+            present, started_ns=0, cancelled=False, final=False, ended_ns=0, dropped=(), world=asked.world
+        )
+        if known != asked:
+            differs = ", ".join(
+                name
+                for name in ("green", "account", "bridges")
+                if getattr(known, name) != getattr(asked, name)
+            )
+            raise errors.error(errors.MIGRATION_DIFFERS, f"{wanted.id} differs in {differs}")
+        return
+    for found in state.migrations.values():
+        if found.runs and found.overlaps(wanted.account):
+            scope = f"account {found.account}" if found.account else "all accounts"
+            raise errors.error(errors.MIGRATION_OVERLAPS, f"{found.id} of {scope}")

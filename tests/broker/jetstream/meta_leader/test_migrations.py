@@ -1,0 +1,296 @@
+"""Migrations at the leader of the map of streams: in blue, which streams green learns and what may be ended; in green, hidden streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.broker.jetstream.meta_leader.meta_story import OPERATOR, Meta, meta
+
+from supercluster.broker.jetstream.config.limits import ServerLimits
+from supercluster.broker.jetstream.config.stream_checks import read_stream
+from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.meta.migration import Following, Green, Migration, StreamStage, next_group
+from supercluster.broker.jetstream.meta.migration_steps import MigrationStep, StepKind
+from supercluster.broker.jetstream.meta_leader.migrations import AT_ONCE_MAX, TELL_MS, OpenWord
+from supercluster.broker.jetstream.meta_leader.stream_request import Decided
+
+GREEN, BLUE = "94ee94ee", "0b1e0b1e"
+TO_GREEN = Migration("shop/move/1", Green("green", "green", ("green-0:7422",)), GREEN)
+SOURCE = "S.$G.S.7"
+
+
+def ask(story: Meta, act: Callable[..., None], *args: Any) -> ApiError | None:
+    answers: list[ApiError | None] = []
+    act(*args, answers.append, lambda: pytest.fail("the leader fell"))
+    story.turn()
+    (answer,) = answers
+    return answer
+
+
+def blue(*names: str) -> Meta:
+    story = meta()
+    for name in names:
+        story.done("create", name=name)
+    assert ask(story, story.group.migrations.start, TO_GREEN) is None
+    story.turn()
+    return story
+
+
+def step(story: Meta, name: str, kind: StepKind, **fields: Any) -> None:
+    found = story.stream(name)
+    way = found.migration
+    assert way is not None
+    mark = way if kind is StepKind.HANDING else None
+    told = MigrationStep(kind, found.group, way.id, way.attempt, mark, **fields)
+    assert MigrationStep.decode(told.encode()) == told
+    story.group.migrations.on_step(told)
+    story.turn()
+
+
+def hear(story: Meta, word: OpenWord) -> None:
+    story.group.migrations.on_open(word)
+    story.turn()
+
+
+def go(story: Meta, name: str) -> None:
+    step(story, name, StepKind.HANDING)
+    step(story, name, StepKind.OPENED, digest="d1", last_seq=41)
+
+
+def stages(story: Meta) -> list[StreamStage | None]:
+    found = sorted(story.group.state.streams.items())
+    return [stream.migration.stage if stream.migration is not None else None for _, stream in found]
+
+
+# ---- blue ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_few_streams_are_learned_at_a_time_and_the_next_ones_follow() -> None:
+    """BG-1: streams that are made in the meantime come too (rule 14)."""
+    story = blue(*(f"S{number:02}" for number in range(AT_ONCE_MAX + 2)))
+    assert stages(story) == [StreamStage.LEARNING] * AT_ONCE_MAX + [None] * 2
+    go(story, "S00")
+    assert stages(story)[: AT_ONCE_MAX + 1].count(StreamStage.LEARNING) == AT_ONCE_MAX
+    go(story, "S01")
+    story.done("create", name="T")
+    assert stages(story)[-1] is None
+    go(story, "S02")
+    assert stages(story)[-1] is StreamStage.LEARNING
+
+
+def test_an_account_alone_goes() -> None:
+    story = meta()
+    story.done("create", name="S")
+    assert ask(story, story.group.migrations.start, replace(TO_GREEN, account="OTHER")) is None
+    story.turn()
+    assert stages(story) == [None]
+
+
+def test_a_stream_that_goes_does_not_move_and_one_that_went_is_not_touched() -> None:
+    """SF-19, rules 14 and 18."""
+    story = blue("S")
+    refused = story.refused("move", OPERATOR, placement={"cluster": "west"})
+    assert refused.err_code == 19027
+    assert TO_GREEN.id in refused.description
+    assert story.refused("plan_move", OPERATOR, replicas=3).err_code == 19027
+    step(story, "S", StepKind.HANDING)
+    assert story.ask("delete", OPERATOR) is None, "nobody knows yet whose it is"
+    step(story, "S", StepKind.OPENED, digest="d1", last_seq=41)
+    for verb in ("create", "update", "delete", "move"):
+        assert story.refused(verb, OPERATOR).err_code == 19026
+    assert story.stream().far_world == GREEN
+
+
+def test_a_step_that_is_said_again_changes_nothing() -> None:
+    story = blue("S")
+    step(story, "S", StepKind.HANDING)
+    before = story.group.log.last_index
+    step(story, "S", StepKind.HANDING)
+    assert story.group.log.last_index == before
+    way = story.stream().migration
+    assert way is not None
+    late = MigrationStep(StepKind.UNHANDED, story.stream().group, way.id, way.attempt + 1, refused=True)
+    story.group.migrations.on_step(late)
+    story.turn()
+    assert story.stream().migration == way
+
+
+def test_green_hears_again_and_again_what_it_is_to_follow_no_more() -> None:
+    """A stream that was deleted, or that goes no more: its hidden copy is dropped."""
+    story = blue("S", "T")
+    gone = story.stream("S")
+    story.done("delete", name="S")
+    assert ask(story, story.group.migrations.abort, TO_GREEN.id) is None
+    kept = story.stream("T")
+    step(story, "T", StepKind.UNMIGRATED)
+    story.host.dropped.clear()
+    story.turn(TELL_MS)
+    assert story.host.dropped == [(GREEN, gone.group, 1, TO_GREEN.id), (GREEN, kept.group, 1, TO_GREEN.id)]
+    for _ in range(20):
+        story.turn(TELL_MS)
+    assert not story.group.state.migrations[TO_GREEN.id].runs
+    story.host.dropped.clear()
+    story.turn(TELL_MS)
+    assert story.host.dropped == []
+
+
+def test_an_aborted_migration_begins_no_stream() -> None:
+    """BG-8: what is open stays open, and can still be finalized."""
+    story = blue("S")
+    go(story, "S")
+    refused = ask(story, story.group.migrations.abort, TO_GREEN.id)
+    assert refused is not None
+    assert refused.err_code == 19024
+    story.done("create", name="T")
+    step(story, "T", StepKind.UNMIGRATED)
+    assert ask(story, story.group.migrations.abort, TO_GREEN.id) is None
+    assert ask(story, story.group.migrations.abort, TO_GREEN.id) is None
+    story.done("create", name="U")
+    assert stages(story) == [StreamStage.OPEN, StreamStage.LEARNING, None]
+
+
+def test_blues_copies_go_by_the_evidence_of_both_sides_alone() -> None:
+    """BG-12, SF-22: finalize is refused while a stream is not open; then green is asked, and its word has to agree."""
+    story = blue("S")
+    refused = ask(story, story.group.migrations.finalize, TO_GREEN.id)
+    assert refused is not None
+    assert refused.err_code == 19025
+    assert "S" in refused.description
+    go(story, "S")
+    way = story.stream().migration
+    assert way is not None
+    right = OpenWord(way.next_group, way.id, 1, "d1", 41)
+    hear(story, right)
+    assert stages(story) == [StreamStage.OPEN], "not before it is final"
+    assert ask(story, story.group.migrations.finalize, TO_GREEN.id) is None
+    story.turn(TELL_MS)
+    assert (GREEN, way.next_group, 1) in story.host.cuts_asked
+    for wrong in ({"digest": "d2"}, {"last_seq": 40}, {"attempt": 2}, {"migration": "shop/move/0"}):
+        hear(story, replace(right, **wrong))
+        assert stages(story) == [StreamStage.OPEN]
+    assert story.host.events.count("EvidenceDiffers") == 1
+    hear(story, right)
+    assert stages(story) == [StreamStage.CLEANED]
+    for _ in range(3):
+        story.turn(TELL_MS)
+    assert not story.group.state.migrations[TO_GREEN.id].runs
+
+
+def test_two_migrations_that_overlap_are_refused_by_name() -> None:
+    """BG-2."""
+    story = blue("S")
+    start = story.group.migrations.start
+    assert ask(story, start, TO_GREEN) is None
+    other = ask(story, start, replace(TO_GREEN, account="A"))
+    assert other is not None
+    assert (other.err_code, "account" in other.description) == (19020, True)
+    overlaps = ask(story, start, replace(TO_GREEN, id="shop/move/2", account="A"))
+    assert overlaps is not None
+    assert (overlaps.err_code, TO_GREEN.id in overlaps.description) == (19021, True)
+    unknown = ask(story, story.group.migrations.abort, "nobody")
+    assert unknown is not None
+    assert unknown.err_code == 19023
+
+
+# ---- green -----------------------------------------------------------------------------------------------------------
+
+
+def follow(story: Meta, verb: str = "follow", attempt: int = 1, **fields: Any) -> Any:
+    config = read_stream({"name": "S", "subjects": ["s"], "num_replicas": 1, **fields})
+    (answer,) = story.call(
+        verb,
+        OPERATOR,
+        "S",
+        config=config if verb == "follow" else None,
+        asked_at=story.host.node,
+        group=next_group(SOURCE, TO_GREEN.id, attempt),
+        following=Following(TO_GREEN.id, attempt, SOURCE, "b1b1b1b1", ()),
+        created_ns=77,
+    )
+    return answer
+
+
+def test_a_hidden_stream_is_placed_like_a_new_one_and_answered_alike_when_it_is_asked_for_again() -> None:
+    story = meta(east_1="east", east_2="east")
+    first = follow(story, num_replicas=3)
+    assert isinstance(first, Decided)
+    found = story.stream()
+    assert found.following is not None
+    assert sorted(member.partition("@")[0] for member in found.members) == ["east-0", "east-1", "east-2"]
+    assert all(member.partition("@")[0].endswith(f"%{BLUE}") for member in found.following.members)
+    assert (found.created_ns, story.group.state.shown()) == (77, [])
+    before = story.group.log.last_index
+    assert follow(story, num_replicas=3).assignment == first.assignment
+    assert story.group.log.last_index == before
+    wider = follow(story, num_replicas=3, subjects=["s", "t"])
+    assert wider.assignment.members == found.members
+    assert wider.assignment.config.subjects == ("s", "t")
+
+
+def test_what_is_taken_or_smaller_on_green_is_refused_by_name() -> None:
+    """Rules 7 and 23."""
+    story = meta()
+    story.done("create", name="OTHER", subjects=["s"])
+    assert follow(story).err_code == 10065
+    story.done("create", name="S", subjects=["x"])
+    taken = follow(story)
+    assert (taken.err_code, "stream S is there" in taken.description) == (10058, True)
+    story.done("delete", name="S")
+    story.done("delete", name="OTHER")
+    assert follow(story, num_replicas=3).err_code in (10005, 10074)
+    story.host.server_limits = ServerLimits(duplicate_window_ms=1000)
+    assert "duplicate" in follow(story).description
+    story.host.server_limits = ServerLimits()
+    assert isinstance(follow(story), Decided)
+
+
+def test_a_name_that_comes_is_taken() -> None:
+    story = meta()
+    follow(story)
+    refused = story.refused("create")
+    assert (refused.err_code, "comes from super-cluster b1b1b1b1" in refused.description) == (10058, True)
+    assert story.refused("create", name="T", subjects=["s"]).err_code == 10065
+    for verb in ("delete", "update", "move"):
+        assert story.refused(verb, OPERATOR).err_code == 10059
+
+
+def test_a_hidden_stream_goes_when_blue_keeps_it_and_not_by_a_late_word() -> None:
+    story = meta()
+    follow(story, attempt=2)
+    follow(story, verb="unfollow", attempt=1)
+    assert story.stream().following is not None
+    assert follow(story, attempt=1).err_code == 10058
+    second = story.stream()
+    follow(story, attempt=3)
+    third = story.stream()
+    assert third.members == second.members, "a fence that was taken back costs no copy"
+    assert third.group != second.group
+    follow(story, verb="unfollow", attempt=3)
+    assert story.group.state.streams == {}
+
+
+def test_a_stream_is_shown_when_its_own_group_says_that_it_is_open() -> None:
+    story = meta()
+    follow(story)
+    found = story.stream()
+    config = read_stream({"name": "S", "subjects": ["s", "u"]})
+    for attempt in (2, 1):
+        arrived = MigrationStep(
+            StepKind.ARRIVED,
+            found.group,
+            TO_GREEN.id,
+            attempt,
+            digest="d1",
+            last_seq=41,
+            config=config,
+            members=found.members,
+        )
+        assert MigrationStep.decode(arrived.encode()) == arrived
+        story.group.migrations.on_step(arrived)
+        story.turn()
+        assert bool(story.group.state.shown()) == (attempt == 1)
+    assert story.stream().config == config
+    assert story.done("delete").assignment.name == "S"

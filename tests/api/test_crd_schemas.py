@@ -19,6 +19,7 @@ KIND = {kind.name: kind for kind in KINDS}
 
 STREAM = {"superCluster": "demo", "subjects": ["flights.>"]}
 CLUSTER = {"superCluster": "demo"}
+MIGRATION = {"blue": {"superCluster": "demo"}, "green": {"superCluster": "next"}}
 MOVE = {"superCluster": "demo", "streamRef": "flights", "destination": {"cluster": "west"}}
 
 
@@ -63,13 +64,19 @@ def broken_rules(schema: dict[str, Any], value: Any, old: Any) -> list[str]:
 
 
 def admit(
-    kind: str, spec: dict[str, Any], old: dict[str, Any] | None = None, name: str = "flights"
+    kind: str,
+    spec: dict[str, Any],
+    old: dict[str, Any] | None = None,
+    name: str = "flights",
+    status: dict[str, Any] | None = None,
 ) -> list[str]:
-    """Everything the API server has against a manifest; empty when it is taken."""
+    """Everything the API server has against a manifest; empty when it is taken. `status`: what it has by then."""
     schema = schema_of(KIND[kind])
 
     def whole(part: dict[str, Any]) -> dict[str, Any]:
         body = {"metadata": {"name": name}, "spec": copy.deepcopy(part)}
+        if status is not None:
+            body["status"] = copy.deepcopy(status)
         filled = fill_defaults(schema, body)
         assert isinstance(filled, dict)
         return filled
@@ -81,7 +88,14 @@ def admit(
 
 @pytest.mark.covers("OP-1")
 @pytest.mark.parametrize(
-    ("kind", "spec"), [("Stream", STREAM), ("Cluster", CLUSTER), ("SuperCluster", {}), ("StreamMove", MOVE)]
+    ("kind", "spec"),
+    [
+        ("Stream", STREAM),
+        ("Cluster", CLUSTER),
+        ("SuperCluster", {}),
+        ("StreamMove", MOVE),
+        ("Migration", MIGRATION),
+    ],
 )
 def test_the_shortest_manifest_of_each_kind_is_taken(kind: str, spec: dict[str, Any]) -> None:
     assert admit(kind, spec) == []
@@ -208,6 +222,7 @@ def test_naming_a_stream_as_its_resource_is_no_change_of_name() -> None:
     ("change", "complaint"),
     [
         ({"ports": {"client": 6222}}, "four different numbers"),
+        ({"ports": {"migration": 6222}}, "another number than the other ports"),
         ({"raft": {"heartbeat": "300ms"}}, "three times raft.heartbeat"),
         ({"raft": {"heartbeat": "1ms"}}, "at least 10ms"),
         ({"fsyncInterval": "2h"}, "between 10ms and 60s"),
@@ -398,3 +413,72 @@ def test_intervals_of_repair_are_such_as_brokers_can_tell(rules: dict[str, str],
 def test_a_move_takes_the_names_of_streams_that_brokers_take(name: str, is_taken: bool) -> None:
     spec = {"superCluster": "demo", "stream": name, "destination": {"cluster": "west"}}
     assert (admit("StreamMove", spec) == []) == is_taken
+
+
+ELSEWHERE = {"urls": ["https://10.0.0.7:8222"], "credentialsSecret": "next"}
+
+
+@pytest.mark.covers("BG-2")
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"green": {}}, "either superCluster or urls"),
+        ({"green": {"superCluster": "next", "urls": ELSEWHERE["urls"]}}, "either superCluster or urls"),
+        ({"green": {"urls": ["https://10.0.0.7:8222"]}}, "urls need credentialsSecret"),
+        ({"green": {"urls": ["nats://10.0.0.7:4222"], "credentialsSecret": "next"}}, "does not match"),
+        ({"green": {"urls": ["http://u:p@10.0.0.7:8222"], "credentialsSecret": "next"}}, "does not match"),
+        ({"green": {"superCluster": "next", "caSecret": "ca"}}, "are for urls"),
+        ({"green": {"superCluster": "demo"}}, "must be two super-clusters"),
+        ({"scope": {"streams": ["flights"]}}, "a selection of streams is not implemented"),
+        ({"scope": {"account": "a b"}}, "does not match"),
+        ({"clients": {"cannotFollow": "Drop"}}, "is not one of"),
+        ({"abort": True, "finalize": True}, "can't both be true"),
+    ],
+)
+def test_a_migration_that_makes_no_sense_is_refused(change: dict[str, Any], complaint: str) -> None:
+    messages = admit("Migration", MIGRATION | change, status={"pointOfNoReturnAt": "2026-01-01T00:00:00Z"})
+    assert len(messages) == 1
+    assert re.search(complaint, messages[0])
+
+
+@pytest.mark.covers("BG-2")
+@pytest.mark.parametrize(
+    "change", [{"green": ELSEWHERE}, {"green": {**ELSEWHERE, "addresses": ["[fd00::7]:7223"], "caSecret": "ca"}}, {"scope": {"account": "A"}}]
+)  # fmt: skip
+def test_a_migration_that_makes_sense_is_taken(change: dict[str, Any]) -> None:
+    assert admit("Migration", MIGRATION | change) == []
+
+
+STARTED = {"startedAt": "2026-01-01T00:00:00Z"}
+OPENED = STARTED | {"openedAt": "2026-01-01T00:01:00Z"}
+STATED = OPENED | {"pointOfNoReturnAt": "2026-01-01T00:02:00Z"}
+
+
+@pytest.mark.covers("BG-8", "SF-21")
+@pytest.mark.parametrize(
+    ("old", "change", "status", "complaint"),
+    [
+        ({}, {"green": {"superCluster": "other"}}, None, ""),
+        ({}, {"green": {"superCluster": "other"}}, STARTED, "can't be changed once"),
+        ({}, {"scope": {"account": "A"}}, STARTED, "can't be changed once"),
+        ({}, {"clients": {"cannotFollow": "Bridge"}}, STARTED, ""),
+        ({}, {"abort": True}, STARTED, ""),
+        ({"abort": True}, {"abort": False}, STARTED, "abort can't be taken back"),
+        ({}, {"abort": True}, OPENED, "in the other direction"),
+        ({"abort": True}, {"abort": True}, OPENED, ""),
+        ({}, {"finalize": True}, OPENED, "is not stated yet"),
+        ({}, {"finalize": True}, STATED, ""),
+        ({"finalize": True}, {"finalize": False}, STATED, "finalize can't be taken back"),
+    ],
+)
+def test_what_of_a_migration_can_be_changed_when(
+    old: dict[str, Any], change: dict[str, Any], status: dict[str, Any] | None, complaint: str
+) -> None:
+    messages = admit("Migration", MIGRATION | change, MIGRATION | old, status=status)
+    assert len(messages) == bool(complaint)
+    assert re.search(complaint, "".join(messages))
+
+
+@pytest.mark.covers("BG-8")
+def test_a_migration_can_not_be_created_finalized() -> None:
+    assert "is not stated yet" in admit("Migration", MIGRATION | {"finalize": True})[0]

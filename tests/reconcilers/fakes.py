@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 from tests.reconcilers.builders import clone, merge
+from tests.reconcilers.fake_migrations import FakeMigrations
 
 from supercluster.reconcilers.kinds.reconcilers import RECONCILERS
 from supercluster.reconcilers.observe.cache import ObjectCache
@@ -167,6 +168,9 @@ class FakeBrokers:
         self.created: list[str] = []
         self.fail: Callable[[str], Exception | None] = lambda _: None
         self.moves = FakeMoves()
+        self.migrations = FakeMigrations()
+        self.blue = "demo"
+        """Whose streams go over; every other target is green."""
         self.parting: dict[str, Json] = {}
         self.lost: list[str] = []
         self.known: dict[str, Json] = {}
@@ -413,6 +417,38 @@ class FakeBrokers:
     async def cancel_move(self, target: BrokerTarget, name: str, move_id: str) -> None:
         self._enter("move cancel")
         self.moves.cancel(name, move_id)
+
+    async def identity(self, target: BrokerTarget) -> Json:
+        self._enter("identity")
+        return self.migrations.identity(target)
+
+    async def preflight_migration(self, target: BrokerTarget, body: Mapping[str, Any]) -> Json:
+        self._enter("preflight")
+        return self.migrations.preflight(body)
+
+    async def start_migration(self, target: BrokerTarget, body: Mapping[str, Any]) -> Json:
+        self._enter("start migration")
+        return self.migrations.start(body)
+
+    async def migration_state(self, target: BrokerTarget, migration_id: str) -> Json | None:
+        self._enter("migration state")
+        return self.migrations.state(target, migration_id)
+
+    async def migration_streams(self, target: BrokerTarget, migration_id: str) -> list[Json]:
+        self._enter("migration streams")
+        return self.migrations.streams(target, migration_id, self.blue)
+
+    async def abort_migration(self, target: BrokerTarget, migration_id: str) -> None:
+        self._enter("abort migration")
+        self.migrations.abort(migration_id)
+
+    async def finalize_migration(self, target: BrokerTarget, migration_id: str) -> None:
+        self._enter("finalize migration")
+        self.migrations.finalize(migration_id)
+
+    async def handed_streams(self, target: BrokerTarget) -> dict[str, Json]:
+        self._enter("handed")
+        return self.migrations.handed()
 
     async def stream_infos(self, target: BrokerTarget) -> list[Json]:
         self._enter("list")

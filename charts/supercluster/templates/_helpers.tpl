@@ -62,7 +62,7 @@ supercluster-operator
 {{/* What the operator does in a namespace that it serves: these rights and no more. */}}
 {{- define "supercluster.rules" -}}
 - apiGroups: ["supercluster.dev"]
-  resources: ["superclusters", "clusters", "streams", "streammoves"]
+  resources: ["superclusters", "clusters", "streams", "streammoves", "migrations"]
   # patch is for finalizers; nothing but the status is written otherwise.
   verbs: ["get", "list", "watch", "patch"]
 - apiGroups: ["supercluster.dev"]
@@ -73,7 +73,7 @@ supercluster-operator
   resources: ["streammoves"]
   verbs: ["create", "delete"]
 - apiGroups: ["supercluster.dev"]
-  resources: ["superclusters/status", "clusters/status", "streams/status", "streammoves/status", "replicapolicies/status", "streampipelines/status"]
+  resources: ["superclusters/status", "clusters/status", "streams/status", "streammoves/status", "replicapolicies/status", "streampipelines/status", "migrations/status"]
   verbs: ["patch"]
 - apiGroups: ["supercluster.dev"]
   # For owner references that block deletion; nothing is owned by moves and policies.

@@ -7,6 +7,7 @@ library only.
 
 from supercluster.api.cluster import Cluster, ClusterSpec, ClusterStatus
 from supercluster.api.common import GROUP, VERSION, Condition, ObjectMeta
+from supercluster.api.migration import Migration, MigrationSpec, MigrationStatus
 from supercluster.api.replica_policy import ReplicaPolicy, ReplicaPolicySpec, ReplicaPolicyStatus
 from supercluster.api.stream import Stream, StreamSpec, StreamStatus
 from supercluster.api.stream_move import StreamMove, StreamMoveSpec, StreamMoveStatus
@@ -23,6 +24,9 @@ __all__ = [
     "ClusterSpec",
     "ClusterStatus",
     "Condition",
+    "Migration",
+    "MigrationSpec",
+    "MigrationStatus",
     "ObjectMeta",
     "ReplicaPolicy",
     "ReplicaPolicySpec",

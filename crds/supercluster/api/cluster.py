@@ -22,6 +22,7 @@ from supercluster.api.common import (
 from supercluster.api.units import Duration, Size
 
 BROKERS_MAX = 64
+MIGRATION_PORT = 7223
 CLUSTER_NAME_LENGTH_MAX = 40
 """Names of pods and Services are made from a Cluster's name; each of them is a DNS label of at most 63 characters."""
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -85,6 +86,11 @@ class Ports(ApiModel):
     cluster: Port = Field(default=6222, description="Other brokers of the cluster.")
     gateway: Port = Field(default=7222, description="Brokers of the super-cluster's other clusters.")
     monitor: Port = Field(default=8222, description="Health, metrics, administration.")
+    migration: Port | None = Field(
+        default=None,
+        description="Brokers of another super-cluster, which is migrated to this one. It is open while the SuperCluster's spec.migration says "
+        "so. Unset is 7223, or the next number that is free.",
+    )
 
     cel_rules: ClassVar[tuple[CelRule, ...]] = (
         CelRule(
@@ -92,7 +98,19 @@ class Ports(ApiModel):
             "[self.client, self.cluster, self.gateway, self.monitor].exists_one(other, other == port))",
             message="ports.client, ports.cluster, ports.gateway and ports.monitor must be four different numbers",
         ),
+        CelRule(
+            rule="!has(self.migration) || ![self.client, self.cluster, self.gateway, self.monitor].exists(port, port == self.migration)",
+            message="ports.migration must be another number than the other ports",
+            field_path=".migration",
+        ),
     )
+
+    @property
+    def migration_port(self) -> int:
+        taken = (self.client, self.cluster, self.gateway, self.monitor)
+        return self.migration or next(
+            port for port in range(MIGRATION_PORT, MIGRATION_PORT + 5) if port not in taken
+        )
 
 
 class ClientLimits(ApiModel):
@@ -270,7 +288,12 @@ class ClusterSpec(ApiModel):
             message="spec.storage can't be changed, but for its size; delete the resource and create it with the new value",
             field_path=".storage",
         ),
-        immutable("ports"),
+        CelRule(
+            rule="self.ports.client == oldSelf.ports.client && self.ports.cluster == oldSelf.ports.cluster && "
+            "self.ports.gateway == oldSelf.ports.gateway && self.ports.monitor == oldSelf.ports.monitor",
+            message="spec.ports can't be changed, but for ports.migration; delete the resource and create it with the new value",
+            field_path=".ports",
+        ),
         between("fsyncInterval", "10ms", "60s", "spec."),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
@@ -112,6 +113,12 @@ class Resource(ApiModel):
 
     metadata: ObjectMeta
     spec: Any
+
+    @staticmethod
+    def named_super_clusters(spec: Mapping[str, Any]) -> tuple[str, ...]:
+        """Those that a spec names, as the API server has it; an empty name where it can't be told."""
+        named = spec.get("superCluster")
+        return (named if isinstance(named, str) else "",)
 
     @property
     def super_cluster(self) -> str:

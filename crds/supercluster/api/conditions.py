@@ -29,6 +29,10 @@ class ConditionType(StrEnum):
     DRAINABLE = "Drainable"
     BLOCKED = "Blocked"
     MESSAGES_LOST = "MessagesLost"
+    HANDED = "Handed"
+    PREFLIGHT_PASSED = "PreflightPassed"
+    ABORTED = "Aborted"
+    POINT_OF_NO_RETURN = "PointOfNoReturn"
     RECONCILING = "Reconciling"
     STALLED = "Stalled"
 
@@ -140,6 +144,32 @@ class Reason(StrEnum):
     EXECUTORS_STARTING = "ExecutorsStarting"
     PROGRAM_ENDED = "ProgramEnded"
 
+    CHECKING = "Checking"
+    PREFLIGHT_CLEAN = "PreflightClean"
+    PREFLIGHT_REFUSED = "PreflightRefused"
+    GREEN_UNREACHABLE = "GreenUnreachable"
+    SAME_SUPER_CLUSTER = "SameSuperCluster"
+    OTHER_VERSION = "OtherVersion"
+    CLOCKS_APART = "ClocksApart"
+    MIGRATION_OVERLAPS = "MigrationOverlaps"
+    MIGRATION_UNKNOWN = "MigrationUnknown"
+    MIGRATION_UNDER_WAY = "MigrationUnderWay"
+    SUPER_CLUSTER_DELETED = "SuperClusterDeleted"
+    MIGRATION_PORT_CLOSED = "MigrationPortClosed"
+    MIGRATING = "Migrating"
+    STREAMS_STALLED = "StreamsStalled"
+    STREAM_HANDED = "StreamHanded"
+    OPEN_ON_GREEN = "OpenOnGreen"
+    GREEN_DISAGREES = "GreenDisagrees"
+    ABORT_ASKED = "AbortAsked"
+    NOT_ABORTED = "NotAborted"
+    CALLED_OFF = "CalledOff"
+    NOT_REACHED = "NotReached"
+    AWAITING_FINALIZE = "AwaitingFinalize"
+    FINALIZED = "Finalized"
+    CLEANING_UP = "CleaningUp"
+    MIGRATED = "Migrated"
+
 
 class EventReason(StrEnum):
     """What an event tells of."""
@@ -176,6 +206,15 @@ class EventReason(StrEnum):
     BROKER_UNCORDONED = "BrokerUncordoned"
     CREDENTIALS_GENERATED = "CredentialsGenerated"
     AUTHORITY_EXCHANGED = "AuthorityExchanged"
+    MIGRATION_STARTED = "MigrationStarted"
+    MIGRATION_STALLED = "MigrationStalled"
+    MIGRATION_ABORTING = "MigrationAborting"
+    MIGRATION_ABORTED = "MigrationAborted"
+    MIGRATION_OPEN = "MigrationOpen"
+    POINT_OF_NO_RETURN_STATED = "PointOfNoReturnStated"
+    POINT_OF_NO_RETURN_PASSED = "PointOfNoReturnPassed"
+    MIGRATION_SUCCEEDED = "MigrationSucceeded"
+    MIGRATION_RELEASED = "MigrationReleased"
     STEP_FAILED = "StepFailed"
 
 
@@ -228,6 +267,24 @@ TYPES: dict[ConditionType, Entry] = {
         "Stream",
         "True: the brokers lost the stream, and it was created again, empty. It stays True, whatever Ready says, until "
         "the resource is replaced (spec.adopt).",
+    ),
+    ConditionType.HANDED: Entry(
+        "Stream",
+        "True: a Migration handed the stream to another super-cluster, which serves it. The operator neither makes, changes, moves, "
+        "repairs nor deletes it here any more.",
+    ),
+    ConditionType.PREFLIGHT_PASSED: Entry(
+        "Migration",
+        "True: nothing speaks against the start. status.preflight has all findings with their remedies.",
+    ),
+    ConditionType.ABORTED: Entry(
+        "Migration",
+        "True: the migration was called off. The message says which streams green had opened by then, if any.",
+    ),
+    ConditionType.POINT_OF_NO_RETURN: Entry(
+        "Migration",
+        "True: spec.finalize was carried out, and blue's copies are being deleted or are gone. False with AwaitingFinalize: the message "
+        "states what passing it means.",
     ),
     ConditionType.DEFERRED: Entry(
         "Cluster",
@@ -376,7 +433,7 @@ REASONS: dict[Reason, Entry] = {
     ),
     Reason.PLANNING: Entry("Progressing, Complete", "The move is being planned."),
     Reason.AWAITING_APPROVAL: Entry(
-        "Progressing, Complete, Blocked", "spec.approval is Manual; set spec.approved to true."
+        "Progressing, Complete, Blocked, Ready, Whole", "spec.approval is Manual; set spec.approved to true."
     ),
     Reason.AWAITING_WINDOW: Entry("Progressing, Complete", "The maintenance window is closed."),
     Reason.QUEUED: Entry("Progressing, Complete", "The budget of the super-cluster has no free place."),
@@ -386,7 +443,7 @@ REASONS: dict[Reason, Entry] = {
     ),
     Reason.CANCELLING: Entry("Progressing, Complete", "The stream returns to its former brokers."),
     Reason.TOO_LATE: Entry(
-        "Progressing", "Cancellation was requested after the hand-over. The move continues to its end."
+        "Progressing, Aborted", "It was called off after the hand-over, and continues to its end."
     ),
     Reason.DRY_RUN: Entry(
         "Progressing, Complete", "spec.dryRun is true. The plan is made, and the move is not started."
@@ -496,6 +553,66 @@ REASONS: dict[Reason, Entry] = {
     ),
     Reason.EXECUTORS_STARTING: Entry("Ready, Whole", "The driver runs, and executors are missing."),
     Reason.PROGRAM_ENDED: Entry("Ready, Whole", "The Python file and its queries have ended by themselves."),
+    Reason.CHECKING: Entry(
+        "Ready, Whole, PreflightPassed", "Preflight is being made, or waits for blue or green to answer."
+    ),
+    Reason.PREFLIGHT_CLEAN: Entry("PreflightPassed", "No finding refuses the start."),
+    Reason.PREFLIGHT_REFUSED: Entry(
+        "Ready, Whole, PreflightPassed",
+        "Findings refuse the start. The message has the first of them with what to do; preflight is repeated.",
+    ),
+    Reason.GREEN_UNREACHABLE: Entry(
+        "Ready, Whole, PreflightPassed", "Green does not answer. The message has its address and the error."
+    ),
+    Reason.SAME_SUPER_CLUSTER: Entry("PreflightPassed", "Blue and green have one identity."),
+    Reason.OTHER_VERSION: Entry(
+        "PreflightPassed", "Green's brokers have another version than blue's. Roll one of them out first."
+    ),
+    Reason.CLOCKS_APART: Entry(
+        "PreflightPassed", "The clocks of blue and green differ by more than a second. Mend the time service."
+    ),
+    Reason.MIGRATION_OVERLAPS: Entry(
+        "Ready, Whole, PreflightPassed", "An older Migration has the same streams. The message names it."
+    ),
+    Reason.MIGRATION_UNKNOWN: Entry(
+        "Blocked", "Blue's brokers do not know a migration that was started. The message says what to do."
+    ),
+    Reason.MIGRATION_UNDER_WAY: Entry(
+        "Ready, Whole",
+        "Deletion waits for a Migration that needs this super-cluster. The message says how it ends.",
+    ),
+    Reason.SUPER_CLUSTER_DELETED: Entry(
+        "Blocked, Ready, Whole",
+        "Blue or green is being deleted, or is gone, while the migration needs it. The message says what to do.",
+    ),
+    Reason.MIGRATION_PORT_CLOSED: Entry(
+        "Ready, Whole, PreflightPassed", "Green's brokers do not listen on a migration port yet."
+    ),
+    Reason.MIGRATING: Entry("Ready, Whole", "Streams go over. The message counts them by stage."),
+    Reason.STREAMS_STALLED: Entry(
+        "Ready, Whole", "Some streams make no progress. status.stalled names them, and why."
+    ),
+    Reason.STREAM_HANDED: Entry("Handed, Ready, Whole, Synced", "Another super-cluster serves the stream."),
+    Reason.OPEN_ON_GREEN: Entry(
+        "Ready, Whole", "Green serves all streams, by its own answer. Whole follows when blue is cleaned up."
+    ),
+    Reason.GREEN_DISAGREES: Entry(
+        "Ready, Whole",
+        "Blue says that a stream is open on green, and green's own answer is another one, or none. The message names it.",
+    ),
+    Reason.ABORT_ASKED: Entry("Ready, Whole, Aborted", "spec.abort is true, and streams are going back."),
+    Reason.CALLED_OFF: Entry("Ready, Whole, Aborted", "The migration was called off."),
+    Reason.NOT_ABORTED: Entry("Aborted", "The migration was not called off."),
+    Reason.NOT_REACHED: Entry("PointOfNoReturn", "The way back is open."),
+    Reason.AWAITING_FINALIZE: Entry(
+        "PointOfNoReturn, Whole",
+        "Everything is on green. Set spec.finalize to true to delete blue's copies; the message says what that means.",
+    ),
+    Reason.FINALIZED: Entry("PointOfNoReturn", "The point of no return is passed."),
+    Reason.CLEANING_UP: Entry("Whole, PointOfNoReturn", "Blue's copies are being deleted."),
+    Reason.MIGRATED: Entry(
+        "Ready, Whole, PointOfNoReturn", "Green serves everything, and blue is cleaned up."
+    ),
 }
 
 EVENTS: dict[EventReason, Entry] = {
@@ -577,6 +694,28 @@ EVENTS: dict[EventReason, Entry] = {
     ),
     EventReason.AUTHORITY_EXCHANGED: Entry(
         "Normal", "The exchange of the authority that signs brokers' certificates advanced by one stage."
+    ),
+    EventReason.MIGRATION_STARTED: Entry("Normal", "A migration was started."),
+    EventReason.MIGRATION_STALLED: Entry(
+        "Warning", "Streams of a migration make no progress. The message names them, and why."
+    ),
+    EventReason.MIGRATION_ABORTING: Entry("Normal", "A migration is being called off."),
+    EventReason.MIGRATION_ABORTED: Entry("Normal", "A migration was called off. Blue serves its streams."),
+    EventReason.MIGRATION_OPEN: Entry(
+        "Normal", "Green serves all streams of a migration, by its own answer."
+    ),
+    EventReason.POINT_OF_NO_RETURN_STATED: Entry(
+        "Warning", "A migration waits for spec.finalize. The message says what that deletes."
+    ),
+    EventReason.POINT_OF_NO_RETURN_PASSED: Entry(
+        "Warning", "spec.finalize was carried out. Blue's copies are being deleted."
+    ),
+    EventReason.MIGRATION_SUCCEEDED: Entry(
+        "Normal", "Green serves everything of a migration, and blue is cleaned up."
+    ),
+    EventReason.MIGRATION_RELEASED: Entry(
+        "Warning",
+        "A Migration was deleted after streams were handed over. Nothing was stopped on the brokers.",
     ),
     EventReason.STEP_FAILED: Entry(
         "Warning", "A step failed and will be retried. The message has the error."

@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from supercluster.api.cluster import CLUSTER_NAME_LENGTH_MAX, Cluster
 from supercluster.api.common import GROUP, VERSION, Resource
+from supercluster.api.migration import MIGRATION_NAME_LENGTH_MAX, Migration
 from supercluster.api.replica_policy import ReplicaPolicy
 from supercluster.api.schema import structural_schema
 from supercluster.api.stream import Stream
@@ -166,6 +167,28 @@ STREAM_PIPELINE = Kind(
     child_label=f"{GROUP}/stream-pipeline",
 )
 
+MIGRATION = Kind(
+    Migration,
+    "migrations",
+    "mig",
+    (
+        Column("Phase", "string", ".status.phase"),
+        Column("Streams", "integer", ".status.streams"),
+        Column("OnGreen", "integer", ".status.onGreen"),
+        Column("Stalled", "integer", ".status.stalledTotal"),
+        Column("OnBlue", "integer", ".status.clients.stillOnBlue"),
+        _condition("Ready", "Ready"),
+        _condition("Reason", "Whole", "reason"),
+        Column("LagMs", "integer", ".status.worstLag.milliseconds", 1),
+        Column("Blue", "string", ".status.blue.name", 1),
+        Column("Green", "string", ".status.green.name", 1),
+        Column("Account", "string", ".spec.scope.account", 1),
+        Column("Message", "string", ".status.message", 1),
+        _AGE,
+    ),
+    name_length_max=MIGRATION_NAME_LENGTH_MAX,
+)
+
 KINDS: tuple[Kind[Any], ...] = (
     SUPER_CLUSTER,
     CLUSTER,
@@ -173,6 +196,7 @@ KINDS: tuple[Kind[Any], ...] = (
     STREAM_MOVE,
     REPLICA_POLICY,
     STREAM_PIPELINE,
+    MIGRATION,
 )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -32,6 +33,9 @@ NOT_FOUND = 404
 MAP_RECOVER_PATH = "meta/recover"
 # The brokers' err_code: no move runs, or another one than is meant.
 NOT_IN_PROGRESS = 10129
+NO_MIGRATION = 19023
+# Trust stores of other super-clusters' monitoring ports that are kept ready.
+CONTEXTS_MAX = 64
 
 
 class BrokerAdmin:
@@ -39,6 +43,7 @@ class BrokerAdmin:
 
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
+        self._contexts: dict[str, ssl.SSLContext] = {}
         self._led_by: dict[tuple[str, str], str] = {}
         """Whose answer knew how much room brokers have, by super-cluster: asked first, since it most likely does again."""
 
@@ -192,6 +197,46 @@ class BrokerAdmin:
             if error.code != NOT_FOUND:
                 raise
 
+    async def identity(self, target: BrokerTarget) -> Json:
+        return await self._call_any(target, "GET", "identity", "the identity of the super-cluster")
+
+    async def preflight_migration(self, target: BrokerTarget, body: Mapping[str, Any]) -> Json:
+        return await self._call_any(
+            target, "POST", "migrations/preflight", "the preflight of a migration", body
+        )
+
+    async def start_migration(self, target: BrokerTarget, body: Mapping[str, Any]) -> Json:
+        return await self._call_any(target, "POST", "migrations", "a migration", body)
+
+    async def migration_state(self, target: BrokerTarget, migration_id: str) -> Json | None:
+        try:
+            return await self._call_any(target, "GET", _migration_path(migration_id), "a migration")
+        except BrokersRefusedError as error:
+            if error.code == NOT_FOUND and error.err_code == NO_MIGRATION:
+                return None
+            raise
+
+    async def migration_streams(self, target: BrokerTarget, migration_id: str) -> list[Json]:
+        path = f"{_migration_path(migration_id)}/streams"
+        answer = await self._call_any(target, "GET", path, "the streams of a migration")
+        return [dict(mapping(entry)) for entry in answer.get("streams") or ()]
+
+    async def abort_migration(self, target: BrokerTarget, migration_id: str) -> None:
+        await self._call_any(target, "POST", f"{_migration_path(migration_id)}/abort", "a migration", {})
+
+    async def finalize_migration(self, target: BrokerTarget, migration_id: str) -> None:
+        await self._call_any(target, "POST", f"{_migration_path(migration_id)}/finalize", "a migration", {})
+
+    async def handed_streams(self, target: BrokerTarget) -> dict[str, Json]:
+        try:
+            answer = await self._call_any(target, "GET", "migrations/handed", "the streams that were handed")
+        except BrokersRefusedError as error:
+            if error.code == NOT_FOUND:  # Brokers of before migrations.
+                return {}
+            raise
+        entries = [dict(mapping(entry)) for entry in answer.get("streams") or ()]
+        return {str(each.get("name")): each for each in entries if each.get("account") == ACCOUNT}
+
     async def clients_of(self, target: BrokerTarget) -> Json:
         """How many clients the one broker of `target` has, and how far it is with asking some to leave."""
         return await self._call_any(target, "GET", "rebalance", "the clients of a broker")
@@ -200,6 +245,23 @@ class BrokerAdmin:
         """Have the one broker of `target` ask clients to go to others of its cluster."""
         body = {"clients": count, "perS": per_s}
         return await self._call_any(target, "POST", "rebalance", "the clients of a broker", body)
+
+    def _trust(self, target: BrokerTarget) -> ssl.SSLContext | bool:
+        """By whom certificates of the target have to be signed."""
+        if not target.ca:
+            return True
+        found = self._contexts.get(target.ca)
+        if found is None:
+            try:
+                found = ssl.create_default_context(cadata=target.ca)
+            except ssl.SSLError as error:
+                raise BrokersUnreachableError(
+                    f"the authorities of caSecret can't be read: {error}"
+                ) from error
+            while len(self._contexts) >= CONTEXTS_MAX:
+                del self._contexts[next(iter(self._contexts))]
+            self._contexts[target.ca] = found
+        return found
 
     async def _call(
         self, target: BrokerTarget, method: str, name: str, body: Mapping[str, Any] | None = None
@@ -239,6 +301,9 @@ class BrokerAdmin:
                 address,
                 data=json.dumps(body).encode() if body is not None else None,
                 headers=_headers(target),
+                ssl=self._trust(target),
+                # Credentials go to the address that was named, and to no other one that it names.
+                allow_redirects=False,
             ) as response:
                 status, text = response.status, await response.text()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -260,6 +325,10 @@ def _needs_room(entry: Any) -> bool:
     told = mapping(entry)
     is_lost = bool(told.get("awaySinceNs") or told.get("unusable"))
     return is_lost or bool(told.get("leaves") and told.get("holdsCopies"))
+
+
+def _migration_path(migration_id: str) -> str:
+    return f"migrations/{quote(migration_id, safe='')}"
 
 
 def _broker_path(broker: str) -> str:

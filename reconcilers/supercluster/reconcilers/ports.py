@@ -71,6 +71,8 @@ class BrokerTarget:
     """URLs of the brokers' monitoring ports, for calls that JetStream does not have."""
     brokers: tuple[str, ...] = ()
     """Their names, in the same order."""
+    ca: str = ""
+    """Authorities that certificates of the monitoring ports are checked against, as PEM; empty: those of the system."""
 
 
 class Kube(Protocol):
@@ -99,7 +101,35 @@ class Kube(Protocol):
         """Post an event. Never fails: an event that can't be posted is logged."""
 
 
-class Brokers(Protocol):
+class MigrationCalls(Protocol):
+    """What reconcilers ask of the brokers of blue and green."""
+
+    async def identity(self, target: BrokerTarget) -> Json:
+        """Which super-cluster the brokers are of, their version, clock and migration port (docs/admin.md)."""
+
+    async def preflight_migration(self, target: BrokerTarget, body: Manifest) -> Json:
+        """What speaks against a migration, without starting it."""
+
+    async def start_migration(self, target: BrokerTarget, body: Manifest) -> Json:
+        """Start a migration of blue, the target; one of the same identity is not started again."""
+
+    async def migration_state(self, target: BrokerTarget, migration_id: str) -> Json | None:
+        """How far a migration of blue is, by counts and worst cases; None: it does not know one of that identity."""
+
+    async def migration_streams(self, target: BrokerTarget, migration_id: str) -> list[Json]:
+        """What blue handed, or green opened, of each stream."""
+
+    async def abort_migration(self, target: BrokerTarget, migration_id: str) -> None:
+        """Call a migration off. It may be said again."""
+
+    async def finalize_migration(self, target: BrokerTarget, migration_id: str) -> None:
+        """Have blue delete its copies. It may be said again."""
+
+    async def handed_streams(self, target: BrokerTarget) -> dict[str, Json]:
+        """Streams that blue has handed over or is handing over, by name: those of the operator's account."""
+
+
+class Brokers(MigrationCalls, Protocol):
     """What reconcilers ask of the brokers: the JetStream API with the operator's user."""
 
     async def stream_info(self, target: BrokerTarget, name: str) -> Json | None: ...

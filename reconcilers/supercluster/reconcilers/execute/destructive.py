@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from supercluster.api import API_VERSION, Cluster, Stream, SuperCluster
+from supercluster.api import API_VERSION, Cluster, Migration, Stream, SuperCluster
 from supercluster.api.common import Resource
 from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.observe.certificates import (
@@ -27,6 +27,7 @@ from supercluster.reconcilers.observe.certificates import (
 from supercluster.reconcilers.observe.views import living_stream, pod_view
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.cluster.certificates import CertificatesView, why_waiting
+from supercluster.reconcilers.planners.migration.views import needs_sides
 from supercluster.reconcilers.planners.move.generated import TRIM_LABEL
 from supercluster.reconcilers.planners.plan import (
     FINALIZER,
@@ -38,6 +39,7 @@ from supercluster.reconcilers.planners.plan import (
     DeleteObject,
     DeleteStream,
     ExchangeAuthority,
+    FinalizeMigration,
     Ground,
     LeaveBrokers,
     Manifest,
@@ -334,6 +336,31 @@ async def is_marked_as_ours(case: Case) -> str:
     )
 
 
+async def finalize_is_asked_for(case: Case) -> str:
+    if not case.spec.get("finalize"):
+        return "spec.finalize is not true"
+    status = mapping(case.own.get("status"))
+    if not status.get("pointOfNoReturnAt"):
+        return "the point of no return was not stated"
+    proof = mapping(status.get("proof"))
+    differing = proof.get("differing") or ()
+    return f"green does not confirm {', '.join(map(str, differing))}" if differing else ""
+
+
+async def no_migration_needs_it(case: Case) -> str:
+    """By what the API server has of Migrations that name the super-cluster."""
+    listed = await case.kube.list(API_VERSION, "Migration", case.namespace)
+    needing = sorted(
+        _name(body)
+        for body in listed.get("items") or ()
+        if case.super_cluster in Migration.named_super_clusters(mapping(body.get("spec")))
+        and needs_sides(mapping(body.get("status")))
+    )
+    if not needing:
+        return ""
+    return f"Migration {', '.join(needing[:NAMED_MAX])} needs it: set spec.abort or spec.finalize there, and wait until it has ended"
+
+
 async def move_is_ours(case: Case) -> str:
     is_own = made_by_us(case.there) or case.resource.metadata.uid in _owners(case.there)
     return "" if is_own else "somebody else made it"
@@ -353,6 +380,7 @@ RULES: Mapping[Ground, tuple[Check, ...]] = {
         is_of_the_cluster,
         no_broker_uses_it,
         no_stream_is_retained,
+        no_migration_needs_it,
     ),
     Ground.BROKER_DRAINED: (
         policy_is_delete,
@@ -374,6 +402,7 @@ RULES: Mapping[Ground, tuple[Check, ...]] = {
         members_are_known,
         is_marked_as_ours,
         no_cluster_is_left,
+        no_migration_needs_it,
     ),
     Ground.MOVE_NOT_NEEDED: (move_is_ours,),
     Ground.DRIVER_REPLACED: (job_is_ours,),
@@ -448,13 +477,24 @@ class Destroyer:
         self._check(resource, own)
         checks: tuple[Check, ...] = (members_are_known,)
         if isinstance(resource, SuperCluster):
-            checks = (*checks, no_cluster_is_left)
+            checks = (*checks, no_cluster_is_left, no_migration_needs_it)
+        if isinstance(resource, Cluster):
+            # Garbage collection takes its brokers then.
+            checks = (*checks, no_migration_needs_it)
         is_without_brokers = isinstance(resource, Stream) and not self.cache.of_super_cluster(
             Cluster, resource.metadata.namespace, resource.spec.super_cluster
         )
         if is_without_brokers and _is_terminating(own):
             checks = (*checks, no_cluster_is_left)
         await self._judge(checks, self._case(resource, own, own, target))
+
+    async def finalize_migration(
+        self, resource: Resource, step: FinalizeMigration, target: BrokerTarget
+    ) -> None:
+        """Blue's copies are deleted: only while the API server has the person's word, given after the point of no return was stated."""
+        own = await self._own(resource)
+        await self._judge((finalize_is_asked_for,), self._case(resource, own, own, target))
+        await self.brokers.finalize_migration(target, step.id)
 
     async def leave(self, resource: Resource, step: LeaveBrokers, target: BrokerTarget) -> None:
         own = await self._own(resource)

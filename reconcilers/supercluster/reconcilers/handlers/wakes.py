@@ -20,16 +20,18 @@ def concerned(reconcilers: Reconcilers, cache: ObjectCache, body: Mapping[str, A
         yield from _concerned_by_child(reconcilers, cache, key, metadata)
         return
     yield key
-    super_cluster = key.name if own.kind.model is SuperCluster else str(spec.get("superCluster", ""))
+    is_whole = own.kind.model is SuperCluster
+    super_clusters = (key.name,) if is_whole else own.kind.model.named_super_clusters(spec)
     for each in reconcilers.values():
         if own.kind.model not in each.reads:
             continue
-        if each.kind.model is SuperCluster:
-            yield Key(each.kind.name, key.namespace, super_cluster)
-        else:
-            yield from map(
-                key_of_resource, cache.of_super_cluster(each.kind.model, key.namespace, super_cluster)
-            )
+        for super_cluster in super_clusters:
+            if each.kind.model is SuperCluster:
+                yield Key(each.kind.name, key.namespace, super_cluster)
+            else:
+                yield from map(
+                    key_of_resource, cache.of_super_cluster(each.kind.model, key.namespace, super_cluster)
+                )
     yield from own.wakes(cache, key, spec)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from supercluster.reconcilers.kinds.cluster import CLUSTER
+from supercluster.reconcilers.kinds.migration import MIGRATION
 from supercluster.reconcilers.kinds.reconciler import Reconciler
 from supercluster.reconcilers.kinds.replica_policy import REPLICA_POLICY
 from supercluster.reconcilers.kinds.stream import STREAM
@@ -18,5 +19,5 @@ Reconcilers = Mapping[str, Reconciler[Any, Any]]
 
 RECONCILERS: Reconcilers = {
     each.kind.name: each
-    for each in (SUPER_CLUSTER, CLUSTER, STREAM, STREAM_MOVE, REPLICA_POLICY, STREAM_PIPELINE)
+    for each in (SUPER_CLUSTER, CLUSTER, STREAM, STREAM_MOVE, REPLICA_POLICY, STREAM_PIPELINE, MIGRATION)
 }

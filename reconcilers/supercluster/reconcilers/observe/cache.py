@@ -210,9 +210,10 @@ class ObjectCache:
             if is_brokers and key.kind == "PersistentVolumeClaim" and LABEL_SUPER_CLUSTER in labels:
                 yield "", key.namespace, "claims", str(labels[LABEL_SUPER_CLUSTER])
         elif model is not SuperCluster:
-            named = spec.get("superCluster")
-            super_cluster = named if isinstance(named, str) else ""
-            yield key.kind, key.namespace, "super", super_cluster
+            named = model.named_super_clusters(spec)
+            for super_cluster in named:
+                yield key.kind, key.namespace, "super", super_cluster
+            super_cluster = named[0] if named else ""
             if model is StreamMove and isinstance(spec.get("streamRef"), str):
                 yield key.kind, key.namespace, f"moves-of-{super_cluster}", spec["streamRef"]
             if model is Stream:

@@ -38,6 +38,17 @@ _MOVE_AT_REST = frozenset(
         *(Reason.MOVED, Reason.NOTHING_TO_MOVE, Reason.CANCELLED),
     }
 )
+# Of a Migration, before its start.
+_PREFLIGHT_REFUSED = frozenset(
+    {
+        *(Reason.PREFLIGHT_REFUSED, Reason.SAME_SUPER_CLUSTER, Reason.OTHER_VERSION, Reason.CLOCKS_APART),
+        *(Reason.MIGRATION_OVERLAPS,),
+    }
+)
+# It waits for a person, or was called off, as it was declared.
+_AT_REST = frozenset(
+    {Reason.SUSPENDED, Reason.AWAITING_APPROVAL, Reason.AWAITING_FINALIZE, Reason.CALLED_OFF}
+)
 _Finding = tuple[Reason, str]
 
 
@@ -74,6 +85,7 @@ def _stalled(there: Mapping[str, Mapping[str, Any]]) -> _Finding | None:
         return None
     for type_, reasons in (
         (ConditionType.SYNCED, _FOR_A_PERSON),
+        (ConditionType.READY, _PREFLIGHT_REFUSED),
         (ConditionType.COMPLETE, _MOVE_FAILED),
         (ConditionType.READY, frozenset({Reason.DRIVER_GAVE_UP})),
     ):
@@ -94,9 +106,11 @@ def _reconciling(there: Mapping[str, Mapping[str, Any]], *, is_deleted: bool) ->
     if complete is not None:
         is_under_way = complete.get("status") != "True" and complete.get("reason") not in _MOVE_AT_REST
         return _finding(complete) if is_under_way or is_deleted else None
-    for type_ in (ConditionType.ACCEPTED, ConditionType.SYNCED, ConditionType.READY):
+    # A Migration goes on until blue is cleaned up; others serve what they are for when they are ready.
+    last = (ConditionType.WHOLE,) if ConditionType.PREFLIGHT_PASSED in there else ()
+    for type_ in (ConditionType.ACCEPTED, ConditionType.SYNCED, ConditionType.READY, *last):
         entry = there.get(type_)
-        if entry is not None and entry.get("status") != "True" and entry.get("reason") != Reason.SUSPENDED:
+        if entry is not None and entry.get("status") != "True" and entry.get("reason") not in _AT_REST:
             return _finding(entry)
     return (Reason.DELETING, "it is being deleted") if is_deleted else None
 

@@ -255,6 +255,46 @@ class CancelMove(Step):
 
 
 @dataclass(frozen=True, slots=True)
+class ShareMigrationCredentials(Step):
+    """Give blue's brokers what green's migration port lets them in by."""
+
+    identity: str
+    """Green's."""
+
+    def __str__(self) -> str:
+        return f"share the credentials of the migration port of {self.identity}"
+
+
+@dataclass(frozen=True, slots=True)
+class StartMigration(Step):
+    """Have blue's brokers begin a migration. Repeated with the same identity, it is the same one."""
+
+    body: Manifest
+    """As the brokers' call has it."""
+
+    def __str__(self) -> str:
+        return f"start the migration to {self.body['green']['name']}"
+
+
+@dataclass(frozen=True, slots=True)
+class AbortMigration(Step):
+    id: str
+
+    def __str__(self) -> str:
+        return f"abort migration {self.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class FinalizeMigration(Step):
+    """Pass the point of no return: blue's copies are deleted."""
+
+    id: str
+
+    def __str__(self) -> str:
+        return f"finalize migration {self.id}"
+
+
+@dataclass(frozen=True, slots=True)
 class LeaveBrokers(Step):
     """Tell the other brokers that these go for good."""
 

@@ -121,6 +121,13 @@ def _seeds(cluster: Cluster) -> list[str]:
     return [f"{broker}.{domain}:{port}" for broker in naming.brokers(cluster.metadata.name, count)]
 
 
+def migration_seeds(cluster: Cluster) -> list[str]:
+    """Migration ports of some brokers, for those of another super-cluster."""
+    count = min(cluster.spec.replicas, GATEWAY_SEEDS_MAX)
+    domain, port = _domain(cluster), cluster.spec.ports.migration_port
+    return [f"{broker}.{domain}:{port}" for broker in naming.brokers(cluster.metadata.name, count)]
+
+
 def restart_worthy(config: dict[str, Any]) -> dict[str, Any]:
     """What brokers must be restarted to take over: all that is not in their own list of what they take over while they run
     (`settings/reload.py`; a test compares the two)."""

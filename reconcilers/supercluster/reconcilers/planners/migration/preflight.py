@@ -1,0 +1,66 @@
+"""What the operator itself can tell before a migration starts, from both sides' own answers; the rest of preflight is blue's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from supercluster.api import Migration
+from supercluster.api.conditions import Reason
+from supercluster.api.migration import FINDINGS_MAX, Finding, PreflightReport
+from supercluster.reconcilers.planners.migration.views import MigrationObserved, Trouble
+
+# The bound of leader time (SF-28): beyond it green would let messages expire by another time than blue.
+CLOCKS_APART_MAX_MS = 1_000
+# Of a condition's message; status.preflight has the others.
+TOLD_MAX = 3
+
+
+def own_trouble(desired: Migration, observed: MigrationObserved) -> Trouble | None:
+    """Why it can't start, whatever blue's brokers say. Both sides have answered."""
+    blue, green = observed.blue, observed.green
+    assert blue.told is not None
+    assert green.told is not None
+    if blue.told.identity == green.told.identity:
+        return Reason.SAME_SUPER_CLUSTER, (
+            f"spec.blue and spec.green are one super-cluster: both answer with identity {blue.told.identity}; name another one as spec.green"
+        )
+    if blue.told.version != green.told.version:
+        return Reason.OTHER_VERSION, (
+            f"blue's brokers have version {blue.told.version} and green's {green.told.version}; roll one of them out first, so that both have one"
+        )
+    apart_ms = abs(blue.clock_ahead_ms - green.clock_ahead_ms)
+    if apart_ms > CLOCKS_APART_MAX_MS:
+        return Reason.CLOCKS_APART, (
+            f"the clocks of blue and green are {apart_ms / 1000:.1f} s apart, and {CLOCKS_APART_MAX_MS / 1000:.0f} s at most are allowed: mend the "
+            "time service of the one that is wrong"
+        )
+    if not green.addresses:
+        return Reason.MIGRATION_PORT_CLOSED, (
+            f"{desired.spec.green.text} does not listen on a migration port yet; where it is a SuperCluster, its brokers are restarted for it one by "
+            "one (spec.migration.enabled), else give them ports.migration and name spec.green.addresses"
+        )
+    return None
+
+
+def report(streams: int, bytes_: int, findings: Iterable[Finding], checked_at: str) -> PreflightReport:
+    """Those that refuse first; so many as a status holds."""
+    found = sorted(findings, key=lambda each: each.level != "Refused")
+    refused = sum(each.level == "Refused" for each in found)
+    return PreflightReport(
+        checked_at=checked_at,
+        streams=streams,
+        bytes=bytes_,
+        refused=refused,
+        warnings=len(found) - refused,
+        findings=tuple(found[:FINDINGS_MAX]),
+    )
+
+
+def told(findings: Sequence[Finding], count: int) -> str:
+    """The first of them, with what to do about each."""
+    texts = [
+        f"{each.code}{f' ({each.subject})' if each.subject else ''}: {each.message}{f'; {each.remedy}' if each.remedy else ''}"
+        for each in findings[:TOLD_MAX]
+    ]
+    more = count - len(texts)
+    return ". ".join(texts) + (f". And {more} more: status.preflight.findings" if more > 0 else "")

@@ -54,6 +54,17 @@ class Tls(ApiModel):
     )
 
 
+class MigrationDoor(ApiModel):
+    """Whether another super-cluster may be migrated to this one."""
+
+    enabled: bool | None = Field(
+        default=None,
+        description="true: brokers listen on ports.migration of their Cluster. Unset: they begin to when a Migration names this SuperCluster "
+        "as green, and go on. Brokers are restarted one by one when that changes. With spec.tls the port opens once a Migration tells whom to "
+        "trust.",
+    )
+
+
 class SuperClusterSpec(ApiModel):
     """What a super-cluster is to be."""
 
@@ -82,6 +93,10 @@ class SuperClusterSpec(ApiModel):
         default=None,
         description="Certificates for the brokers of all clusters, by which links between them are encrypted. It can be asked for when "
         "the SuperCluster is created.",
+    )
+    migration: MigrationDoor = Field(
+        default=MigrationDoor(),
+        description="Whether another super-cluster may be migrated to this one.",
     )
     description: ShortText | None = Field(default=None, description="For people.")
 
@@ -203,6 +218,13 @@ class LeavingStatus(ApiModel):
     )
 
 
+class MigrationDoorStatus(ApiModel):
+    """What brokers have for links with another super-cluster."""
+
+    port: bool = Field(default=False, description="They listen on ports.migration.")
+    tls: bool = Field(default=False, description="These links are encrypted.")
+
+
 class SuperClusterStatus(Status):
     """What was observed of a super-cluster."""
 
@@ -245,6 +267,10 @@ class SuperClusterStatus(Status):
     map_recovery: RecoveryStatus | None = Field(
         default=None,
         description="What became of the last forced recovery of the map of streams that was asked for.",
+    )
+    migration: MigrationDoorStatus | None = Field(
+        default=None,
+        description="What brokers have for links with another super-cluster; absent while it is nothing.",
     )
     client_secret: str | None = Field(
         default=None, description="Secret with user, password and url for applications."

@@ -8,8 +8,20 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from supercluster.reconcilers.observe.views import secret_json
-from supercluster.reconcilers.planners.naming import GATEWAY_USER, OPERATOR_USER, ROUTE_USER
-from supercluster.reconcilers.planners.super_cluster.credentials import APPLICATION, GATEWAY, OPERATOR, ROUTE
+from supercluster.reconcilers.planners.naming import (
+    GATEWAY_USER,
+    MIGRATION_FILE,
+    MIGRATION_USER,
+    OPERATOR_USER,
+    ROUTE_USER,
+)
+from supercluster.reconcilers.planners.super_cluster.credentials import (
+    APPLICATION,
+    GATEWAY,
+    MIGRATION,
+    OPERATOR,
+    ROUTE,
+)
 from supercluster.reconcilers.ports import mapping
 
 ACCOUNT = "$G"
@@ -25,6 +37,11 @@ def completed(
     links = {ROUTE: ("cluster.json", ROUTE_USER), GATEWAY: ("gateway.json", GATEWAY_USER)}
     wanted = {APPLICATION: (application_user, "client"), OPERATOR: (OPERATOR_USER, "operator")}
     for part in missing:
+        if part == MIGRATION:
+            link = secret_json(secret, MIGRATION_FILE)
+            entry = {"user": MIGRATION_USER, "password": password()}
+            data[MIGRATION_FILE] = _encoded({**link, "accept": [*(link.get("accept") or ()), entry]})
+            continue
         if part in links:
             file, name = links[part]
             entry = {"user": name, "password": password()}

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from base64 import b64encode
 
 from supercluster.api import Migration
 from supercluster.api.common import Resource
 from supercluster.reconcilers.execute.destructive import made_by_us
 from supercluster.reconcilers.execute.tools import StepHandlers, StepRefusedError, Tools
-from supercluster.reconcilers.observe.migration_sides import migration_credentials, side_target
-from supercluster.reconcilers.observe.views import secret_json
+from supercluster.reconcilers.observe.migration_secrets import Shared, shared_by
+from supercluster.reconcilers.observe.migration_sides import side_target
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.plan import (
     AbortMigration,
@@ -18,9 +17,7 @@ from supercluster.reconcilers.planners.plan import (
     ShareMigrationCredentials,
     StartMigration,
 )
-from supercluster.reconcilers.ports import BrokersUnreachableError, BrokerTarget, Json, mapping
-
-FILE = "migration.json"
+from supercluster.reconcilers.ports import BrokersUnreachableError, BrokerTarget, Json
 
 
 async def _blue(tools: Tools, resource: Resource) -> BrokerTarget:
@@ -44,25 +41,33 @@ async def _finalize(tools: Tools, resource: Resource, step: FinalizeMigration, _
 
 
 async def _share(
-    tools: Tools, resource: Resource, step: ShareMigrationCredentials, _: BrokerTarget | str
+    tools: Tools, resource: Resource, _: ShareMigrationCredentials, __: BrokerTarget | str
 ) -> None:
-    """Into blue's Secret, which its brokers read again. What else it has stays."""
+    """Into the Secrets of both sides, as far as they are of this namespace. Brokers read them again."""
     assert isinstance(resource, Migration)
-    namespace, blue = resource.metadata.namespace, resource.spec.blue.super_cluster
-    given = await migration_credentials(tools.cache, tools.kube, namespace, resource.spec.green)
-    if isinstance(given, tuple):
-        raise BrokersUnreachableError(given[1])
-    name = naming.credentials_secret(blue or "")
+    namespace, spec = resource.metadata.namespace, resource.spec
+    wanted = await shared_by(tools.cache, tools.kube, namespace, spec)
+    if isinstance(wanted, tuple):
+        raise BrokersUnreachableError(wanted[1])
+    for side in (spec.green, spec.blue):
+        if side.super_cluster is not None:
+            await _add(tools, namespace, side.super_cluster, wanted, sends=side is spec.blue)
+
+
+async def _add(tools: Tools, namespace: str, super_cluster: str, wanted: Shared, *, sends: bool) -> None:
+    name = naming.credentials_secret(super_cluster)
     there = await tools.kube.get("v1", "Secret", namespace, name)
     if there is None or not made_by_us(there):
         raise StepRefusedError(
-            f"Secret {name} of blue is not there, or was not made by the operator; give its brokers {FILE} yourself"
+            f"Secret {name} is not there, or was not made by the operator; give the brokers of {super_cluster} {naming.MIGRATION_FILE} yourself"
         )
-    before = secret_json(there, FILE)
-    content = {**before, "send": {**mapping(before.get("send")), step.identity: dict(given)}}
+    if wanted.is_in(there, sends=sends):
+        tools.cache.wrote({"kind": "Secret", **there})
+        return
+    files = wanted.added_to(there, sends=sends)
     patch: Json = {
         "metadata": {"resourceVersion": there["metadata"]["resourceVersion"]},
-        "data": {FILE: b64encode((json.dumps(content, indent=1) + "\n").encode()).decode()},
+        "data": {file: b64encode(text.encode()).decode() for file, text in files.items()},
     }
     tools.cache.wrote(await tools.kube.merge_patch("v1", "Secret", namespace, name, patch))
 

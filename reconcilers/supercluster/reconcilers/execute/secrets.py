@@ -21,6 +21,7 @@ from supercluster.reconcilers.planners.plan import (
     MakeCredentials,
     Manifest,
 )
+from supercluster.reconcilers.planners.super_cluster.credentials import MIGRATION
 from supercluster.reconcilers.ports import BrokerTarget, Json, KubeError, mapping
 
 
@@ -46,7 +47,7 @@ async def _make_credentials(
         raise foreign(step.manifest)
     if found.broken:
         raise StepRefusedError(f"Secret {name}: {found.broken}; nothing of it is changed")
-    missing = found.missing(step.application_user)
+    missing = found.missing(step.application_user, takes_migrations=MIGRATION in step.missing)
     data = completed(there, missing, step.application_user, tools.password) if missing else {}
     await _put_secret(tools, step.manifest, there, data)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
-from supercluster.api import Cluster, ReplicaPolicy, Stream, StreamMove, crd
+from supercluster.api import Cluster, Migration, ReplicaPolicy, Stream, StreamMove, crd
 from supercluster.api.recovery import BEGIN_MAP_ANEW, FORCE_RECOVER_META
 from supercluster.api.super_cluster import EXCHANGE_AUTHORITY
 from supercluster.reconcilers.execute.super_cluster import SUPER_CLUSTER_STEPS
@@ -31,6 +32,7 @@ def _matters(metadata: Mapping[str, Any], status: Mapping[str, Any]) -> tuple[An
     return (
         *(annotations.get(name) for name in (FORCE_RECOVER_META, BEGIN_MAP_ANEW, EXCHANGE_AUTHORITY)),
         status.get("founder"),
+        json.dumps(status.get("migration"), sort_keys=True),
     )
 
 
@@ -43,7 +45,7 @@ SUPER_CLUSTER = Reconciler(
         words={"otherMoves": None},
     ),
     steps=SUPER_CLUSTER_STEPS,
-    reads=frozenset({Cluster, Stream, StreamMove, ReplicaPolicy}),
+    reads=frozenset({Cluster, Migration, Stream, StreamMove, ReplicaPolicy}),
     grants=_grants,
     matters=_matters,
 )

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from supercluster.api import Cluster, ReplicaPolicy, Stream, StreamMove, SuperCluster
+from supercluster.api import Cluster, Migration, ReplicaPolicy, Stream, StreamMove, SuperCluster
 from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.observe.certificates import (
     authority_view,
@@ -88,6 +88,7 @@ async def look_at_super_cluster(
         repair=await look_at_repairs(cache, brokers, hosts, desired, target, told, lists),
         streams=cache.of_super_cluster(Stream, namespace, name),
         moves=moves,
+        migrations=cache.of_super_cluster(Migration, namespace, name),
         running=running,
         credentials=credentials_view(await _secret(cache, hosts, namespace, naming.credentials_secret(name))),
         certificates=await _certificates(cache, brokers, hosts, desired, clusters),

@@ -8,6 +8,7 @@ from datetime import datetime
 from supercluster.api import Migration
 from supercluster.api.conditions import Reason
 from supercluster.api.migration import Finding, PreflightReport, Proof
+from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.observe.context import Attempt, Context
 from supercluster.reconcilers.observe.migration_answers import (
     TEXT_CHARACTERS_MAX,
@@ -17,12 +18,9 @@ from supercluster.reconcilers.observe.migration_answers import (
     preflight_report,
     text,
 )
-from supercluster.reconcilers.observe.migration_sides import (
-    is_shared,
-    look_at_side,
-    migration_credentials,
-    side_target,
-)
+from supercluster.reconcilers.observe.migration_secrets import shared_by
+from supercluster.reconcilers.observe.migration_sides import look_at_side, side_target
+from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.migration.migration import start_body
 from supercluster.reconcilers.planners.migration.preflight import report
 from supercluster.reconcilers.planners.migration.views import (
@@ -42,6 +40,7 @@ from supercluster.reconcilers.ports import (
     BrokersRefusedError,
     BrokersUnreachableError,
     BrokerTarget,
+    Kube,
 )
 
 
@@ -62,12 +61,11 @@ async def look_at_migration(
         ),
         _state(brokers, blue_at, desired.id),
     )
-    made, report_error, shared = None, "", True
-    if state is None and needs_report(desired) and green.told is not None and not isinstance(blue_at, tuple):
-        wanted = await migration_credentials(cache, kube, namespace, desired.spec.green)
-        shared = is_shared(cache, desired, green.told.identity, wanted)
-        if shared and green.addresses:
-            made, report_error = await _report(brokers, blue_at, desired, green, now)
+    made, report_error = None, ""
+    shared, sharing_error = await _sharing(cache, kube, desired)
+    is_asked = state is None and shared and bool(green.addresses) and needs_report(desired)
+    if is_asked and not isinstance(blue_at, tuple):
+        made, report_error = await _report(brokers, blue_at, desired, green, now)
     proof, proof_error = None, ""
     if needs_proof(desired, state):
         proof, proof_error = await _proof(brokers, blue_at, green_at, desired.id, now)
@@ -76,6 +74,7 @@ async def look_at_migration(
         green=green,
         others=tuple(each for each in cache.all_of(Migration) if each.metadata.uid != desired.metadata.uid),
         is_shared=shared,
+        sharing_error=sharing_error,
         report=made,
         report_error=report_error,
         state=state,
@@ -85,6 +84,20 @@ async def look_at_migration(
         refusal=attempt.refusal,
         refusal_code=attempt.refusal_code,
     )
+
+
+async def _sharing(cache: ObjectCache, kube: Kube, desired: Migration) -> tuple[bool, Trouble | None]:
+    """Have the brokers what links between both sides need? Those of a side that is somewhere else have it from whoever looks after them,
+    and preflight says whether it is right."""
+    namespace, spec = desired.metadata.namespace, desired.spec
+    names = {side.super_cluster: side is spec.blue for side in (spec.green, spec.blue) if side.super_cluster}
+    if not names:
+        return True, None
+    wanted = await shared_by(cache, kube, namespace, spec)
+    if isinstance(wanted, tuple):
+        return False, wanted
+    secrets = {name: cache.get("Secret", namespace, naming.credentials_secret(name)) for name in names}
+    return all(wanted.is_in(secrets[name], sends=sends) for name, sends in names.items()), None
 
 
 async def _state(

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from supercluster.api.stream import ReplicaStatus
+from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.cluster.certificates import MarksView
 from supercluster.reconcilers.planners.cluster.restart_order import PodView
 from supercluster.reconcilers.planners.cluster.volumes import ClaimView
@@ -27,7 +28,7 @@ OOM_KILLED = "OOMKilled"
 RESIZE_FAILURES = frozenset({"ControllerResizeError", "NodeResizeError"})
 # The account that declared streams live in.
 DEFAULT_ACCOUNT = "$G"
-CREDENTIAL_FILES = ("users.json", "cluster.json", "gateway.json")
+CREDENTIAL_FILES = ("users.json", "cluster.json", "gateway.json", naming.MIGRATION_FILE)
 
 
 def pod_view(pod: Mapping[str, Any]) -> PodView:
@@ -132,6 +133,8 @@ def credentials_view(secret: Mapping[str, Any] | None) -> CredentialsView | None
         operator_users=frozenset(str(user["user"]) for user in named if user.get("role") == "operator"),
         has_route=_has_link(secret_json(secret, "cluster.json")),
         has_gateway=_has_link(secret_json(secret, "gateway.json")),
+        has_migration=bool(accepted(secret, naming.MIGRATION_FILE)),
+        has_migration_authorities=naming.MIGRATION_AUTHORITIES in mapping(secret.get("data")),
         broken=f"{', '.join(broken)} can't be read as a JSON object" if broken else "",
         marks=marks_view(secret),
     )
@@ -163,6 +166,12 @@ def _is_broken(secret: Mapping[str, Any], file: str) -> bool:
 
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
+
+
+def accepted(secret: Mapping[str, Any], file: str) -> Mapping[str, Any]:
+    """The first credentials that a port lets in; empty: it lets nobody in."""
+    entries = map(mapping, _list(secret_json(secret, file).get("accept")))
+    return next((each for each in entries if each.get("user") and each.get("password")), {})
 
 
 def _has_link(link: Mapping[str, Any]) -> bool:

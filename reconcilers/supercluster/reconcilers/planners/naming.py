@@ -11,10 +11,15 @@ from supercluster.reconcilers.planners.plan import LABEL_CLUSTER, LABEL_SUPER_CL
 OPERATOR_USER = "operator"
 ROUTE_USER = "route"
 GATEWAY_USER = "gateway"
+MIGRATION_USER = "migration"
+MIGRATION_FILE = "migration.json"
+"""In the credentials Secret: what the migration port lets in, and what the own brokers show to another one."""
+MIGRATION_AUTHORITIES = "migration-ca.crt"
+"""In the credentials Secret: the authorities of both super-clusters, by which links between them are encrypted."""
 
 
 def credentials_secret(super_cluster: str) -> str:
-    """Secret that the brokers mount: users.json, cluster.json and gateway.json."""
+    """Secret that the brokers mount: users.json, cluster.json, gateway.json, and what migrations need."""
     return f"{super_cluster}-credentials"
 
 

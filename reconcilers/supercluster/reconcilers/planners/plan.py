@@ -256,13 +256,10 @@ class CancelMove(Step):
 
 @dataclass(frozen=True, slots=True)
 class ShareMigrationCredentials(Step):
-    """Give blue's brokers what green's migration port lets them in by."""
-
-    identity: str
-    """Green's."""
+    """Give the brokers of both sides what links between them need: a user of green's migration port, and the authorities of both."""
 
     def __str__(self) -> str:
-        return f"share the credentials of the migration port of {self.identity}"
+        return "share the credentials of green's migration port"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from supercluster.api import Cluster
+from supercluster.api.super_cluster import MigrationDoorStatus
 from supercluster.api.units import duration_ms, size_bytes
 from supercluster.reconcilers.planners import naming
 
@@ -17,6 +18,14 @@ GATEWAY_SEEDS_MAX = 3
 
 # In the folder that brokers are given by --tls-dir, by the names that Secrets of the type kubernetes.io/tls have.
 TLS_FILES = {"certFile": "tls.crt", "keyFile": "tls.key", "caFile": "ca.crt"}
+
+CREDENTIALS_FOLDER = "/etc/supercluster/credentials"
+# Each side trusts the authorities of both; whose certificate it is, the migration says.
+MIGRATION_TLS = {
+    **TLS_FILES,
+    "caFile": f"{CREDENTIALS_FOLDER}/{naming.MIGRATION_AUTHORITIES}",
+    "serverName": "",
+}
 
 MOVE_BYTES_PER_S_MAX = 1 << 50
 
@@ -55,10 +64,11 @@ def broker_config(
     *,
     join_only: bool = False,
     tls_name: str = "",
+    migration: MigrationDoorStatus | None = None,
 ) -> dict[str, Any]:
     """The file's content. It is the same for all brokers, so that one ConfigMap serves them. `move_bytes_per_s`: the limit of
     a move that a client starts. `join_only`: the map of streams was begun before. `tls_name`: what certificates of brokers are for; empty:
-    links are not encrypted."""
+    links are not encrypted. `migration`: what brokers have for links with another super-cluster."""
     spec, name = cluster.spec, cluster.metadata.name
     domain = _domain(cluster)
     return {
@@ -80,6 +90,7 @@ def broker_config(
             "cluster": spec.ports.cluster,
             "gateway": spec.ports.gateway,
             "monitor": spec.ports.monitor,
+            **({"migration": spec.ports.migration_port} if migration is not None and migration.port else {}),
         },
         "limits": {
             "maxPayloadBytes": size_bytes(spec.limits.max_payload),
@@ -107,6 +118,7 @@ def broker_config(
             if tls_name
             else {}
         ),
+        **({"migrationTls": MIGRATION_TLS} if migration is not None and migration.tls else {}),
         **({"moves": {"bytesPerS": min(move_bytes_per_s, MOVE_BYTES_PER_S_MAX)}} if move_bytes_per_s else {}),
     }
 

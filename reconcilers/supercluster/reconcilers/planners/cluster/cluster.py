@@ -264,10 +264,12 @@ def _wanted(
         share,
         join_only=founding.is_join_only(super_cluster, told),
         tls_name=server_name(super_cluster) if super_cluster.spec.tls is not None else "",
+        migration=super_cluster.status.migration,
     )
+    door = super_cluster.status.migration
     objects = (
         manifests.config_map(desired, config),
-        manifests.headless_service(desired),
+        manifests.headless_service(desired, takes_migrations=door is not None and door.port),
         manifests.client_service(desired),
         manifests.disruption_budget(desired, defaults.pdb_api_version, is_open=is_open),
         manifests.stateful_set(

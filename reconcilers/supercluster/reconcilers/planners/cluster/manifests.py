@@ -9,7 +9,11 @@ from typing import Any
 from supercluster.api import Cluster, SuperCluster
 from supercluster.api.cluster import Resources
 from supercluster.reconcilers.planners import naming
-from supercluster.reconcilers.planners.cluster.broker_config import config_text, restart_worthy
+from supercluster.reconcilers.planners.cluster.broker_config import (
+    CREDENTIALS_FOLDER,
+    config_text,
+    restart_worthy,
+)
 from supercluster.reconcilers.planners.drift import digest, signed
 from supercluster.reconcilers.planners.plan import IDENTITY_ANNOTATION
 
@@ -18,7 +22,6 @@ BROKER_UID = 10001
 # A broker replays its log before it is ready; a million messages take about two seconds, a full volume much longer.
 STARTUP_SECONDS_MAX = 600
 CONFIG_FOLDER = "/etc/supercluster"
-CREDENTIALS_FOLDER = "/etc/supercluster/credentials"
 TLS_FOLDER = "/etc/supercluster/tls"
 DATA_FOLDER = "/data"
 
@@ -108,13 +111,15 @@ def _ports(cluster: Cluster, *names: str) -> list[dict[str, Any]]:
     ]
 
 
-def headless_service(cluster: Cluster) -> dict[str, Any]:
+def headless_service(cluster: Cluster, *, takes_migrations: bool = False) -> dict[str, Any]:
     """Names of single brokers; also of those that are not ready, because they find each other by it."""
+    number = cluster.spec.ports.migration_port
+    migration = {"name": "migration", "port": number, "targetPort": number, "protocol": "TCP"}
     spec = {
         "clusterIP": "None",
         "publishNotReadyAddresses": True,
         "selector": naming.selector(cluster.metadata.name),
-        "ports": _ports(cluster),
+        "ports": [*_ports(cluster), *([migration] if takes_migrations else [])],
     }
     return signed(
         _object(cluster, "v1", "Service", naming.headless_service(cluster.metadata.name), spec=spec)

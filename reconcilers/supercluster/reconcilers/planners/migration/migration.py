@@ -90,16 +90,18 @@ def _before_the_start(desired: Migration, observed: MigrationObserved, draft: Dr
         if view.told is None:
             return _unanswered(desired, side, view, draft)
     trouble = preflight.own_trouble(desired, observed)
-    if trouble is not None and trouble[0] is Reason.MIGRATION_PORT_CLOSED:
-        draft.preflight(None, *trouble)
-        draft.wait(trouble, phase="Checking")
-        return draft.plan(recheck_after_ms=WAITING_RECHECK_MS)
     if trouble is not None:
         return _refuse(draft, *trouble)
-    assert observed.green.told is not None
-    if not observed.is_shared and observed.refusal is None:
-        draft.wait((Reason.CHECKING, "blue's brokers are given what green lets them in by"), phase="Checking")
-        return draft.plan(ShareMigrationCredentials(observed.green.told.identity))
+    if not observed.is_shared and observed.sharing_error is None and observed.refusal is None:
+        draft.wait(
+            (Reason.CHECKING, "the brokers are given what links between both sides need"), phase="Checking"
+        )
+        return draft.plan(ShareMigrationCredentials())
+    closed = observed.sharing_error or preflight.port_trouble(desired, observed.green)
+    if closed is not None:
+        draft.preflight(None, *closed)
+        draft.wait(closed, phase="Checking")
+        return draft.plan(recheck_after_ms=WAITING_RECHECK_MS)
     if observed.refusal is not None:
         return _refuse(draft, Reason.PREFLIGHT_REFUSED, observed.refusal)
     report = observed.report
@@ -178,6 +180,9 @@ def _under_way(
     draft.follow(state)
     if state.is_aborted:
         return _aborted(state, draft)
+    if not observed.is_shared and observed.sharing_error is None and observed.refusal is None:
+        # A password or an authority was exchanged, or a Secret put back.
+        return draft.plan(ShareMigrationCredentials())
     draft.block(_missing_side(desired, observed, state))
     if state.is_final:
         return _final(desired, state, draft)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from supercluster.api import Migration
 from supercluster.api.conditions import Reason
 from supercluster.api.migration import FINDINGS_MAX, Finding, PreflightReport
-from supercluster.reconcilers.planners.migration.views import MigrationObserved, Trouble
+from supercluster.reconcilers.planners.migration.views import MigrationObserved, SideView, Trouble
 
 # The bound of leader time (SF-28): beyond it green would let messages expire by another time than blue.
 CLOCKS_APART_MAX_MS = 1_000
@@ -34,6 +34,16 @@ def own_trouble(desired: Migration, observed: MigrationObserved) -> Trouble | No
             f"the clocks of blue and green are {apart_ms / 1000:.1f} s apart, and {CLOCKS_APART_MAX_MS / 1000:.0f} s at most are allowed: mend the "
             "time service of the one that is wrong"
         )
+    if green.has_tls and not blue.has_tls:
+        return Reason.PREFLIGHT_REFUSED, (
+            f"links of {desired.spec.green.text} are encrypted, and {desired.spec.blue.text} has no certificates to show: use a green without spec.tls, "
+            "or name spec.blue.caSecret where blue is somewhere else"
+        )
+    return None
+
+
+def port_trouble(desired: Migration, green: SideView) -> Trouble | None:
+    """Why blue's brokers can't dial green's yet."""
     if not green.addresses:
         return Reason.MIGRATION_PORT_CLOSED, (
             f"{desired.spec.green.text} does not listen on a migration port yet; where it is a SuperCluster, its brokers are restarted for it one by "

@@ -44,6 +44,8 @@ class SideView:
     """Its resource is gone."""
     addresses: tuple[str, ...] = ()
     """Of its migration port, as the other side's brokers reach it."""
+    has_tls: bool = False
+    """Are links of its migration port encrypted?"""
     tls_name: str = ""
     """What certificates of its migration port are for; empty: the port is not encrypted."""
 
@@ -92,7 +94,9 @@ class MigrationObserved:
     others: tuple[Migration, ...] = ()
     """All other Migrations that the operator serves, of any namespace."""
     is_shared: bool = True
-    """Blue's brokers have what green's migration port lets them in by."""
+    """The brokers of both sides have what links between them need."""
+    sharing_error: Trouble | None = None
+    """Why they can't be given it now."""
     report: PreflightReport | None = None
     """Made in this look; None when none was asked for, or none came."""
     report_error: str = ""

@@ -22,6 +22,7 @@ APPLICATION = "application"
 OPERATOR = "operator"
 ROUTE = "route"
 GATEWAY = "gateway"
+MIGRATION = "migration"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,9 @@ class CredentialsView:
     """Those with the operator's role."""
     has_route: bool = False
     has_gateway: bool = False
+    has_migration: bool = False
+    """Somebody is let in on the migration port."""
+    has_migration_authorities: bool = False
     broken: str = ""
     """Which files a person has made unreadable; nothing is written then."""
     marks: MarksView = field(default_factory=MarksView)
@@ -42,7 +46,7 @@ class CredentialsView:
         """As ours, so that it is seen and not taken for somebody else's; by no owner that takes it along."""
         return not self.marks.owners and self.marks.are_those_of(manifest)
 
-    def missing(self, application_user: str) -> tuple[str, ...]:
+    def missing(self, application_user: str, *, takes_migrations: bool = False) -> tuple[str, ...]:
         wanting = []
         if application_user not in self.passwords:
             wanting.append(APPLICATION)
@@ -52,6 +56,8 @@ class CredentialsView:
             wanting.append(ROUTE)
         if not self.has_gateway:
             wanting.append(GATEWAY)
+        if takes_migrations and not self.has_migration:
+            wanting.append(MIGRATION)
         return tuple(wanting)
 
 
@@ -60,13 +66,15 @@ def plan_credentials(
     found: CredentialsView | None,
     client_secret: Mapping[str, Any] | None,
     clusters: tuple[Cluster, ...],
+    *,
+    takes_migrations: bool = False,
 ) -> tuple[Step, ...]:
     """`found` and `client_secret`: what there is; None: no such Secret."""
     user = desired.spec.application_user
     credentials = found or CredentialsView()
     if credentials.broken:
         return ()
-    made = plan_secret(desired, found)
+    made = plan_secret(desired, found, takes_migrations=takes_migrations)
     if made is not None:
         return (made,)
     first = first_of(desired, clusters)
@@ -78,13 +86,15 @@ def plan_credentials(
     return ()
 
 
-def plan_secret(desired: SuperCluster, found: CredentialsView | None) -> MakeCredentials | None:
+def plan_secret(
+    desired: SuperCluster, found: CredentialsView | None, *, takes_migrations: bool = False
+) -> MakeCredentials | None:
     """The brokers' Secret alone, without which none of them is let in."""
     credentials, manifest = found or CredentialsView(), manifests.credentials_secret(desired)
     name, user = manifest["metadata"]["name"], desired.spec.application_user
     if credentials.broken or credentials.marks.terminating:
         return None
-    missing = credentials.missing(user)
+    missing = credentials.missing(user, takes_migrations=takes_migrations)
     if missing:
         reason = EventReason.DRIFT_REPAIRED if found is not None else EventReason.CREDENTIALS_GENERATED
         note = Note.done(reason, f"made credentials in Secret {name} for: {', '.join(missing)}")

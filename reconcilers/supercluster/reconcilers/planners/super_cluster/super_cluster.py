@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import Any
 
-from supercluster.api import Cluster, Stream, StreamMove, SuperCluster, SuperClusterStatus
+from supercluster.api import Cluster, Migration, Stream, StreamMove, SuperCluster, SuperClusterStatus
 from supercluster.api.conditions import ConditionType, EventReason, Reason
 from supercluster.api.recovery import BEGIN_MAP_ANEW, RecoveryStatus
 from supercluster.api.super_cluster import (
@@ -26,6 +26,7 @@ from supercluster.reconcilers.planners.cluster.certificates import (
     why_waiting,
 )
 from supercluster.reconcilers.planners.founding import Traces, asks_anew, beginning, founder
+from supercluster.reconcilers.planners.migration.views import needs_sides
 from supercluster.reconcilers.planners.move.views import BrokersMove, grants, of_others
 from supercluster.reconcilers.planners.plan import (
     FINALIZER,
@@ -55,6 +56,7 @@ from supercluster.reconcilers.planners.super_cluster.credentials import (
     plan_secret,
 )
 from supercluster.reconcilers.planners.super_cluster.map_recovery import MapRecoveryView
+from supercluster.reconcilers.planners.super_cluster.migration_door import migration_door, takes_migrations
 
 # While a StreamMove waits for a place, the brokers are asked this often what else moves.
 WAITING_RECHECK_MS = 1_000
@@ -74,6 +76,8 @@ class SuperClusterObserved:
     clusters: tuple[Cluster, ...] = ()
     streams: tuple[Stream, ...] = ()
     moves: tuple[StreamMove, ...] = ()
+    migrations: tuple[Migration, ...] = ()
+    """That name the super-cluster, as blue or as green."""
     running: tuple[BrokersMove, ...] | None = ()
     """What the brokers carry out, asked while a StreamMove waits for a place; None when they did not say."""
     lost: tuple[str, ...] = ()
@@ -212,7 +216,13 @@ def _steps(desired: SuperCluster, observed: SuperClusterObserved, now: datetime)
         steps.append(
             SetFinalizers((*desired.metadata.finalizers, FINALIZER), desired.metadata.resource_version)
         )
-    steps += plan_credentials(desired, observed.credentials, observed.client_secret, observed.clusters)
+    steps += plan_credentials(
+        desired,
+        observed.credentials,
+        observed.client_secret,
+        observed.clusters,
+        takes_migrations=takes_migrations(desired, observed.migrations),
+    )
     steps += plan_certificates(desired, observed.certificates, observed.clusters, now)
     return tuple(steps)
 
@@ -368,6 +378,7 @@ def _patch(
         repair=repair,
         leaving=leaving,
         map_recovery=map_recovery,
+        migration=migration_door(desired, observed.migrations, observed.credentials),
         client_secret=naming.client_secret(desired.metadata.name),
         conditions=conditions.result(),
     )
@@ -416,10 +427,16 @@ def _deletion(
     """The credentials go with the resource, so it stays until no broker needs them."""
     if FINALIZER not in desired.metadata.finalizers:
         return Plan()
-    if observed.clusters:
+    needing = sorted(
+        each.metadata.name for each in observed.migrations if needs_sides(each.status.to_object())
+    )
+    if needing or observed.clusters:
         names = ", ".join(sorted(cluster.metadata.name for cluster in observed.clusters))
-        message = f"deletion waits until these Clusters are deleted: {names}"
-        conditions.put(ConditionType.READY, False, Reason.CLUSTERS_REMAIN, message)
+        message, reason = f"deletion waits until these Clusters are deleted: {names}", Reason.CLUSTERS_REMAIN
+        if needing:
+            reason = Reason.MIGRATION_UNDER_WAY
+            message = f"deletion waits for Migration {', '.join(needing)}: set spec.abort there to keep blue, or let it come to its end by spec.finalize"
+        conditions.put(ConditionType.READY, False, reason, message)
         accounts = AccountsPlan(status=desired.status.accounts)
         places = _places(desired, observed)
         patch = _patch(

@@ -1,0 +1,32 @@
+"""What a super-cluster's brokers have for links with another one, to which it is migrated or which is migrated to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from supercluster.api import Migration, SuperCluster
+from supercluster.api.super_cluster import MigrationDoorStatus
+from supercluster.reconcilers.planners.super_cluster.credentials import CredentialsView
+
+
+def takes_migrations(desired: SuperCluster, migrations: Sequence[Migration]) -> bool:
+    """Is another one to be let in? Once a Migration asked for it, that stays until a person says otherwise: closing the port restarts
+    the brokers again."""
+    if desired.spec.migration.enabled is not None:
+        return desired.spec.migration.enabled
+    was_open = desired.status.migration is not None and desired.status.migration.port
+    return was_open or any(each.spec.green.super_cluster == desired.metadata.name for each in migrations)
+
+
+def migration_door(
+    desired: SuperCluster, migrations: Sequence[Migration], credentials: CredentialsView | None
+) -> MigrationDoorStatus | None:
+    """With certificates, the port waits for the authorities of the other side, without which brokers could not begin."""
+    found = credentials or CredentialsView()
+    has_tls = desired.spec.tls is not None
+    is_wanted = takes_migrations(desired, migrations) and found.has_migration
+    door = MigrationDoorStatus(
+        port=is_wanted and (not has_tls or found.has_migration_authorities),
+        tls=has_tls and found.has_migration_authorities,
+    )
+    return door if door.port or door.tls else None

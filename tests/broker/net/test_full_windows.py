@@ -11,6 +11,7 @@ import pytest
 from supercluster.broker.monitor import views
 from supercluster.broker.net.clients import client_server
 from supercluster.broker.ports import ClientInfo, PeerInfo, Publisher
+from supercluster.broker.protocol.not_stored import CLOSED
 
 Taken = tuple[bytes, bytes, bytes]
 
@@ -340,3 +341,23 @@ async def test_clients_come_in_only_when_the_core_knows_its_streams_and_health_s
     assert views.health(broker, "ready") == (200, {"status": "ok"})
     cores[0].troubles = ["the map is old"]
     assert views.health(broker, "ready") == (200, {"status": "ok", "warnings": ["the map is old"]})
+
+
+@pytest.mark.covers("BG-4")
+async def test_what_a_stream_on_its_way_here_refuses_reaches_no_subscriber(brokers: Any) -> None:
+    broker, core = await start(brokers)
+    raw = await brokers.raw(broker)
+    raw.send(b"CONNECT {}\r\nSUB orders.> 1\r\nSUB audit.> 2\r\nPUB orders.1 1\r\na\r\nPING\r\n")
+    assert await raw.until_line(b"PONG") == [b"MSG orders.1 1 1", b"a", b"PONG"]
+    core.orders.stream = CLOSED
+    core.invalidate_captures()
+    raw.send(b"PUB orders.1 1\r\nb\r\nPUB orders.1 1\r\nc\r\nPUB audit.1 1\r\nd\r\nPING\r\n")
+    assert await raw.until_line(b"PONG") == [b"MSG audit.1 2 1", b"d", b"PONG"]
+    assert [payload for _, _, payload in core.orders.taken] == [b"a", b"b", b"c"], (
+        "what stands in for it refuses them"
+    )
+    core.orders.stream = "ORDERS"
+    core.invalidate_captures()
+    raw.send(b"PUB orders.1 1\r\ne\r\nPING\r\n")
+    assert await raw.until_line(b"PONG") == [b"MSG orders.1 1 1", b"e", b"PONG"]
+    await raw.close()

@@ -6,6 +6,9 @@ the words of a permissions violation, and stay connected; so such an error begin
 
 from __future__ import annotations
 
+CLOSED = "\x01"
+"""Stands where a stream's name does, and is none: what captures the subject refuses every message, and nobody else gets one."""
+
 
 def not_stored(stream: str, why: str) -> str:
     """The text of the -ERR."""

@@ -32,8 +32,12 @@ class Core:
         self.leader: str | None = None
         self.network = self
         self.sent: list[tuple[str, list[Ack]]] = []
+        self.groups: list[str] = []
+        """Of what was sent."""
         self.published: list[tuple[bytes, bytes]] = []
         self.asked = 0
+        self.moved: dict[str, str] = {}
+        """Groups whose streams another super-cluster has, and its groups."""
         self.acks = AckForwarder(self, self, self)  # type: ignore[arg-type]
 
     def leader_of(self, group: str) -> str | None:
@@ -43,11 +47,16 @@ class Core:
         self.asked += 1
 
     def by_group(self, group: str) -> Any:
-        return SimpleNamespace(account="$G") if group == GROUP else None
+        return SimpleNamespace(account="$G") if group in (GROUP, *self.moved.values()) else None
+
+    def goes_on_as(self, group: str) -> str:
+        return self.moved.get(group, group)
 
     def post(self, node: str, frame: int, body: list[bytes | memoryview]) -> bool:
         assert frame == Frame.ACKS
-        self.sent.append((node, decode_acks(memoryview(b"".join(body)))[1]))
+        group, acks = decode_acks(memoryview(b"".join(body)))
+        self.sent.append((node, acks))
+        self.groups.append(group)
         return True
 
     def publish(self, account: str, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
@@ -101,6 +110,34 @@ def test_those_of_one_stream_go_before_a_request_that_shows_what_they_changed() 
     core.acks.link_down("a", 1)
     assert core.acks.deadline_ms() is not None, "what was sent in this way is remembered as well"
     assert len(core.sent) == 1
+
+
+@pytest.mark.covers("BG-5")
+def test_what_is_for_a_stream_that_another_super_cluster_has_now_goes_there_in_its_order() -> None:
+    core = Core()
+    third: Ack = (b"$JS.ACK.S.c.1.3.3.0.0", b"", b"")
+    core.leader = "a"
+    core.acks.add("$G", GROUP, third)
+    core.acks.flush(0)
+    core.leader = None
+    core.acks.add("$G", GROUP, PLAIN)
+    core.acks.flush(0)
+    core.acks.add("$G", GROUP, DOUBLE)
+    core.moved, core.leader = {GROUP: f"{GROUP}~1"}, "far"
+    core.acks.groups_gone([GROUP])
+    core.acks.flush(1)
+    assert core.published == [], "nobody is told that nobody is there"
+    assert (core.sent[1:], core.groups[1:]) == ([("far", [PLAIN, DOUBLE])], [f"{GROUP}~1"])
+    core.acks.back("a", GROUP, [DOUBLE], 2)
+    core.acks.flush(2)
+    assert (core.sent[2:], core.groups[2:]) == ([("far", [DOUBLE])], [f"{GROUP}~1"]), (
+        "what comes back later, too"
+    )
+    core.acks.link_down("a", 3)
+    core.acks.leader_serves(f"{GROUP}~1")
+    core.acks.flush(3)
+    assert (core.sent[3:], core.groups[3:]) == ([("far", [third])], [f"{GROUP}~1"])
+    assert core.acks.deadline_ms() is None
 
 
 @pytest.mark.covers("MV-11", "SF-15")

@@ -220,7 +220,7 @@ def test_who_gets_no_answer_of_a_mirror_asks_whoever_is_there_now() -> None:
     world = World({"M": "a", "O": "b"})
     groups = iter(["O"])
     requests = world.requests()
-    requests._whom_to_ask = lambda account, stream: next(groups)
+    requests._choose_again = lambda request: next(groups)
     requests.send("M", INFO, b"$JS.API.DIRECT.GET.O", b"in", b"", b'{"seq":1}', 0)
     requests.response(1, ResponseStatus.NOT_LEADER, b"", 0)
     requests.tick(ASK_LEADER_MS)

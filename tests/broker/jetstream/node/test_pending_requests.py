@@ -68,7 +68,7 @@ class World:
             self,
             self.post,
             self.leaders.get,
-            lambda: ["a", "b"],
+            lambda group: ["a", "b"],
             lambda request: b'{"error": {"err_code": 10008, "group": "%s"}}' % request.group.encode(),
             fallback_answers.done_before,
             origin="vol",
@@ -198,14 +198,82 @@ def test_who_asks_about_a_stream_that_goes_hears_it_and_one_that_begins_anew_is_
     world = World()
     requests = world.requests()
     ask(requests)
-    requests.groups_gone(["g", "h"], lambda request: "new", fallback_answers.not_there)
+    requests.groups_gone(["g", "h"], lambda request: "new", fallback_answers.not_there, 5)
     assert world.published == []
     world.leaders["new"] = "b"
     requests.leader_serves("new", 10)
     assert [(node, request.group) for node, request in world.asked()] == [("b", "new")]
-    requests.groups_gone(["new"], lambda request: None, fallback_answers.not_there)
+    requests.groups_gone(["new"], lambda request: None, fallback_answers.not_there, 5)
     ((_, _, payload),) = world.published
     assert b"10059" in payload
+
+
+FAR = "b%12345678"
+
+
+@pytest.mark.covers("BG-5")
+def test_what_waits_for_a_stream_that_another_super_cluster_has_now_goes_there_at_once() -> None:
+    world = World()
+    requests = world.requests()
+    ask(requests, PULL)
+    ask(requests)
+    world.sent.clear()
+    world.leaders["g~1"] = FAR
+    requests.groups_gone(["g"], lambda request: "g~1", fallback_answers.not_there, 5)
+    assert requests.deadline_ms() == 5
+    requests.tick(5)
+    assert [(node, found.group, found.subject) for node, found in world.asked()] == [
+        (FAR, "g~1", PULL),
+        (FAR, "g~1", b"$JS.API.STREAM.INFO.S"),
+    ]
+
+
+@pytest.mark.covers("BG-5", "MV-10")
+def test_a_pull_that_the_old_leader_has_goes_to_another_super_cluster_once() -> None:
+    world = World({"g": "a"})
+    requests = world.requests()
+    ask(requests, PULL)
+    ask(requests, PULL)
+    ask(requests, PULL)
+    world.sent.clear()
+    world.leaders["g~1"] = FAR
+    requests.groups_gone(["g"], lambda request: "g~1", fallback_answers.not_there, 5)
+    requests.leader_serves("g~1", 5)
+    requests.tick(5)
+    assert world.asked() == [], "the old leader says what became of them"
+    requests.response(1, ResponseStatus.TAKEN, b"", 6, "a")
+    requests.response(2, ResponseStatus.UNDECIDED, b"", 6, "a")
+    assert [(node, found.number) for node, found in world.asked()] == [(FAR, 2)]
+    requests.tick(REQUEST_RETRY_MS)
+    assert [(node, found.number) for node, found in world.asked()] == [(FAR, 3)], (
+        "it said nothing of this one"
+    )
+
+
+@pytest.mark.covers("BG-5")
+@pytest.mark.parametrize("successor", ["g~1", "new"])
+def test_a_deletion_that_blue_may_have_carried_out_is_understood_by_greens_answer(successor: str) -> None:
+    world = World({"g": "a"})
+    requests = world.requests()
+    ask(requests, b"$JS.API.CONSUMER.DELETE.S.c")
+    world.sent.clear()
+    world.leaders[successor] = FAR
+    requests.groups_gone(["g"], lambda request: successor, fallback_answers.not_there, 5)
+    requests.tick(5)
+    ((_, found),) = world.asked()
+    requests.response(found.number, ResponseStatus.ANSWER, b'{"error":{"code":404,"err_code":10014}}', 6, FAR)
+    ((_, _, payload),) = world.published
+    assert (b'"success"' in payload) == (successor == "g~1"), "a stream that began anew has nothing of it"
+
+
+@pytest.mark.covers("BG-5", "SF-23")
+def test_nobody_is_an_operator_in_another_super_cluster() -> None:
+    operator = ClientInfo("A", "op", is_operator=True)
+    for leader, is_operator in (("a", True), (FAR, False)):
+        world = World({"g": leader})
+        world.requests().send("g", operator, b"$JS.API.STREAM.INFO.S", b"r", b"", b"", 0)
+        ((_, request),) = world.asked()
+        assert request.info == ClientInfo("A", "op", is_operator=is_operator)
 
 
 @pytest.mark.covers("MV-10")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from supercluster.broker.jetstream.config.stream import StreamConfig
@@ -12,10 +14,14 @@ from supercluster.broker.jetstream.encoding.sections import (
     VerdictRun,
     decode_block,
 )
+from supercluster.broker.jetstream.links.frames import Frame, decode_forward, decode_open
 from supercluster.broker.jetstream.meta.assignment import Assignment
+from supercluster.broker.jetstream.meta.migration import Following, StreamMigration, StreamStage
+from supercluster.broker.jetstream.publish.stand_ins import ComingStream, HeldCapture
 from supercluster.broker.jetstream.publish.window import SessionPhase, Window
-from supercluster.broker.jetstream.publish.windows import HeldCapture, PublishWindows
+from supercluster.broker.jetstream.publish.windows import PublishWindows
 from supercluster.broker.net.routing.held_messages import HeldMessages
+from supercluster.broker.protocol.headers import NO_RESPONDERS
 from supercluster.broker.protocol.parser import Message
 
 ACCOUNT, SUBJECT = "$G", b"orders.1"
@@ -31,9 +37,10 @@ class Client:
 
     def __init__(self, ingest: PublishWindows) -> None:
         self.ingest = ingest
-        self.routes: dict[bytes, Window | HeldCapture | None] = {}
+        self.routes: dict[bytes, Window | HeldCapture | ComingStream | None] = {}
         self.held: list[bytes] = []
         self.uncaptured: list[bytes] = []
+        self.errors: list[str] = []
 
     def publish(self, payload: bytes) -> None:
         if self.held or not self.offer(payload):
@@ -56,7 +63,7 @@ class Client:
             del self.held[0]
 
     def error(self, text: str) -> None:
-        pass
+        self.errors.append(text)
 
 
 class Nobody:
@@ -72,7 +79,7 @@ def ingest(leader: str | None = None, window_bytes: int = 200) -> PublishWindows
         Nobody(),  # type: ignore[arg-type]  # Only refusals are published here.
         lambda node, frame, body: True,
         lambda group: leader,
-        list,
+        lambda group: [],
         window_bytes=window_bytes,
         wait_ms=10_000,
     )
@@ -121,6 +128,144 @@ def test_what_waits_for_a_deleted_stream_is_not_taken_by_its_window() -> None:
     waiting = list(client.held)
     found.set_map([], client.routes.clear)
     assert (client.held, client.uncaptured) == ([], waiting)
+
+
+HERE, THERE = "S.$G.orders.1", "S.$G.orders.1~1-0a1b2c3d"
+NEAR, FAR = SessionKey("n0", "a", 1), SessionKey("n0%b1b1b1b1", "a", 1)
+
+
+def far_assignment() -> Assignment:
+    """Of a stream that green has."""
+    way = StreamMigration("m", 1, StreamStage.OPEN, "9e9e9e9e", HERE, THERE)
+    return replace(assignment(THERE), migration=way, version=7)
+
+
+class Wire:
+    """Who leads what, and what windows send there."""
+
+    def __init__(self, **leaders: str) -> None:
+        self.leaders = leaders
+        self.sent: list[tuple[str, str, SessionKey, int]] = []
+        """(broker, group, session, first number; 0: the session is opened)"""
+        self.refused: list[tuple[bytes, bytes]] = []
+        self.ingest = PublishWindows(
+            NEAR,
+            self,  # type: ignore[arg-type]
+            self.post,
+            self.leaders.get,
+            lambda group: [],
+            window_bytes=2000,
+            wait_ms=10_000,
+            world="b1b1b1b1",
+        )
+
+    def post(self, node: str, frame: int, body: list[bytes | memoryview]) -> bool:
+        raw = memoryview(b"".join(body))
+        if frame == Frame.OPEN:
+            self.sent.append((node, *decode_open(raw), 0))
+        else:
+            group, forward, _ = decode_forward(raw)
+            assert group == HERE or forward.config_version == 0, "green counts its configurations by itself"
+            self.sent.append((node, group, forward.session, forward.first_number))
+        return True
+
+    def publish(self, account: str, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
+        self.refused.append((subject, header))
+
+    def publish_many(self, account: str, messages: list[tuple[bytes, bytes]]) -> None: ...
+
+    def take(self) -> list[tuple[str, str, SessionKey, int]]:
+        sent, self.sent = self.sent, []
+        return sent
+
+
+@pytest.mark.covers("BG-4", "BG-10")
+@pytest.mark.parametrize(
+    "is_known", [True, False], ids=["green's leader is known", "green's leader comes later"]
+)
+def test_a_window_goes_on_in_green_under_its_far_name_with_its_numbers(is_known: bool) -> None:
+    wire = Wire(**{HERE: "n1"})
+    found, client = wire.ingest, Client(wire.ingest)
+    found.set_map([assignment(HERE)], client.routes.clear)
+    client.publish(b"1")
+    found.flush(0)
+    found.opened(HERE, NEAR, True, 0)
+    client.publish(b"2")
+    found.flush(0)
+    found.verdicts(HERE, NEAR, [VerdictRun(1, 1, 1)], appended=False, now_ms=0)
+    client.publish(b"3")
+    found.flush(0)
+    assert wire.take() == [("n1", HERE, NEAR, number) for number in (0, 1, 2, 3)]
+    # Blue fences: nothing more is judged. Green's leader may be known before the map shows that it has opened the stream.
+    if is_known:
+        wire.leaders[THERE] = "n0%9e9e9e9e"
+        found.leader_serves(THERE, 1)
+    client.publish(b"4")
+    found.flush(1)
+    assert wire.take() == [("n1", HERE, NEAR, 4)], "nothing goes to green before blue's map says so"
+    client.publish(b"5")
+    found.set_map([far_assignment()], client.routes.clear)
+    found.flush(2)
+    if not is_known:
+        assert wire.take() == []
+        wire.leaders[THERE] = "n0%9e9e9e9e"
+        found.leader_serves(THERE, 3)
+    assert wire.take() == [("n0%9e9e9e9e", THERE, FAR, number) for number in (2, 3, 4, 5)]
+    found.verdicts(HERE, NEAR, [VerdictRun(2, 4, 2)], appended=False, now_ms=4)
+    assert found.unconfirmed(THERE) == 4, "blue's word comes too late to count"
+    found.verdicts(THERE, FAR, [VerdictRun(2, 2, 2)], appended=False, now_ms=4)
+    assert found.unconfirmed(THERE) == 2
+    client.publish(b"6")
+    found.flush(5)
+    assert wire.take() == [("n0%9e9e9e9e", THERE, FAR, 6)]
+
+
+@pytest.mark.covers("BG-4")
+def test_a_session_that_was_not_there_at_the_cut_is_opened_in_green() -> None:
+    wire = Wire(**{HERE: "n1", THERE: "n2%9e9e9e9e"})
+    found, client = wire.ingest, Client(wire.ingest)
+    found.set_map([assignment(HERE)], client.routes.clear)
+    client.publish(b"1")
+    found.flush(0)
+    assert wire.take() == [("n1", HERE, NEAR, 0)], "blue is fenced and opens none"
+    found.set_map([far_assignment()], client.routes.clear)
+    found.flush(1)
+    assert wire.take() == [("n2%9e9e9e9e", THERE, FAR, 0)]
+    found.opened(THERE, FAR, True, 2)
+    assert wire.take() == [("n2%9e9e9e9e", THERE, FAR, 1)]
+    # A session that blue had opened without a word to this broker: green does not know it, and it is opened again.
+    found.again(THERE, FAR, 0, 3)
+    assert wire.take() == [("n2%9e9e9e9e", THERE, FAR, 0)]
+
+
+@pytest.mark.covers("BG-4")
+def test_a_broker_that_starts_when_green_has_the_stream_opens_a_far_session() -> None:
+    wire = Wire(**{THERE: "n2%9e9e9e9e"})
+    client = Client(wire.ingest)
+    wire.ingest.set_map([far_assignment()], client.routes.clear)
+    client.publish(b"1")
+    wire.ingest.flush(0)
+    assert wire.take() == [("n2%9e9e9e9e", THERE, FAR, 0)]
+
+
+@pytest.mark.covers("BG-4")
+def test_a_stream_on_its_way_here_refuses_publishes_until_it_is_open() -> None:
+    wire = Wire(**{THERE: "n1"})
+    found, client = wire.ingest, Client(wire.ingest)
+    coming = replace(assignment(THERE), following=Following("m", 1, HERE, "b1b1b1b1", ("n0%9e9e9e9e@a",)))
+    found.set_map([coming], client.routes.clear)
+    stand_in = found.capture(ACCOUNT, SUBJECT)
+    assert isinstance(stand_in, ComingStream)
+    assert stand_in.take(client, SUBJECT, b"_R", b"", b"x")
+    assert wire.refused == [(b"_R", NO_RESPONDERS)]
+    client.publish(b"plain")
+    assert len(client.errors) == 1
+    assert "message not stored" in client.errors[0]
+    assert (client.held, client.uncaptured, found.windows) == ([], [], {})
+    found.set_map([assignment(THERE)], client.routes.clear)
+    client.publish(b"1")
+    found.flush(0)
+    assert wire.take() == [("n1", THERE, NEAR, 0)]
 
 
 @pytest.mark.covers("SF-10")

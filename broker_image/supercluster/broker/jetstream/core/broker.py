@@ -217,7 +217,6 @@ class BrokerCore:
         self.system_api = SystemApi(env, map_view, self.requests, self.calls.brokers)
         self.account_info = AccountInfo(env, copies, map_view, self.requests, self.clients.api_counts)
         self.answers = AnswerCache()
-        self.answerer = Answerer(env, peers, copies, self.clients.mirror_reads, self.answers)
         self.router = Router(
             env,
             peers,
@@ -231,6 +230,15 @@ class BrokerCore:
             self.clients.audit,
             self.acks,
             self.restore_chunks,
+        )
+        self.answerer = Answerer(
+            env,
+            peers,
+            copies,
+            map_view,
+            self.clients.mirror_reads,
+            self.answers,
+            self.router.answer_for,
         )
         self.on_api = self.router.on_api
         self.capture, self.captures_inboxes = self.ingest.capture, self.ingest.captures_inboxes
@@ -308,7 +316,7 @@ class BrokerCore:
         self.clients.mirror_reads.map_changed()
         if gone:
             self.acks.groups_gone(gone)
-            self.requests.groups_gone(gone, self.router.successor, not_there)
+            self.requests.groups_gone(gone, self.router.successor, not_there, self.clock.monotonic_ms())
 
     def _invalidate_captures(self) -> None:
         self.invalidate_captures()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
+from supercluster.broker.jetstream.api.parser import stream_of
 from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.core.dispatch import Handler
 from supercluster.broker.jetstream.encoding.sections import SessionKey
@@ -14,16 +15,18 @@ from supercluster.broker.jetstream.frontend.audit import Audit
 from supercluster.broker.jetstream.frontend.fallback_answers import done_before, unavailable
 from supercluster.broker.jetstream.frontend.mirror_reads import MirrorReads
 from supercluster.broker.jetstream.links import frames
-from supercluster.broker.jetstream.links.frames import Frame
+from supercluster.broker.jetstream.links.far_groups import any_of, is_any_of
+from supercluster.broker.jetstream.links.frames import Frame, Request
 from supercluster.broker.jetstream.links.leaderships import Leaderships
 from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.meta.view import MapView
 from supercluster.broker.jetstream.node.lost_clusters import LostClusters
-from supercluster.broker.jetstream.node.pending_requests import PendingRequests
+from supercluster.broker.jetstream.node.pending_requests import DIRECT_PREFIX, PULL_PREFIX, PendingRequests
 from supercluster.broker.jetstream.node.publications import Publications
 from supercluster.broker.jetstream.publish.republish import RepublishedMessages
 from supercluster.broker.jetstream.publish.windows import PublishWindows
 from supercluster.broker.jetstream.turn.questions import Questions
+from supercluster.broker.migration.worlds import world_of
 from supercluster.broker.ports import ClientInfo, Publisher
 from supercluster.broker.process_count import numbers_from
 from supercluster.broker.raft.confchange import node_of
@@ -42,6 +45,7 @@ class ClientSide:
         questions: Questions,
     ) -> None:
         self._env = env
+        self._peers = peers
         self._map = map_view
         self._leaderships = leaderships
         settings, store = env.settings, env.store
@@ -50,10 +54,11 @@ class ClientSide:
             peers.network,
             peers.post,
             leaderships.leader_of,
-            peers.names,
+            peers.names_for,
             window_bytes=settings.window_bytes,
             wait_ms=settings.window_wait_ms,
             domain=settings.domain,
+            world=settings.world,
             limits=lambda: env.settings.limits,
         )
         self.publications = Publications(peers.network, RepublishedMessages(self.ingest.capture, env.event))
@@ -65,14 +70,14 @@ class ClientSide:
             peers.network,
             peers.post,
             self._whom_to_ask,
-            peers.names,
+            peers.names_for,
             partial(unavailable, lost_clusters),
             done_before,
             origin=store.incarnation,
             node=settings.node,
             first_number=numbers_from(store.process_count) + 1,
             answered=self.audit.answered,
-            whom_to_ask=self.mirror_reads.whom_to_ask,
+            choose_again=self._choose_again,
             before=self.acks.flush_group,
         )
         self.handlers: dict[int, Handler] = {
@@ -103,20 +108,38 @@ class ClientSide:
 
     def _on_pull_back(self, node: str, body: memoryview, now_ms: int) -> None:
         left = frames.decode_request(body)
-        self.requests.send(left.group, left.info, left.subject, left.reply, b"", left.payload, now_ms)
+        group = self._map.goes_on_as(left.group)
+        self.requests.send(group, left.info, left.subject, left.reply, b"", left.payload, now_ms)
 
     def _on_acks_back(self, node: str, body: memoryview, now_ms: int) -> None:
         self.acks.back(node, *frames.decode_acks(body), now_ms)
 
     def _whom_to_ask(self, group_id: str) -> str | None:
         """The leader; while there is none, the broker of a stream's only copy, which may know that there will be none."""
+        if is_any_of(group_id):
+            nodes = sorted(node for node in self._peers.far if any_of(world_of(node)) == group_id)
+            return nodes[self._env.rng.randrange(len(nodes))] if nodes else None
         found = self._leaderships.leader_of(group_id)
         window = self.ingest.windows.get(group_id)
         if found is None and window is not None:
             assignment = self._map.find(window.account, window.stream)
-            if assignment is not None and assignment.move is None and len(assignment.members) == 1:
+            is_here = assignment is not None and assignment.move is None and not assignment.far_world
+            if assignment is not None and is_here and len(assignment.members) == 1:
                 return node_of(assignment.members[0])
         return found
+
+    def _choose_again(self, request: Request) -> str:
+        """The group that was asked did not answer. A direct get may be another one's by now; a call about a stream of another
+        super-cluster is for any broker of that, which knows whether the stream is still there."""
+        if request.subject.startswith(DIRECT_PREFIX):
+            found = self.mirror_reads.whom_to_ask(request.info.account, stream_of(request.subject))
+            return found or request.group
+        if request.subject.startswith(PULL_PREFIX):
+            return request.group
+        window = self.ingest.windows.get(request.group)
+        assignment = self._map.find(window.account, window.stream) if window is not None else None
+        world = assignment.far_world if assignment is not None else ""
+        return any_of(world) if world else request.group
 
     def leader_serves(self, group_id: str) -> None:
         """What waited for the group's leader is sent to it."""

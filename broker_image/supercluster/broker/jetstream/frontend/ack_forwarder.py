@@ -10,7 +10,7 @@ for confirmation is told that nobody is there to give it.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from supercluster.broker.jetstream.encoding.ack_subjects import Ack, again
 from supercluster.broker.jetstream.links import frames
@@ -121,6 +121,7 @@ class AckForwarder:
         found = self._map.by_group(group)
         if found is None:
             return  # The stream is gone, and who waited for confirmation has gone with it.
+        group = self._map.goes_on_as(group)
         if self._leaderships.leader_of(group) not in (None, node):
             _, fresh = self._fresh.setdefault(group, (found.account, []))
             fresh[:0] = acks
@@ -140,11 +141,27 @@ class AckForwarder:
         fresh[:0] = waiting.acks
 
     def groups_gone(self, groups: list[str]) -> None:
-        """Streams were deleted."""
+        """Streams were deleted, or go on as another group in another super-cluster."""
         for group in groups:
+            following = self._map.goes_on_as(group)
+            if following != group:
+                self._go_on(group, following)
+                continue
             waiting = self._waiting.pop(group, None)
             if waiting is not None:
                 self._refuse(waiting.account, waiting.acks)
+
+    def _go_on(self, group: str, following: str) -> None:
+        """What is for the one group is for the other from now on, in its order."""
+        self._sent = deque(
+            replace(sent, group=following) if sent.group == group else sent for sent in self._sent
+        )
+        waiting, (account, fresh) = self._waiting.pop(group, None), self._fresh.pop(group, ("", []))
+        old = [*(waiting.acks if waiting is not None else ()), *fresh]
+        if old:
+            account = waiting.account if waiting is not None else account
+            _, acks = self._fresh.setdefault(following, (account, []))
+            acks[:0] = old
 
     def _refuse(self, account: str, acks: list[Ack]) -> None:
         for subject, reply, _ in acks:

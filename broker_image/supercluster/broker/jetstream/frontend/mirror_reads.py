@@ -126,7 +126,8 @@ class MirrorReads:
             return 3
         if leader == self._env.node:
             return 0
-        return 1 if self._peers.brokers_in_contact()[leader][0] == self._env.settings.cluster else 2
+        cluster, _ = self._peers.brokers_in_contact().get(leader, ("", ""))
+        return 1 if cluster == self._env.settings.cluster else 2
 
     # ---- the mirror's leader ----------------------------------------------------------------------------------------
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.admin import system_api
@@ -26,6 +28,7 @@ from supercluster.broker.jetstream.frontend.audit import Audit
 from supercluster.broker.jetstream.frontend.mirror_reads import MirrorReads
 from supercluster.broker.jetstream.frontend.restore_chunks import RestoreChunks
 from supercluster.broker.jetstream.frontend.stream_list import StreamList
+from supercluster.broker.jetstream.links.far_groups import any_of
 from supercluster.broker.jetstream.links.frames import Request
 from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.meta.view import MapView
@@ -63,6 +66,8 @@ class _Call:
     subject: bytes
     reply: bytes
     payload: bytes
+    then: Callable[[bytes], None] | None = None
+    """Takes the answer, in place of `reply`."""
     has_waited: bool = False
     """It has waited for a fresh map already."""
 
@@ -113,7 +118,16 @@ class Router:
         prefix = self._domain_prefix
         if prefix and subject.startswith(prefix):
             subject = b"$JS." + subject[len(prefix) :]
-        call = _Call(info, subject, reply, payload)
+        self._call(_Call(info, subject, reply, payload), header)
+
+    def answer_for(
+        self, info: ClientInfo, subject: bytes, payload: bytes, then: Callable[[bytes], None]
+    ) -> None:
+        """A call of a client of another super-cluster about a name, neither a pull nor a direct get: `then` takes its answer, once."""
+        self._call(_Call(info, subject, b"", payload, then), b"")
+
+    def _call(self, call: _Call, header: bytes) -> None:
+        info, subject = call.info, call.subject
         if info.account in self._env.accounts.without_jetstream and not system_api.is_administration(subject):
             self._publish_refusal(call, errors.error(errors.NOT_ENABLED_FOR_ACCOUNT))
         elif not api_level.suits(header) and not subject.startswith(DIRECT_PREFIX):
@@ -127,7 +141,7 @@ class Router:
         except ApiError as refused:
             self._refuse(call, refused)
         except _OldMapError:
-            waited = _Call(call.info, call.subject, call.reply, call.payload, has_waited=True)
+            waited = replace(call, has_waited=True)
             self._map_reader.when_fresh(lambda: self._route(waited))
 
     def _try_to_route(self, call: _Call) -> None:
@@ -138,7 +152,6 @@ class Router:
         """
         info, subject, payload = call.info, call.subject, call.payload
         kind = parser.answer_kind(subject)
-        now_ms = self._env.clock.monotonic_ms()
         if kind in _FOR_CLUSTERS and self._is_alone:
             raise errors.error(errors.CLUSTER_REQUIRED)
         if system_api.is_administration(subject):
@@ -156,7 +169,7 @@ class Router:
             self._system_api.carry_out(info, asked, lambda answer: self._answer(call, answer))
         elif kind in _META_KINDS:
             parser.parse_api(subject, payload)  # What is wrong by itself is refused here.
-            self._requests.send(self._map.meta_id, info, subject, call.reply, b"", payload, now_ms)
+            self._send(call, self._who_changes(info.account, parser.stream_of(subject)))
         else:
             stream = parser.stream_of(subject)
             if subject.startswith(DIRECT_PREFIX):
@@ -166,11 +179,42 @@ class Router:
             if not stream or not parser.is_supported(subject):
                 parser.parse_api(subject, payload)
             if group is None:
-                unknown = self._unknown(call)
+                unknown = self._unknown(call, stream)
                 if not subject.startswith(DIRECT_PREFIX):
                     _check_request(subject, payload)
                 raise unknown
-            self._requests.send(group, info, subject, call.reply, b"", payload, now_ms)
+            self._send(call, group)
+
+    def _send(self, call: _Call, group: str) -> None:
+        """Have the group's leader answer."""
+        now_ms = self._env.clock.monotonic_ms()
+        self._requests.send(
+            group,
+            call.info,
+            call.subject,
+            call.reply,
+            b"",
+            call.payload,
+            now_ms,
+            on_answer=partial(self._answered, call, group) if call.then is not None else None,
+        )
+
+    def _answered(self, call: _Call, group: str, answer: bytes | None) -> None:
+        if answer is None:
+            kind = parser.answer_kind(call.subject)
+            answer = answers.error_answer(kind, self._lost_clusters.not_available(group))
+        self._answer(call, answer)
+
+    def _who_changes(self, account: str, stream: str) -> str:
+        """The group that answers what changes the map of streams: this super-cluster's, or any broker of the one that has the stream.
+
+        Raises:
+            ApiError: the stream is on its way here, and the other super-cluster's still.
+        """
+        found = self._map.find(account, stream)
+        if found is not None and found.following is not None:
+            raise errors.error(errors.JETSTREAM_NOT_AVAILABLE)
+        return any_of(found.far_world) if found is not None and found.far_world else self._map.meta_id
 
     @property
     def _is_alone(self) -> bool:
@@ -198,12 +242,15 @@ class Router:
         account = parser.account_of(request.subject, request.info.account)
         return self._group_of(account, stream) if stream else None
 
-    def _unknown(self, call: _Call) -> ApiError:
+    def _unknown(self, call: _Call, stream: str) -> ApiError:
         """The map has no such stream; one that may be old says nothing of streams that were made since.
 
         Raises:
             _OldMapError: a fresh one may come soon.
         """
+        coming = self._map.find(call.info.account, stream)
+        if coming is not None and coming.following is not None:
+            return errors.error(errors.JETSTREAM_NOT_AVAILABLE)
         return errors.error(10059) if self._map.is_fresh else self._not_fresh(call)
 
     def _not_fresh(self, call: _Call) -> ApiError:
@@ -242,7 +289,9 @@ class Router:
 
     def _answer(self, call: _Call, answer: bytes) -> None:
         self._audit.answered(call.info, call.subject, call.payload, answer)
-        if call.reply:
+        if call.then is not None:
+            call.then(answer)
+        elif call.reply:
             self._peers.network.publish(call.info.account, call.reply, b"", b"", answer)
 
     def _refuse(self, call: _Call, refused: ApiError) -> None:
@@ -251,6 +300,9 @@ class Router:
         self._publish_refusal(call, refused)
 
     def _publish_refusal(self, call: _Call, refused: ApiError) -> None:
+        if call.then is not None:
+            call.then(answers.error_answer(parser.answer_kind(call.subject), refused))
+            return
         request = Request("", 0, "", call.info, call.subject, call.reply, b"", b"")
         publish_answer(
             self._peers.network, request, answers.error_answer(parser.answer_kind(call.subject), refused)

@@ -11,12 +11,14 @@ from dataclasses import replace
 
 from supercluster.broker.jetstream.encoding.codec import Reader
 from supercluster.broker.jetstream.links import frames
-from supercluster.broker.jetstream.links.far_groups import FarGroups
+from supercluster.broker.jetstream.links.far_groups import FarGroups, any_of
 from supercluster.broker.jetstream.links.frames import Body, Frame
 from supercluster.broker.migration.worlds import near_name
 
 Allowed = Callable[[str, memoryview], "memoryview | None"]
 """Takes the sender's far name and the body; returns what the frame's part is to see of it, or None: nothing."""
+
+API_PREFIX = b"$JS.API."
 
 REPORT_MS = 60_000
 """Dropped frames are reported once in this time."""
@@ -120,9 +122,12 @@ class FarFrames:
     def _request(self, node: str, body: memoryview) -> memoryview | None:
         """Nobody of another super-cluster is an operator in this one."""
         request = frames.decode_request(body)
-        if not self._far_groups.is_shared(request.group) or request.info.is_operator:
-            return None
-        return body
+        is_known = self._far_groups.is_shared(request.group) or request.group == any_of(
+            self._far_groups.own_world
+        )
+        # No client can send other subjects, and they are answered to whoever sends them.
+        is_clients = request.subject.startswith(API_PREFIX) and not request.info.is_operator
+        return body if is_known and is_clients else None
 
     def _pull_back(self, node: str, body: memoryview) -> memoryview | None:
         return self._request(node, body)

@@ -9,7 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from supercluster.broker.migration.worlds import far_name, near_name, world_of
+from supercluster.broker.migration.worlds import MARK, far_name, near_name, world_of
+
+
+def any_of(world: str) -> str:
+    """In the place of a request's group: any broker of that super-cluster answers, as it does its own clients. For calls about a
+    name, which may have no group there, or another one by now."""
+    return f"{MARK}{world}"
+
+
+def is_any_of(group_id: str) -> bool:
+    return group_id.startswith(MARK)
 
 
 class FarGroups:

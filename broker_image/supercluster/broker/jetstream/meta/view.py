@@ -66,6 +66,13 @@ class MapView:
         found = self.find(account, name)
         return found if found is not None and found.is_shown else None
 
+    def goes_on_as(self, group: str) -> str:
+        """The group of the same stream in another super-cluster, where that has the stream; otherwise the group itself."""
+        state = self.replica.state if self.replica is not None else None
+        key = state.other_groups.get(group) if state is not None else None
+        found = state.streams.get(key) if state is not None and key is not None else None
+        return found.group if found is not None and found.far_world else group
+
     def cluster_of(self, node: str) -> str | None:
         """The cluster that the meta group has a broker's name for."""
         record = self.replica.state.brokers.get(node) if self.replica is not None else None

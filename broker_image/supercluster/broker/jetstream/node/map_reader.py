@@ -71,7 +71,9 @@ class MapReader:
         assert self._map.replica is not None
         if groups or self._map.index == 0:
             self._copy_manager.follow_map(groups)
-            self._ingest.set_map(self._map.replica.state.shown(), self._invalidate_captures)
+            known = self._map.replica.state.streams.values()
+            whole = [found for found in known if found.restoring is None]
+            self._ingest.set_map(whole, self._invalidate_captures)
             present = {found.group for found in self._map.replica.state.streams.values()}
             self._on_streams_changed([group for group in groups if group not in present])
         self._map.index = self._map.replica.applied_index

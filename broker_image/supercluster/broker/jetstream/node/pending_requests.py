@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from supercluster.broker.jetstream.api.answers import direct_refusal, pull_refusal
-from supercluster.broker.jetstream.api.parser import stream_of
 from supercluster.broker.jetstream.backup.archive_format import RESTORE_PREFIX
 from supercluster.broker.jetstream.consumer.pull import SERVER_SHUTDOWN, status
 from supercluster.broker.jetstream.links.frames import (
@@ -25,6 +24,8 @@ from supercluster.broker.jetstream.links.frames import (
     encode_texts,
 )
 from supercluster.broker.jetstream.publish.windows import Post
+from supercluster.broker.jetstream.replica.lineage import is_same_stream
+from supercluster.broker.migration.worlds import world_of
 from supercluster.broker.ports import ClientInfo, Network
 
 REQUEST_WAIT_MS = 5000
@@ -64,7 +65,7 @@ class PendingRequests:
         network: Network,
         post: Post,
         leader_of: Callable[[str], str | None],
-        peers: Callable[[], list[str]],
+        peers: Callable[[str], list[str]],
         unavailable: Callable[[Request], bytes],
         done_before: Callable[[bytes, bytes], bytes] = lambda subject, answer: answer,
         *,
@@ -74,12 +75,12 @@ class PendingRequests:
         answered: Callable[[ClientInfo, bytes, bytes, bytes], None] = lambda info, subject, payload, answer: (
             None
         ),
-        whom_to_ask: Callable[[str, str], str | None] = lambda account, stream: None,
+        choose_again: Callable[[Request], str] = lambda request: request.group,
         before: Callable[[str, int], None] = lambda group, now_ms: None,
     ) -> None:
         """`done_before(subject, answer)` words the answer of a request that an earlier leader may have carried out.
         `answered(info, subject, payload, answer)` is told what a client of this broker is answered.
-        `whom_to_ask(account, stream)` is the group that can answer a direct get of that stream now, perhaps a mirror's.
+        `peers(group)` are linked brokers that may know who leads it. `choose_again(request)` is the group to ask the next time.
         `before(group, now_ms)` sends the group's leader what came before a request that shows its effects.
         `origin` is the incarnation of this broker's volume, and `first_number` above all numbers that earlier
         processes on it used."""
@@ -90,7 +91,7 @@ class PendingRequests:
         self._unavailable = unavailable
         self._done_before = done_before
         self._answered = answered
-        self._whom_to_ask = whom_to_ask
+        self._choose_again = choose_again
         self._before = before
         self._origin = origin
         self._node = node
@@ -123,26 +124,22 @@ class PendingRequests:
 
     def _try(self, pending: Pending, now_ms: int) -> None:
         if pending.is_late and not pending.request.header:
-            self._choose_again(pending)
+            # One that was sent on to the origin of a mirror stays there.
+            pending.request = replace(pending.request, group=self._choose_again(pending.request))
         pending.is_late = True
         if not pending.request.subject.startswith(PULL_PREFIX):
             self._before(pending.request.group, now_ms)
         leader = self._leader_of(pending.request.group)
-        if leader is not None and self._post(leader, Frame.REQUEST, encode_request(pending.request)):
+        if leader is not None and self._post(
+            leader, Frame.REQUEST, encode_request(_as_told(pending.request, leader))
+        ):
             pending.next_try_ms = now_ms + REQUEST_RETRY_MS
             pending.perhaps_done |= pending.sent
             pending.sent, pending.sent_to = True, leader
             return
         pending.next_try_ms = now_ms + ASK_LEADER_MS
-        for peer in self._peers():
+        for peer in self._peers(pending.request.group):
             self._post(peer, Frame.WHO_LEADS, encode_texts(pending.request.group))
-
-    def _choose_again(self, pending: Pending) -> None:
-        """Whoever was to answer a direct get did not: another group may. One that was sent on to the origin stays there."""
-        request = pending.request
-        if request.subject.startswith(DIRECT_PREFIX):
-            found = self._whom_to_ask(request.info.account, stream_of(request.subject))
-            pending.request = replace(request, group=found or request.group)
 
     def response(
         self, number: int, status: ResponseStatus, payload: bytes, now_ms: int, node: str = ""
@@ -190,23 +187,27 @@ class PendingRequests:
         """Send again what waits for this group's leader. But not a pull that another broker has, which is there: it says
         that it does not lead, or it took the pull and gives back what is left of it. Both leaders would hand out messages
         for it otherwise, more than the client asked for."""
-        leader, linked = self._leader_of(group), {*self._peers(), self._node}
         for pending in list(self._pending.values()):
-            if pending.request.group != group:
-                continue
-            is_pull = pending.request.subject.startswith(PULL_PREFIX)
-            is_there = pending.sent and pending.sent_to != leader and pending.sent_to in linked
-            if not (is_pull and is_there and now_ms < pending.next_try_ms):
+            if pending.request.group == group and not self._is_taken(pending, now_ms):
                 self._try(pending, now_ms)
+
+    def _is_taken(self, pending: Pending, now_ms: int) -> bool:
+        """Is it a pull that a broker which does not lead the group may have in hand?"""
+        if not (pending.sent and pending.request.subject.startswith(PULL_PREFIX)):
+            return False
+        group, node = pending.request.group, pending.sent_to
+        is_there = node != self._leader_of(group) and node in (*self._peers(group), self._node)
+        return is_there and now_ms < pending.next_try_ms
 
     def groups_gone(
         self,
         groups: list[str],
         successor: Callable[[Request], str | None],
         answer: Callable[[bytes], bytes],
+        now_ms: int,
     ) -> None:
-        """Groups are gone. Who asks about a deleted stream hears it now, in the words of `answer`; a stream that began
-        anew is asked at its next try."""
+        """Groups are gone. Who asks about a deleted stream hears it now, in the words of `answer`. A stream that goes on in another
+        group is asked with the next tick."""
         gone = frozenset(groups)
         for number, pending in list(self._pending.items()):
             if pending.request.group not in gone:
@@ -217,8 +218,13 @@ class PendingRequests:
                 continue
             group = successor(pending.request)
             if group is not None:
+                # A later lineage has what an earlier leader did, and one that began anew has nothing of it.
+                is_same = is_same_stream(pending.request.group, group)
                 pending.request = replace(pending.request, group=group)
-                pending.sent = pending.perhaps_done = False
+                pending.perhaps_done = is_same and (pending.perhaps_done or pending.sent)
+                if not self._is_taken(pending, now_ms):
+                    pending.sent = False
+                    pending.next_try_ms = min(pending.next_try_ms, now_ms)
             else:
                 self.response(number, ResponseStatus.ANSWER, answer(pending.request.subject), 0)
 
@@ -262,6 +268,13 @@ class PendingRequests:
     def deadline_ms(self) -> int | None:
         """When `tick` has something to do."""
         return min((min(p.next_try_ms, p.give_up_ms) for p in self._pending.values()), default=None)
+
+
+def _as_told(request: Request, leader: str) -> Request:
+    """As its leader is to see it: whoever is an operator here is none in another super-cluster."""
+    if not (world_of(leader) and request.info.is_operator):
+        return request
+    return replace(request, info=replace(request.info, is_operator=False))
 
 
 def publish_answer(network: Network, request: Request, payload: bytes) -> None:

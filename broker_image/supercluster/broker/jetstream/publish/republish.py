@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from supercluster.broker.jetstream.config.transforms import Republish, SubjectMap
 from supercluster.broker.jetstream.encoding.timestamps import format_time
+from supercluster.broker.jetstream.publish.stand_ins import ComingStream, HeldCapture
 from supercluster.broker.jetstream.publish.window import Window
-from supercluster.broker.jetstream.publish.windows import HeldCapture
 from supercluster.broker.jetstream.state.log_reader import Message, decode_stored
 from supercluster.broker.jetstream.state.stream import StreamState
 from supercluster.broker.raft.entry import Entry
@@ -71,7 +71,7 @@ class RepublishedMessages:
 
     def __init__(
         self,
-        capture: Callable[[str, bytes], Window | HeldCapture | None],
+        capture: Callable[[str, bytes], Window | HeldCapture | ComingStream | None],
         event: Callable[[str, str, str], None],
     ) -> None:
         self._capture = capture

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from supercluster.broker.jetstream.api import answers
@@ -25,9 +26,11 @@ from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.publish import atomic_batches, refusals
 from supercluster.broker.jetstream.publish.fast_batches import SUFFIX, FastBatches, fast_batch_room
 from supercluster.broker.jetstream.publish.settlement import Outcome, WindowBlock
+from supercluster.broker.jetstream.publish.stand_ins import ComingStream, HeldCapture
 from supercluster.broker.jetstream.publish.window import Window
 from supercluster.broker.jetstream.replica.lineage import is_same_stream
 from supercluster.broker.jetstream.subjects.capture import CaptureMap
+from supercluster.broker.migration.worlds import far_name
 from supercluster.broker.ports import Network, Publisher
 from supercluster.broker.protocol.headers import NO_RESPONDERS
 from supercluster.broker.protocol.not_stored import not_stored
@@ -42,25 +45,6 @@ Post = Callable[[str, int, list[bytes | memoryview]], bool]
 ASK_LEADER_MS = 300
 
 
-class HeldCapture:
-    """Stands in for every window while the map of streams is being read again: takes nothing."""
-
-    stream = ""
-
-    def __init__(self) -> None:
-        self._paused: dict[int, Publisher] = {}
-
-    def take(self, publisher: Publisher, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> bool:
-        self._paused[id(publisher)] = publisher
-        publisher.pause("")
-        return False
-
-    def release(self) -> None:
-        paused, self._paused = self._paused, {}
-        for publisher in paused.values():
-            publisher.resume("")
-
-
 class PublishWindows:
     """The windows of one broker process."""
 
@@ -70,14 +54,18 @@ class PublishWindows:
         network: Network,
         post: Post,
         leader_of: Callable[[str], str | None],
-        peers: Callable[[], list[str]],
+        peers: Callable[[str], list[str]],
         *,
         window_bytes: int,
         wait_ms: int,
         domain: str = "",
+        world: str = "",
         limits: Callable[[], ServerLimits] = lambda: NO_SERVER_LIMITS,
     ) -> None:
+        """`peers(group)`: linked brokers that may know who leads the group. `world`: what another super-cluster calls this one."""
         self._session = session
+        self._far_session = replace(session, node=far_name(session.node, world))
+        """Of streams that another super-cluster has: there may be a broker of this one's name."""
         self._network = network
         self._post = post
         self._leader_of = leader_of
@@ -98,6 +86,9 @@ class PublishWindows:
         """What a leader sent on, by the window it was in, each since when: until the map here says to which stream."""
         self._moving_bytes = 0
         self._held = HeldCapture()
+        self._coming: dict[str, ComingStream] = {}
+        self._carried: set[Window] = set()
+        """Windows whose streams go on in another group, until what they hold was sent to its leader."""
         self.held = False
         self.windows: dict[str, Window] = {}
         self.dirty: set[str] = set()
@@ -106,9 +97,9 @@ class PublishWindows:
     # ---- the capture map ------------------------------------------------------------------------------------------
 
     def set_map(self, assignments: list[Assignment], forget_routes: Callable[[], None]) -> None:
-        """Take a new map of streams. Windows of streams that are gone are freed (SF-15): what waits for one is offered
+        """Take a new map of streams, also of those that are on their way here from another super-cluster. Windows of streams that are gone are freed (SF-15): what waits for one is offered
         again, by the new map, for which `forget_routes` makes everybody ask `capture` anew."""
-        self._captures = {}
+        self._captures, self._coming = {}, {}
         present: set[str] = set()
         before, self._patterns = self._patterns, {found.group: found.config.subjects for found in assignments}
         for found in assignments:
@@ -116,15 +107,19 @@ class PublishWindows:
             captures = self._captures.setdefault(found.account, CaptureMap())
             for pattern in found.config.subjects:
                 captures.add(pattern.encode(), found.group)
-            if found.recovery is not None:
-                self._carry_over(found.group)
+            if found.following is not None:
+                self._coming[found.group] = ComingStream(found.account, found.name, self._network.publish)
+                continue
+            session = self._far_session if found.far_world else self._session
+            if found.recovery is not None or found.far_world:
+                self._carry_over(found.group, session)
             window = self.windows.get(found.group)
             if window is None:
                 window = Window(
                     found.group,
                     found.account,
                     found.name,
-                    self._session,
+                    session,
                     bytes_max=self._window_bytes,
                     wait_ms=self._wait_ms,
                     ack_policy="commit",
@@ -140,14 +135,16 @@ class PublishWindows:
                 window.fast.allowed = config.allow_batched
                 window.fast.may_refuse = config.discard == "new" or config.max_msg_size >= 0
             window.ack_policy = "none" if found.config.no_ack else ack_policy_of(found.config.metadata)
-            window.config_version = found.version
-        others = [self.windows[group] for group, now in self._patterns.items() if before.get(group) != now]
+            # Another super-cluster counts its configurations by itself: each message is judged by the one that it has.
+            window.config_version = 0 if found.far_world else found.version
+        changed = (group for group, now in self._patterns.items() if before.get(group) != now)
+        others = [self.windows[group] for group in changed if group in self.windows]
         self._send_moved()
         self._keep_order(others)
         forget_routes()
         for window in others:
             window.offer_again()
-        for group in [group for group in self.windows if group not in present]:
+        for group in [group for group in self.windows if group not in present or group in self._coming]:
             gone = self.windows.pop(group)
             self._awaiting.pop(group, None)
             self._asked_ms.pop(group, None)
@@ -156,8 +153,9 @@ class PublishWindows:
             self._refuse(gone, gone.close(), f"stream {gone.stream} was deleted")
         self._let_pass()
 
-    def _carry_over(self, group: str) -> None:
-        """The stream goes on as a new lineage (SF-9), with the sessions that its copy knows: so does the window."""
+    def _carry_over(self, group: str, session: SessionKey) -> None:
+        """The stream goes on as a new lineage (SF-9), with the sessions that its copy knows: so does the window. Where that is
+        another super-cluster's, it knows them by far names."""
         old = next((name for name in self.windows if name != group and is_same_stream(name, group)), None)
         if old is None or group in self.windows:
             return
@@ -165,9 +163,10 @@ class PublishWindows:
         self._awaiting.pop(old, None)
         self._asked_ms.pop(old, None)
         self.dirty.discard(old)
-        window.group = group
+        window.group, window.session = group, session
         self.windows[group] = window
-        if window.dirty:
+        if window.unconfirmed:
+            self._carried.add(window)
             self.dirty.add(group)
         self._follow(window)
 
@@ -243,11 +242,13 @@ class PublishWindows:
         group = captures.find(subject) if captures is not None else ""
         return self.windows.get(group) if group else None
 
-    def capture(self, account: str, subject: bytes) -> Window | HeldCapture | None:
+    def capture(self, account: str, subject: bytes) -> Window | HeldCapture | ComingStream | None:
         """The window of the stream that has this subject."""
         if self.held:
             return self._held
-        return self._window_of(account, subject)
+        captures = self._captures.get(account)
+        group = captures.find(subject) if captures is not None else ""
+        return (self.windows.get(group) or self._coming.get(group)) if group else None
 
     def captures_inboxes(self, account: str) -> bool:
         """Could a stream's pattern match a subject that starts with `_INBOX.`?"""
@@ -294,9 +295,13 @@ class PublishWindows:
         self.dirty.clear()
         for group in dirty:
             window = self.windows.get(group)
-            if window is not None:
+            if window is not None and window in self._carried:
+                window.leader_changed(self, now_ms)
+                self._follow(window)
+            elif window is not None:
                 window.flush(self, now_ms)
                 self._follow(window)
+        self._carried.clear()
 
     def _follow(self, window: Window) -> None:
         """Something happened to the window: does it wait for verdicts now?"""
@@ -411,7 +416,7 @@ class PublishWindows:
                 and now_ms - self._asked_ms.get(group, -ASK_LEADER_MS) >= ASK_LEADER_MS
             ):
                 self._asked_ms[group] = now_ms
-                for peer in self._peers():
+                for peer in self._peers(group):
                     self._post(peer, Frame.WHO_LEADS, encode_texts(group))
             window.tick(self, now_ms)
             given_up = window.expire(now_ms)

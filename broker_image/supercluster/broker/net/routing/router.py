@@ -32,6 +32,7 @@ from supercluster.broker.protocol.frames import (
     RemoteMessage,
 )
 from supercluster.broker.protocol.imports import NO_ACCOUNTS
+from supercluster.broker.protocol.not_stored import CLOSED
 from supercluster.broker.protocol.parser import Message, Publishes
 from supercluster.broker.protocol.subjects import (
     ACK_PREFIX,
@@ -64,6 +65,13 @@ RUN_MAX = 512
 _API_ONLY: Match[Subscription] = Match([], set(), [])
 _API_ONLY.window = None
 _API_ONLY.is_api = True
+
+
+def _refusing(window: Window) -> Match[Subscription]:
+    """What captures the subject refuses every message, and nobody else gets one."""
+    found: Match[Subscription] = Match([], set(), [])
+    found.window = window
+    return found
 
 
 class SystemHooks(Window, Protocol):
@@ -221,6 +229,8 @@ class Router:
             if core is not None and core.captures_inboxes(account.name):
                 match = sublist.lookup(subject)
                 match.window = core.capture(account.name, subject)
+                if match.window is not None and match.window.stream == CLOSED:
+                    return _refusing(match.window)
             else:
                 match = sublist.match(subject)
                 match.window = None
@@ -240,7 +250,10 @@ class Router:
             return match
         match = sublist.match(subject)
         if match.window is UNRESOLVED:
-            match.window = core.capture(account.name, subject) if core is not None else None
+            window = core.capture(account.name, subject) if core is not None else None
+            if window is not None and window.stream == CLOSED:
+                return _refusing(window)
+            match.window = window
         return match
 
     def pass_on(self, origin: ForeignOrigin, message: Message, stored: Message) -> bool:

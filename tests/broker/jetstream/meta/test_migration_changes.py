@@ -119,7 +119,7 @@ def test_a_stream_goes_to_green_and_is_never_blues_again() -> None:
     assert found.state.by_group(GROUP) == found.state.by_group(to_be) == found.stream
     assert found.state.shown() == [found.stream]
     for late in (
-        unhand_stream(found.stream, TO_GREEN.id, 1, refused=True),
+        unhand_stream(found.stream, TO_GREEN.id, 1),
         unmigrate_stream(found.stream, TO_GREEN.id),
         migrate_stream(found.stream, replace(TO_GREEN, id="another")),
     ):
@@ -141,7 +141,7 @@ def test_after_a_refusal_the_next_attempt_has_a_group_of_its_own() -> None:
     """SF-20: copies of the attempt that green refused are of no use for another one."""
     found = handed()
     first = found.way
-    found.do(unhand_stream(found.stream, TO_GREEN.id, 1, refused=True))
+    found.do(unhand_stream(found.stream, TO_GREEN.id, 1))
     second = found.way
     assert (second.stage, second.attempt, second.source) == (StreamStage.LEARNING, 2, GROUP)
     assert second.next_group != first.next_group
@@ -149,11 +149,15 @@ def test_after_a_refusal_the_next_attempt_has_a_group_of_its_own() -> None:
     assert found.do(far_stream(found.stream, TO_GREEN.id, 1, "d1", 41)) == []
 
 
-def test_copies_go_on_learning_when_the_fence_was_taken_back_before_the_hand_over() -> None:
+def test_an_attempt_has_one_mark_and_what_comes_late_is_void() -> None:
+    """SF-20: a second mark of the attempt, and a second end of it, would be about the fence of another one."""
     found = handed()
-    before = found.way
-    found.do(unhand_stream(found.stream, TO_GREEN.id, 1, refused=False))
-    assert found.way == replace(before, stage=StreamStage.LEARNING)
+    first = found.way
+    found.do(unhand_stream(found.stream, TO_GREEN.id, 1))
+    assert found.do(hand_stream(found.stream, first)) == []
+    found.do(hand_stream(found.stream, found.way))
+    assert found.do(unhand_stream(found.stream, TO_GREEN.id, 1)) == []
+    assert (found.way.stage, found.way.attempt) == (StreamStage.HANDING, 2)
 
 
 def test_a_recovered_map_learns_the_mark_again_from_the_streams_own_log() -> None:
@@ -283,7 +287,7 @@ def test_nothing_is_left_of_a_stream_that_blue_keeps() -> None:
 
 # ---- any order -------------------------------------------------------------------------------------------------------
 
-ACTS = ("migrate", "hand", "unhand", "refused", "open", "clean", "unmigrate", "delete", "put", "recovered")
+ACTS = ("migrate", "hand", "unhand", "open", "clean", "unmigrate", "delete", "put", "recovered")
 
 
 def act(found: Map, what: str, attempt: int) -> None:
@@ -299,8 +303,7 @@ def act(found: Map, what: str, attempt: int) -> None:
         bodies = {
             "migrate": lambda: migrate_stream(present, TO_GREEN),
             "hand": lambda: hand_stream(present, way) if way else delete_stream(replace(present, group="x")),
-            "unhand": lambda: unhand_stream(present, TO_GREEN.id, attempt, refused=False),
-            "refused": lambda: unhand_stream(present, TO_GREEN.id, attempt, refused=True),
+            "unhand": lambda: unhand_stream(present, TO_GREEN.id, attempt),
             "open": lambda: far_stream(present, TO_GREEN.id, attempt, "d", 5),
             "clean": lambda: clean_stream(present, TO_GREEN.id, attempt, "d", 5),
             "unmigrate": lambda: unmigrate_stream(present, TO_GREEN.id),

@@ -112,7 +112,7 @@ def test_a_step_that_is_said_again_changes_nothing() -> None:
     assert story.group.log.last_index == before
     way = story.stream().migration
     assert way is not None
-    late = MigrationStep(StepKind.UNHANDED, story.stream().group, way.id, way.attempt + 1, refused=True)
+    late = MigrationStep(StepKind.UNHANDED, story.stream().group, way.id, way.attempt + 1)
     story.group.migrations.on_step(late)
     story.turn()
     assert story.stream().migration == way

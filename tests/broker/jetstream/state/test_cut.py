@@ -52,7 +52,7 @@ def refuse(attempt: int = 1) -> Step:
 def cut_after(*steps: Step) -> Cut:
     cut = NO_CUT
     for index, (kind, body) in enumerate(steps, 10):
-        cut = after(cut, kind, body, At(index, 3, 100 + index))
+        cut = after(cut, kind, body, At(index, 3, 100 + index, 7 * index))
     return cut
 
 
@@ -106,6 +106,7 @@ def test_one_that_does_not_fit_has_no_effect(steps: list[Step], too_much: Step) 
 def test_the_entry_handed_is_known_to_the_copy_that_goes_on_behind_it() -> None:
     cut = cut_after(fence(), hand())
     assert (cut.fenced_index, cut.handed_index, cut.handed_term) == (10, 11, 3)
+    assert cut.fenced_ns == 70
     assert (cut.last_seq, cut.digest, cut.world, cut.members) == (110, b"d" * 16, GREEN, MEMBERS)
 
 
@@ -114,10 +115,10 @@ def test_what_was_closed_opens_again_by_one_way_of_two(steps: list[Step]) -> Non
     """SF-20: a stream that was handed takes writes again by OPENED alone, unless green refused."""
     cut = NO_CUT
     for index, (kind, body) in enumerate(steps):
-        before, cut = cut, after(cut, kind, body, At(index, 1, 0))
+        before, cut = cut, after(cut, kind, body, At(index, 1, 0, 0))
         if before.stage is CutStage.HANDED and not cut.is_closed:
             assert kind is Section.OPENED
-        assert Cut.decode(Reader(cut.encode() or u8(0) + Fence("", 0, "", ()).encode() + bytes(36))) == cut
+        assert Cut.decode(Reader(cut.encode() or u8(0) + Fence("", 0, "", ()).encode() + bytes(44))) == cut
 
 
 def test_only_a_stream_that_ever_was_fenced_has_it_in_its_snapshot() -> None:

@@ -22,6 +22,8 @@ from supercluster.broker.jetstream.links.frames import Forward, Frame, Request, 
 from supercluster.broker.jetstream.links.source_frames import OriginAsk, OriginTold
 from supercluster.broker.jetstream.meta.accounts import NO_LIMITS, AccountLimits
 from supercluster.broker.jetstream.meta.assignment import Assignment
+from supercluster.broker.jetstream.meta.migration import Migration
+from supercluster.broker.jetstream.meta.migration_steps import MigrationStep
 from supercluster.broker.jetstream.publish import proposal
 from supercluster.broker.jetstream.publish.atomic_batches import batch_room
 from supercluster.broker.jetstream.replica import replica
@@ -68,7 +70,7 @@ class Broker:
     """One replica and everything around it: host, clock, network and randomness."""
 
     meta_id = "meta"
-    domain = ""
+    domain = world = ""
 
     def __init__(self, replicas: Replicas, node: str) -> None:
         self.replicas = replicas
@@ -158,6 +160,15 @@ class Broker:
         raise AssertionError("no stream here is an origin")
 
     def leader_of(self, group_id: str) -> str | None:
+        return None
+
+    def far_nodes(self, world: str) -> list[str]:
+        return []
+
+    def migration_step(self, step: MigrationStep) -> None:
+        raise AssertionError("no stream here goes to another super-cluster")
+
+    def migration(self, migration_id: str) -> Migration | None:
         return None
 
     def acks_back(self, node: str, group: str, acks: list[Ack]) -> None:

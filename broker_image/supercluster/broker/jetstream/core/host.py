@@ -112,6 +112,9 @@ class ReplicaHost:
     def server_limits(self) -> ServerLimits:
         return self._env.settings.limits
 
+    def far_nodes(self, world: str) -> list[str]:
+        return [node for node in self._peers.far if world_of(node) == world]
+
     # ---- streams --------------------------------------------------------------------------------------------------
 
     def verdicts(self, group: str, key: SessionKey, runs: list[VerdictRun], *, appended: bool) -> None:
@@ -137,9 +140,8 @@ class ReplicaHost:
         self._tell_world(world, Frame.CUT_ASK, asked.encode())
 
     def _tell_world(self, world: str, frame: Frame, body: frames.Body) -> None:
-        for node in self._peers.far:
-            if world_of(node) == world:
-                self.post(node, frame, body)
+        for node in self.far_nodes(world):
+            self.post(node, frame, body)
 
     def migration_step(self, step: MigrationStep) -> None:
         """A stream's leader asks its own map for a step, again and again until the map shows it."""

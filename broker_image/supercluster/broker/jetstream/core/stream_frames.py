@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from supercluster.broker.jetstream.core.dispatch import Handler
@@ -11,8 +12,10 @@ from supercluster.broker.jetstream.encoding.codec import WireError
 from supercluster.broker.jetstream.links import comparison_frames, frames
 from supercluster.broker.jetstream.links.frames import Frame
 from supercluster.broker.jetstream.links.leaderships import Leaderships
+from supercluster.broker.jetstream.links.migration_frames import CutAsk, CutTold, Prepared, Told
 from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.links.source_frames import OriginAsk
+from supercluster.broker.jetstream.meta_leader.migrations import OpenWord
 from supercluster.broker.jetstream.node.copies import Copies
 from supercluster.broker.jetstream.stream.copy import StreamCopy
 from supercluster.broker.raft.confchange import node_of
@@ -35,6 +38,9 @@ class StreamFrames:
             Frame.MOVE_HASHES: self._on_hashes_asked,
             Frame.MOVE_HASHED: self._on_hashes,
             Frame.ORIGIN_ASK: self._on_origin_asked,
+            Frame.PREPARED: self._on_prepared,
+            Frame.CUT_ASK: self._on_cut_asked,
+            Frame.CUT_TOLD: self._on_cut_told,
         }
 
     def _on_raft(self, node: str, body: memoryview, now_ms: int) -> None:
@@ -128,6 +134,32 @@ class StreamFrames:
         copy = self._serving_stream(asked.group, node)
         if copy is not None:
             copy.replica.guarded(partial(copy.origin_reads.asked, node, asked, now_ms))
+
+    # ---- a stream between two super-clusters ----------------------------------------------------------------------
+
+    def _on_prepared(self, node: str, body: memoryview, now_ms: int) -> None:
+        told = Prepared.decode(body)
+        self._migrating(told.group, lambda copy: copy.migration.on_prepared(told))
+
+    def _on_cut_asked(self, node: str, body: memoryview, now_ms: int) -> None:
+        asked = CutAsk.decode(body)
+        self._migrating(asked.group, lambda copy: copy.migration.on_asked(node, asked))
+
+    def _on_cut_told(self, node: str, body: memoryview, now_ms: int) -> None:
+        told, leader = CutTold.decode(body), self._copies.map
+        self._migrating(told.group, lambda copy: copy.migration.on_told(told))
+        if leader is not None and told.told is Told.OPEN:
+            digest = told.digest.hex()
+            word = OpenWord(told.next_group, told.migration, told.attempt, digest, told.last_seq)
+            leader.migrations.on_open(word)
+            self._copies.touch(leader.id)
+
+    def _migrating(self, group_id: str, act: Callable[[StreamCopy], None]) -> None:
+        """Only the leader is meant: who asks tells all, and asks again."""
+        copy = self._copies.streams.get(group_id)
+        if copy is not None and copy.replica.serves:
+            copy.replica.guarded(lambda: act(copy))
+            self._copies.touch(group_id)
 
 
 def _acknowledge(copy: StreamCopy, node: str, acks: list[Ack]) -> None:

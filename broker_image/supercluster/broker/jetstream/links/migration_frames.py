@@ -158,7 +158,7 @@ class CutTold:
     digest: bytes
     """Of the cut; empty with a refusal."""
     last_seq: int
-    """Of green's stream now."""
+    """Of the cut."""
 
     def encode(self) -> Body:
         head = text(self.group) + text(self.next_group) + text(self.migration)

@@ -123,6 +123,8 @@ class StreamMigration:
     """Of the cut, hexadecimal, as blue's group has it. From OPEN on."""
     last_seq: int = 0
     """The stream's at the cut. From OPEN on."""
+    term: int = 0
+    """Of the leader of G that asked for HANDING: nobody else may fence the stream under it."""
 
     @property
     def is_far(self) -> bool:

@@ -59,10 +59,10 @@ def hand_stream(found: Assignment, migration: StreamMigration) -> bytes:
     return _of_stream("migrate_handing", found, id=migration.id, migration=migration.to_json())
 
 
-def unhand_stream(found: Assignment, migration_id: str, attempt: int, *, refused: bool) -> bytes:
-    """Blue has the stream for itself again. `refused`: green has committed that, so the next attempt has another group; else
-    there was no HANDED, and the copies go on learning."""
-    return _of_stream("migrate_unhanded", found, id=migration_id, attempt=attempt, refused=refused)
+def unhand_stream(found: Assignment, migration_id: str, attempt: int) -> bytes:
+    """Blue has the stream for itself again, and the next attempt begins: an attempt has one mark, so that neither a mark nor its end
+    that comes late can be about another fence."""
+    return _of_stream("migrate_unhanded", found, id=migration_id, attempt=attempt)
 
 
 def far_stream(found: Assignment, migration_id: str, attempt: int, digest: str, last_seq: int) -> bytes:
@@ -224,11 +224,7 @@ def _handing(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignmen
 
 def _unhanded(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignment | None:
     found = _of(present, op, StreamStage.HANDING)
-    if found is None:
-        return None
-    if not op["refused"]:
-        return replace(present, migration=replace(found, stage=StreamStage.LEARNING))
-    return _next_attempt(present, found.id, found.world)
+    return _next_attempt(present, found.id, found.world) if found is not None else None
 
 
 def _opened(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignment | None:

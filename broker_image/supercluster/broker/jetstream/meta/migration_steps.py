@@ -51,8 +51,6 @@ class MigrationStep:
     attempt: int
     mark: StreamMigration | None = None
     """With HANDING: the whole record, for a map that has lost it."""
-    refused: bool = False
-    """With UNHANDED: green has committed that, so the next attempt is another one. Else blue's log had no HANDED."""
     digest: str = ""
     """With OPENED and ARRIVED: of the cut, hexadecimal."""
     last_seq: int = 0
@@ -74,7 +72,7 @@ class MigrationStep:
             assert self.mark is not None
             return hand_stream(found, self.mark)
         if self.kind is StepKind.UNHANDED:
-            return unhand_stream(found, self.migration, self.attempt, refused=self.refused)
+            return unhand_stream(found, self.migration, self.attempt)
         if self.kind is StepKind.OPENED:
             return far_stream(found, self.migration, self.attempt, self.digest, self.last_seq)
         if self.kind is StepKind.UNMIGRATED:
@@ -89,7 +87,6 @@ class MigrationStep:
             "migration": self.migration,
             "attempt": self.attempt,
             "mark": self.mark.to_json() if self.mark is not None else None,
-            "refused": self.refused,
             "digest": self.digest,
             "last_seq": self.last_seq,
             "config": self.config.to_json() if self.config is not None else None,
@@ -115,7 +112,6 @@ class MigrationStep:
             str(told["migration"]),
             int(told["attempt"]),
             StreamMigration.from_json(mark) if mark is not None else None,
-            bool(told["refused"]),
             str(told["digest"]),
             int(told["last_seq"]),
             StreamConfig.from_json(config) if config is not None else None,

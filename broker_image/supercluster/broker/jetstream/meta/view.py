@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from supercluster.broker.jetstream.meta.accounts import NO_LIMITS, AccountLimits
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.map_replica import MapReplica
+from supercluster.broker.jetstream.meta.migration import Migration
 from supercluster.broker.jetstream.replica.lineage import META_GROUP
 
 
@@ -72,6 +73,9 @@ class MapView:
         key = state.other_groups.get(group) if state is not None else None
         found = state.streams.get(key) if state is not None and key is not None else None
         return found.group if found is not None and found.far_world else group
+
+    def migration(self, migration_id: str) -> Migration | None:
+        return self.replica.state.migrations.get(migration_id) if self.replica is not None else None
 
     def cluster_of(self, node: str) -> str | None:
         """The cluster that the meta group has a broker's name for."""

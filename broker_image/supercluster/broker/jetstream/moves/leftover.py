@@ -14,6 +14,7 @@ from dataclasses import replace
 from supercluster.broker.jetstream.config.stream import Placement
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.move_record import Move
+from supercluster.broker.migration.worlds import world_of
 from supercluster.broker.raft.confchange import Membership, node_of
 
 # A map that was read may still lack what happened a moment ago; only what stays so for this long is left over.
@@ -34,7 +35,12 @@ def left_over(membership: Membership, assignment: Assignment) -> Move | None:
         )
     # A learner on a voter's node is that member under a new identity, which takes its place by itself (SF-4).
     voting = {node_of(voter) for voter in membership.all_voters}
-    learners = tuple(member for member in membership.learners if node_of(member) not in voting)
+    # One of another super-cluster is the migration's.
+    learners = tuple(
+        member
+        for member in membership.learners
+        if node_of(member) not in voting and not world_of(node_of(member))
+    )
     if membership.is_joint or not learners:
         return None
     return _move(membership, (*membership.voters, *learners), membership.voters, back=True)

@@ -155,6 +155,11 @@ class Batches:
         for batch in [b for b in self._held.values() if b.touched_ns <= now_ns - self._idle_ns]:
             self._abandon(batch.id, "timeout")
 
+    def end_all(self) -> None:
+        """The stream is fenced: what its clients go on with finds no batch."""
+        for batch_id in list(self._held):
+            self._abandon(batch_id, "incomplete")
+
     def take_abandoned(self) -> list[tuple[bytes, str]]:
         """Those since the last call."""
         found, self.abandoned = self.abandoned, []

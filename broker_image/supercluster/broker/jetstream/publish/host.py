@@ -12,6 +12,7 @@ from supercluster.broker.jetstream.encoding.sections import SessionKey, VerdictR
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.links.source_frames import OriginAsk, OriginTold
 from supercluster.broker.jetstream.meta.assignment import Assignment
+from supercluster.broker.jetstream.meta.migration_steps import MigrationStep
 from supercluster.broker.jetstream.meta.view import MapView
 from supercluster.broker.jetstream.replica.host import GroupHost
 from supercluster.broker.jetstream.subjects.interest_watch import InterestWatch
@@ -26,6 +27,8 @@ class StreamHost(GroupHost, Protocol):
     network: Network
     interests: InterestWatch
     """Who waits for subscriptions to a subject."""
+    world: str
+    """What other super-clusters call this one (`migration/worlds.py`)."""
     domain: str
     """JetStream's domain; empty: there is none."""
     map: MapView
@@ -75,6 +78,12 @@ class StreamHost(GroupHost, Protocol):
 
     def tell_target(self, node: str, told: OriginTold) -> bool:
         """Answer the leader of a stream that takes messages."""
+
+    def far_nodes(self, world: str) -> list[str]:
+        """Brokers of another super-cluster that are linked, under their far names."""
+
+    def migration_step(self, step: MigrationStep) -> None:
+        """Ask the meta group's leader for a step. It may be lost: who asks asks again, until the map shows it."""
 
     def leader_of(self, group_id: str) -> str | None: ...
 

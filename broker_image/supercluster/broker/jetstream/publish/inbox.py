@@ -123,6 +123,27 @@ class PublishInbox:
                 if proposal.is_full and not turn.next_entry():
                     return
 
+    def answer_known(self, state: StreamState) -> None:
+        """While the stream is closed nothing is judged: what was judged before is answered, and the rest stays in line, where windows
+        that send it again find it."""
+        for forward, early in [self._forwards.popleft() for _ in range(len(self._forwards))]:
+            session = state.sessions.current(forward.session)
+            if session is None or forward.first_number > session.last_number:
+                self._forwards.append((forward, early))
+                continue
+            self._waiting.discard(_block(forward))
+            known = session.verdicts_from(forward.first_number)
+            if known:
+                self._host.verdicts(self._group, forward.session, known, appended=False)
+        opens, self._opens = self._opens, []
+        for key in opens:
+            if state.sessions.current(key) is not None:
+                self._tell_opened(key, is_open=True)
+            elif state.sessions.shut_out(key):
+                self._tell_opened(key, is_open=False)
+            else:
+                self._opens.append(key)
+
     @property
     def has_waiting(self) -> bool:
         """Does any block wait for a turn?"""

@@ -25,6 +25,7 @@ from supercluster.broker.jetstream.encoding.sections import (
     decode_session,
     sections,
 )
+from supercluster.broker.jetstream.state.cut import CUT_SECTIONS
 from supercluster.broker.jetstream.state.log_reader import decode_stored, logical_bytes
 from supercluster.broker.jetstream.state.lookup import newest_behind
 from supercluster.broker.jetstream.state.source_positions import OriginPosition, decode_taken
@@ -88,6 +89,8 @@ class LogTail:
         # subject → (sequence, header, payload): what counters stand at that are not applied.
         self._pending_counters: dict[bytes, tuple[int, bytes, bytes]] = {}
         self._removal_index = 0
+        self._cut_index = 0
+        """The newest entry that moves the stream's cut, until it is applied."""
         self._pattern_lasts: dict[str, tuple[int, int]] = {}
         """What is applied: the stream's last sequence when a pattern was asked about, and the last that matched then."""
         self._pending_bytes: dict[int, int] = {}
@@ -112,6 +115,8 @@ class LogTail:
                     self.taken(*decode_taken(Reader(body)))
                 elif kind == Section.RESTORED:
                     self.next_seq = max(self.next_seq, Reader(body).u64() + 1)
+                elif kind in CUT_SECTIONS:
+                    self.cut_moves(entry.index)
                 elif kind == Section.CONFIG_PUT:
                     reader = Reader(body)
                     reader.u64(), reader.u64()
@@ -141,6 +146,20 @@ class LogTail:
         if self.config.allow_msg_counter and _removes(entry):
             self._removal_index = entry.index
 
+    def cut_moves(self, index: int) -> None:
+        """The entry fences the stream, or takes it further (`state/cut.py`)."""
+        self._cut_index = index
+
+    @property
+    def is_cut_pending(self) -> bool:
+        """Is there such an entry that is not applied?"""
+        return self._cut_index > 0
+
+    @property
+    def is_closed(self) -> bool:
+        """Is the stream closed, or about to be closed or opened by an entry that is not applied? Nothing is judged before it is."""
+        return self.is_cut_pending or self.state.cut.is_closed
+
     @property
     def is_removing(self) -> bool:
         """May what the counters stand at be removed by an entry that is not applied? What comes behind it is judged when it is:
@@ -152,6 +171,8 @@ class LogTail:
         self.unapplied_bytes -= self._pending_bytes.pop(index, 0)
         if index >= self._removal_index:
             self._removal_index = 0
+        if index >= self._cut_index:
+            self._cut_index = 0
         self.config = self.state.config
         self.config_version = self.state.config_version
         committed = self.state.last_seq

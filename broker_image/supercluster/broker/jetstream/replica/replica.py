@@ -289,17 +289,19 @@ class Replica(ReplicatedState):
 
     def _apply_on(self, now_ms: int) -> None:
         """The next stretch of what is committed; the rest is for the next turn."""
-        if self._is_recovered and self.applied_index < self._to_apply:
+        if self._is_recovered and self.applied_index < self._to_apply and not self.is_at_its_end:
             last = min(self._to_apply, self.applied_index + APPLY_TURN_ENTRIES)
             self._apply(last, messages_max=APPLY_TURN_MESSAGES)
             self._follow_role(now_ms)
-            if self.applied_index < self._to_apply:
+            if self.applied_index < self._to_apply and not self.is_at_its_end:
                 self.host.touch_next(self.id)
 
     def _apply(self, last: int, messages_max: int | None = None) -> None:
         """Apply entries up to `last`, or up to the one with which so many messages are applied, or removed."""
         messages = 0
         while self.applied_index < last and (messages_max is None or messages < messages_max):
+            if self.is_at_its_end:
+                break
             entry = self._next_committed(last)
             if entry.kind == EntryKind.CONFIG:
                 self.membership_applied = replace(Membership.decode(entry.payload), index=entry.index)

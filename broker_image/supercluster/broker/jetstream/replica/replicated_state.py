@@ -76,6 +76,11 @@ class ReplicatedState(ABC):
         """Is what the state says is there, from its beginning on, in the log?"""
 
     @property
+    def is_at_its_end(self) -> bool:
+        """Is nothing to be applied behind what is applied, whatever is committed?"""
+        return False
+
+    @property
     def may_checkpoint(self) -> bool:
         """Is the state one that recovery may start from?"""
         return True

@@ -126,6 +126,8 @@ class Cut:
     """The stream's at the fence."""
     fenced_index: int = 0
     """The entry FENCED."""
+    fenced_ns: int = 0
+    """Leader time at the fence."""
     handed_index: int = 0
     """The entry HANDED, and its term: a copy of green goes on behind it."""
     handed_term: int = 0
@@ -140,7 +142,7 @@ class Cut:
         if self == NO_CUT:
             return b""
         fence = Fence(self.migration, self.attempt, self.world, self.members)
-        numbers = (self.last_seq, self.fenced_index, self.handed_index, self.handed_term)
+        numbers = (self.last_seq, self.fenced_index, self.fenced_ns, self.handed_index, self.handed_term)
         return u8(self.stage) + fence.encode() + blob(self.digest) + b"".join(map(u64, numbers))
 
     @classmethod
@@ -153,7 +155,7 @@ class Cut:
         if number not in set(CutStage):
             raise WireError(f"a cut in stage {number}")
         fence, digest = Fence.decode(reader), bytes(reader.blob())
-        numbers = (reader.u64(), reader.u64(), reader.u64(), reader.u64())
+        numbers = (reader.u64(), reader.u64(), reader.u64(), reader.u64(), reader.u64())
         return cls(
             CutStage(number), fence.migration, fence.attempt, fence.world, fence.members, digest, *numbers
         )
@@ -164,11 +166,12 @@ NO_CUT = Cut()
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """The entry that a section stands in, and the stream's last sequence there."""
+    """The entry that a section stands in, and the stream's last sequence and leader time there."""
 
     index: int
     term: int
     last_seq: int
+    time_ns: int
 
 
 def _fenced(cut: Cut, reader: Reader, at: At) -> Cut:
@@ -180,6 +183,7 @@ def _fenced(cut: Cut, reader: Reader, at: At) -> Cut:
         *(fence.migration, fence.attempt, fence.world, fence.members),
         last_seq=at.last_seq,
         fenced_index=at.index,
+        fenced_ns=at.time_ns,
     )
 
 

@@ -242,7 +242,7 @@ class StreamState(RetainedMessages):
         return found[0]
 
     def _apply_cut(self, kind: int, body: memoryview, entry: Entry, done: Applied) -> None:
-        cut = after(self.cut, kind, body, At(entry.index, entry.term, self.last_seq))
+        cut = after(self.cut, kind, body, At(entry.index, entry.term, self.last_seq, self.leader_time_ns))
         done.cut = cut is not self.cut
         if done.cut and cut.stage is CutStage.OPEN:
             self.sessions.from_world(Opened.decode(Reader(body)).world)

@@ -64,7 +64,9 @@ def answer(
     if stream.is_hidden and stream.assignment.restoring is None:
         # It is whole, and its own configuration is on its way.
         version = max(version, stream.assignment.version)
-    if version > stream.state.config_version and not is_chunk:
+    if copy.appender.is_closed and request.subject != FACTS_SUBJECT:
+        copy.waiters.until_open(lambda: answer(copy, request, respond, retry, give_back), retry)
+    elif version > stream.state.config_version and not is_chunk:
         copy.waiters.for_version(version, run, retry)
     else:
         run()

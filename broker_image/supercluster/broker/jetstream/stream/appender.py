@@ -60,6 +60,10 @@ class Appender:
         self.admission = Admission(self._stream.state, self._uncommitted())
         self.admission.batches.room = self._host.batch_room
 
+    def opened(self) -> None:
+        """The stream is not closed any more. Its sessions may have other names: what comes now is judged by the state in force."""
+        self.begin()
+
     def end(self) -> None:
         """It does not lead any more."""
         self.admission = None
@@ -105,6 +109,16 @@ class Appender:
             if sent:
                 self._host.acks_back(node, self._replica.id, sent)
 
+    @property
+    def is_closed(self) -> bool:
+        """Does the stream take nothing in, up to the end of this leader's log?"""
+        return self.admission is not None and self.admission.end.is_closed
+
+    @property
+    def is_cut_pending(self) -> bool:
+        """Has this leader appended what takes the stream's cut further, and not applied it?"""
+        return self.admission is not None and self.admission.end.is_cut_pending
+
     # ---- entries --------------------------------------------------------------------------------------------------
 
     def propose(self, proposal: Proposal) -> None:
@@ -116,16 +130,9 @@ class Appender:
                 self._waiters.applied(self._replica.applied_index, [])
             return
         payload = b"".join(proposal.payload)
-        entry = self._replica.raft.propose(
-            packed(payload)
-            if proposal.count and self._stream.state.config.compression != "none"
-            else payload,
-            time_ns=self._replica.leader_time_ns(),
-            first_seq=proposal.first_seq if proposal.count else 0,
-            count=proposal.count,
-        )
+        entry = None if self.is_closed else self._append(proposal, payload)
         if entry is None:
-            # Not the leader any more, or handing over, or the disk is full: nothing was taken, everybody asks again.
+            # Not the leader any more, handing over, or fenced, or the disk is full: nothing was taken, everybody asks again.
             for done in (*proposal.commands, *proposal.noted):
                 done(None)
             self._acks[:0] = [(node, again(acks)) for node, acks in proposal.acks]
@@ -138,6 +145,15 @@ class Appender:
         self._waiters.proposed(entry.index, proposal)
         for key, run in proposal.early:
             self._host.verdicts(self._replica.id, key, [run], appended=True)
+
+    def _append(self, proposal: Proposal, payload: bytes) -> Entry | None:
+        is_packed = proposal.count and self._stream.state.config.compression != "none"
+        return self._replica.raft.propose(
+            packed(payload) if is_packed else payload,
+            time_ns=self._replica.leader_time_ns(),
+            first_seq=proposal.first_seq if proposal.count else 0,
+            count=proposal.count,
+        )
 
     def append(self, proposal: Proposal) -> bool:
         """False: it was not appended, and what was judged with it is void."""
@@ -152,6 +168,21 @@ class Appender:
         before = log.last_index
         self.propose(proposal)
         return log.last_index if log.last_index > before else 0
+
+    def put_cut(self, kind: Section, body: bytes) -> int:
+        """Append an entry of its own that takes the stream's cut further: the one thing that a closed stream puts. Returns the
+        entry's index; 0: it was not taken."""
+        if self.admission is None:
+            return 0
+        proposal = Proposal()
+        proposal.add(kind, [body])
+        entry = self._append(proposal, b"".join(proposal.payload))
+        if entry is None:
+            return 0
+        self.admission.end.appended(entry, len(entry.record))
+        self.admission.end.cut_moves(entry.index)
+        self.admission.batches.end_all()
+        return entry.index
 
     def _judge_anew(self) -> None:
         """A proposal was judged and not appended: judge anew from what the log really ends with."""

@@ -182,6 +182,8 @@ def info(copy: StreamCopy, *, with_details: bool = False) -> dict[str, Any]:
         whole["compressed_by"] = "deflate"
     if with_details and copy.move.mover is not None:
         whole["move"] = copy.move.mover.info()
+    if with_details and (migrating := copy.migration.info()) is not None:
+        whole["migrating"] = migrating
     return whole
 
 

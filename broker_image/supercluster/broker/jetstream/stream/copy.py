@@ -12,6 +12,7 @@ from supercluster.broker.jetstream.backup.sender import SnapshotSender
 from supercluster.broker.jetstream.config.consumer import ConsumerConfig
 from supercluster.broker.jetstream.consumer.leaders import ConsumerLeaders
 from supercluster.broker.jetstream.meta.assignment import Assignment
+from supercluster.broker.jetstream.migration.current import CurrentMigration
 from supercluster.broker.jetstream.moves.current import CurrentMove
 from supercluster.broker.jetstream.moves.range_hasher import RangeHasher
 from supercluster.broker.jetstream.publish.held_stream import HeldStream
@@ -42,6 +43,7 @@ class StreamCopy:
     puller: SourcePuller
     origin_reads: OriginReads
     move: CurrentMove
+    migration: CurrentMigration
     snapshots: SnapshotSender
     restores: RestoreReceiver
     coming: dict[str, list[ConsumerConfig | None]] = field(default_factory=dict)
@@ -52,6 +54,7 @@ class StreamCopy:
         """The meta group has a new configuration: the leader writes it into the stream's log."""
         self.stream.assignment = assignment
         self.move.follow(self.host.clock.monotonic_ms())
+        self.migration.follow(self.host.clock.monotonic_ms())
 
     @property
     def has_no_voter(self) -> bool:

@@ -70,6 +70,7 @@ class StreamLeader:
         self._count_pending()
         self._advisories.begin()
         copy.move.follow(now_ms)
+        copy.migration.follow(now_ms)
         copy.restores.start(now_ms)
         if copy.puller.is_behind(stream.state.config):
             # A leader of one replica may begin behind its part of this turn.
@@ -81,6 +82,7 @@ class StreamLeader:
         copy.snapshots.stop("the stream has another leader")
         copy.restores.stop()
         copy.move.stop()
+        copy.migration.stop()
         if self._appender.admission is not None:
             self._advisories.end()
         self._appender.end()
@@ -111,6 +113,12 @@ class StreamLeader:
         admission = appender.admission
         if admission is None:
             return
+        if appender.is_closed:
+            # Nothing stands in a log behind a fence but what takes the cut further (SF-19).
+            self._inbox.answer_known(stream.state)
+            self._copy.migration.advance(now_ms)
+            replica.newcomers.advance(now_ms)
+            return
         turn = LeaderTurn(
             stream, replica.log, appender, admission, now_ms, replica.leader_time_ns(), stream.is_hidden
         )
@@ -122,12 +130,16 @@ class StreamLeader:
             self._copy.puller.advance(appender.admission, now_ms)
         self._copy.move.advance(now_ms)
         replica.newcomers.advance(now_ms)
+        self._copy.migration.advance(now_ms)
 
     def applied(self, entry: Entry, done: Applied) -> None:
         """A committed entry was applied."""
         copy, state, replica_id = self._copy, self._stream.state, self._replica.id
         if entry.count:
             self._stored.note(entry, state.reader)
+        opens = done.cut and not self._stream.is_closed
+        if opens:
+            self._appender.opened()
         if self._appender.admission is not None:
             end = self._appender.admission.end
             was_removing = end.is_removing
@@ -146,6 +158,11 @@ class StreamLeader:
             self._ask_whether_it_leads()
         if self._stream.is_hidden:
             copy.restores.applied()
+        if done.cut:
+            copy.migration.wake()
+        if opens:
+            copy.waiters.opened()
+            self._host.touch_next(replica_id)
 
     def after_turn(self, now_ms: int) -> None:
         """Commits of this turn are applied: hand out answers and deliveries."""
@@ -153,12 +170,14 @@ class StreamLeader:
         grown = self._inbox.send_verdicts() or self._stored.any_stored
         if self._stored.any_stored:
             self._consumers.stored(self._stored.take())
+        copy.snapshots.serve(now_ms)
+        if self._appender.is_closed:
+            return
         if (copy.origin_reads or stream.state.readers) and copy.origin_reads.serve(
             stream.state, stream.source, now_ms, grown=grown
         ):
             self._host.touch_next(self._replica.id)
         copy.waiters.version_applied(stream.state.config_version)
-        copy.snapshots.serve(now_ms)
         # While leadership is on its way, what would be handed out could not be noted.
         if not self._replica.raft.is_handing_over and not stream.is_hidden:
             self._pump_consumers()
@@ -200,6 +219,8 @@ class StreamLeader:
     def tick(self, now_ms: int) -> bool:
         """Do what is due; True when a turn is needed."""
         copy, state, now_ns = self._copy, self._copy.stream.state, self._copy.host.clock.now_ns()
+        if copy.appender.is_closed:
+            return any(at is not None and at <= now_ms for at in self._closed_ms())
         due = self._preferred_leader.advance(now_ms)
         due |= any(at is not None and at <= now_ms for at in self._always_ms())
         if copy.stream.is_hidden:
@@ -214,11 +235,16 @@ class StreamLeader:
         due |= self._scheduling.is_due(state, now_ns, now_ms)
         return due or found.any_due or self._expiry.is_due(state, now_ms)
 
+    def _closed_ms(self) -> tuple[int | None, ...]:
+        """Of a stream that is closed."""
+        return self._copy.migration.deadline_ms(), self._copy.snapshots.deadline_ms()
+
     def _always_ms(self) -> tuple[int | None, ...]:
         """Of a stream that is hidden, too."""
         copy, stream = self._copy, self._copy.stream
         return (
             copy.move.deadline_ms(),
+            copy.migration.deadline_ms(),
             copy.puller.deadline_ms(),
             copy.origin_reads.deadline_ms(stream.state),
             copy.snapshots.deadline_ms(),
@@ -228,6 +254,9 @@ class StreamLeader:
     def deadlines_ms(self) -> Iterator[int | None]:
         """When `tick` has something to do, per cause; None: not before something else happens."""
         copy, clock = self._copy, self._copy.host.clock
+        if copy.appender.is_closed:
+            yield from self._closed_ms()
+            return
         yield from self._always_ms()
         if copy.stream.is_hidden:
             return

@@ -14,6 +14,8 @@ from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.consumer.leaders import ConsumerLeaders
 from supercluster.broker.jetstream.encoding.sections import Section, sections
 from supercluster.broker.jetstream.meta.assignment import Assignment
+from supercluster.broker.jetstream.migration.current import CurrentMigration
+from supercluster.broker.jetstream.migration.migrating_stream import MigratingStream
 from supercluster.broker.jetstream.moves.current import CurrentMove
 from supercluster.broker.jetstream.moves.moving_stream import MovingStream
 from supercluster.broker.jetstream.moves.range_hasher import RangeHasher
@@ -27,6 +29,7 @@ from supercluster.broker.jetstream.publish.trimming import Trimming
 from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.sources.origin_reads import OriginReads
 from supercluster.broker.jetstream.sources.puller import SourcePuller
+from supercluster.broker.jetstream.state.cut import CutStage
 from supercluster.broker.jetstream.state.snapshot import StreamView, late_part, read, snapshot_of
 from supercluster.broker.jetstream.state.source_readers import account_and_stream
 from supercluster.broker.jetstream.state.stream import StreamState
@@ -38,7 +41,9 @@ from supercluster.broker.jetstream.stream.log_head import LogHead
 from supercluster.broker.jetstream.stream.waiters import Waiters
 from supercluster.broker.jetstream.turn.slices import Job
 from supercluster.broker.jetstream.turn.state_view import pieces_of
+from supercluster.broker.migration.worlds import world_of
 from supercluster.broker.ports import StreamLog
+from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.config import ReadState
 from supercluster.broker.raft.entry import Entry, EntryKind
 from supercluster.broker.raft.errors import ReplicaError
@@ -81,6 +86,9 @@ class StreamReplica(Replica):
                 lambda: appender.grown_bytes,
             )
         )
+        self.migration = CurrentMigration(
+            MigratingStream(self, self.stream, host, appender.put_cut, lambda: appender.is_cut_pending)
+        )
         snapshots = SnapshotSender(group, self.stream, host, self.consumers.advisories)
         restores = RestoreReceiver(
             self, self.stream, host, self.consumers.advisories, self.when_configured, self.created_answer
@@ -103,6 +111,7 @@ class StreamReplica(Replica):
             puller,
             origin_reads,
             self.move,
+            self.migration,
             snapshots,
             restores,
         )
@@ -147,6 +156,7 @@ class StreamReplica(Replica):
             self.host.in_slices(self, self._range_hasher.marked(entry.index, self.state))
         if done.marked or entry.kind == EntryKind.CONFIG:
             self.move.wake()
+            self.migration.wake()
         if self.consumers.in_doubt:
             clock = self.host.clock
             self.consumers.in_doubt.applied(entry.index, entry.term, clock.machine_ms(), clock.now_ns())
@@ -165,6 +175,17 @@ class StreamReplica(Replica):
     def recovered(self, commit_index: int) -> None:
         self._bare_until = commit_index if self._is_bare else 0
         super().recovered(commit_index)
+
+    @property
+    def is_at_its_end(self) -> bool:
+        """A copy that follows another super-cluster's group goes on behind HANDED in a group of its own."""
+        following, cut = self.assignment.following, self.state.cut
+        return (
+            following is not None
+            and self.id == following.source
+            and cut.stage is CutStage.HANDED
+            and cut.attempt >= following.attempt
+        )
 
     @property
     def may_checkpoint(self) -> bool:
@@ -200,6 +221,9 @@ class StreamReplica(Replica):
             return self.log.base_index + 1
         audited = self._range_hasher.keep_from_index(self.host.clock.monotonic_ms())
         kept = self._head.least_index() or 0
+        if self.stream.is_closed:
+            # Copies of the other super-cluster get what closed it as entries, never within a state.
+            kept = min(kept, self.state.cut.fenced_index)
         return min(kept, audited or kept)
 
     def kept_durably(self) -> int:
@@ -245,7 +269,9 @@ class StreamReplica(Replica):
 
     def join_requested(self, member: str) -> None:
         """A target's copy is open; or a member came back as somebody else (SF-4)."""
-        if not self.move.takes_in(member):
+        if world_of(node_of(member)):
+            self.migration.asked_to_join(member)
+        elif not self.move.takes_in(member):
             super().join_requested(member)
 
     # ---- leading --------------------------------------------------------------------------------------------------

@@ -35,6 +35,8 @@ class Waiters:
         self._answers: deque[_Answers] = deque()
         self._requests: list[tuple[int, Callable[[], None], Callable[[], None]]] = []
         """Version, what to do when it is in force, and what if another replica leads before."""
+        self._closed_out: list[tuple[Callable[[], None], Callable[[], None]]] = []
+        """The same of requests that came while the stream was closed."""
 
     @property
     def await_acks(self) -> bool:
@@ -94,12 +96,26 @@ class Waiters:
             for run in ready:
                 run()
 
+    def until_open(self, run: Callable[[], None], retry: Callable[[], None]) -> None:
+        """A request for a stream that is closed."""
+        if len(self._closed_out) >= WAITING_MAX:
+            retry()
+            return
+        self._closed_out.append((run, retry))
+
+    def opened(self) -> None:
+        """The stream takes requests again."""
+        closed_out, self._closed_out = self._closed_out, []
+        for run, _ in closed_out:
+            run()
+
     def give_back(self) -> list[tuple[str, list[Ack]]]:
         """This replica does not lead any more: whoever waits asks again. Returns acknowledgements that were appended and
         that nobody knows the commit of, by broker."""
         answers, self._answers = self._answers, deque()
         requests, self._requests = self._requests, []
-        for _, _, retry in requests:
+        closed_out, self._closed_out = self._closed_out, []
+        for retry in (*(found for _, _, found in requests), *(found for _, found in closed_out)):
             retry()
         self._give_commands_back()
         for owed in answers:

@@ -1,0 +1,52 @@
+"""Green's copies as blue's leader sees them: learners of its group whose brokers have a world in their names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from supercluster.broker.jetstream.replica.contact import is_heard
+from supercluster.broker.jetstream.replica.replica import Replica
+from supercluster.broker.jetstream.state.cut import Cut
+from supercluster.broker.migration.plan import Copy
+from supercluster.broker.migration.worlds import world_of
+from supercluster.broker.raft.confchange import MembershipChange, node_of
+
+# Of a copy that lacks what is not in the log any more nobody knows for how long.
+LAG_MS_UNKNOWN = 1 << 40
+
+
+def far_learners(replica: Replica) -> tuple[str, ...]:
+    """Learners of another super-cluster."""
+    return tuple(m for m in replica.raft.membership.learners if world_of(node_of(m)))
+
+
+def copies_seen(replica: Replica, members: Iterable[str], cut: Cut) -> dict[str, Copy]:
+    """Those of these members that are learners."""
+    log, raft, found = replica.log, replica.raft, {}
+    for member in members:
+        progress = raft.progress.get(member)
+        if progress is not None:
+            has_fence = cut.is_closed and progress.match >= cut.fenced_index
+            lag = log.last_index - progress.match
+            is_heard_now = is_heard(replica, member) and not progress.doubtful
+            found[member] = Copy(lag, _lag_ms(replica, progress.match), is_heard_now, has_fence)
+    return found
+
+
+def _lag_ms(replica: Replica, match: int) -> int:
+    """How long ago the first entry came that the copy is not known to have."""
+    log = replica.log
+    if match >= log.last_index:
+        return 0
+    entry = log.entry(match + 1) if match >= log.base_index else None
+    if entry is None:
+        return LAG_MS_UNKNOWN
+    return max(0, (replica.leader_time_ns() - entry.time_ns) // 1_000_000) if entry.time_ns else 0
+
+
+def change_learners(replica: Replica, learners: tuple[str, ...]) -> str:
+    """Have the group feed these learners. Returns why Raft does not take that now."""
+    membership = replica.raft.membership
+    change = MembershipChange(membership.index, membership.voters, learners)
+    refusal = replica.raft.propose_membership(change, replica.leader_time_ns())
+    return refusal.message if refusal is not None else ""

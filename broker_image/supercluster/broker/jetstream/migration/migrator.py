@@ -1,0 +1,320 @@
+"""A stream's way to another super-cluster, on blue's leader: sees what there is, asks `migration.plan` what comes next, and does it.
+
+What is kept here is volatile and of one term. A leader that comes new begins with the log and the map; what it did not do itself, it
+takes back (`migration/plan.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from supercluster.broker.jetstream.encoding.sections import Section
+from supercluster.broker.jetstream.links.frames import Frame
+from supercluster.broker.jetstream.links.migration_frames import (
+    CutAsk,
+    CutTold,
+    Prepare,
+    Prepared,
+    Told,
+    Wants,
+)
+from supercluster.broker.jetstream.meta.migration import StreamMigration, StreamStage, next_group
+from supercluster.broker.jetstream.meta.migration_steps import MigrationStep, StepKind
+from supercluster.broker.jetstream.migration.cut_digest import cut_digesting
+from supercluster.broker.jetstream.migration.green_copies import change_learners, copies_seen, far_learners
+from supercluster.broker.jetstream.migration.migrating_stream import MigratingStream
+from supercluster.broker.jetstream.state.cut import Cut, CutStage, Fence, Handed, Unfenced
+from supercluster.broker.migration.plan import (
+    REST_MS,
+    REST_MS_MAX,
+    Do,
+    Log,
+    Mark,
+    Stage,
+    Step,
+    View,
+    Word,
+    next_step,
+)
+
+# While nothing is fenced the leader looks this often; what it waits for makes it look at once.
+LOOK_MS = 25
+# What was asked of the map or of green is asked again after this.
+AGAIN_MS = 500
+ASK_MS = 300
+# Green's copies that do not open, or are out of contact: green may have named others meanwhile.
+PREPARE_AGAIN_MS = 5000
+_STEPS = {
+    Do.MARK: StepKind.HANDING,
+    Do.UNMARK: StepKind.UNHANDED,
+    Do.NOTE_OPEN: StepKind.OPENED,
+    Do.END: StepKind.UNMIGRATED,
+}
+_LOGS = {CutStage.FENCED: Log.FENCED, CutStage.HANDED: Log.HANDED}
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """What this leader knows and did about one attempt."""
+
+    number: int
+    members: tuple[str, ...] = ()
+    refusal: str = ""
+    waiting: set[str] = field(default_factory=set)
+    gave_up: bool = False
+    """This leader has asked for the end of its mark, or is about to."""
+    marked_ms: int | None = None
+    fenced_ms: int | None = None
+    digest: bytes = b""
+    word: Word = Word.NONE
+    asked_ms: dict[Do, int] = field(default_factory=dict)
+    """When something was last asked for."""
+
+
+class Migrator:
+    """See the module. Made when a leader serves a stream that the map has on its way, or that is fenced; dropped with either."""
+
+    def __init__(self, migrating: MigratingStream, record: StreamMigration, now_ms: int) -> None:
+        self._migrating = migrating
+        self._replica, self._stream, self._host = migrating.replica, migrating.stream, migrating.host
+        self.record = record
+        self._term = migrating.replica.raft.term
+        self._attempt = _Attempt(record.attempt)
+        self._rest_ms = REST_MS
+        self._rests_until_ms = 0
+        self._look_ms = now_ms
+        self._refusal = ""
+        self.step = Step(Stage.LEARNING, Do.WAIT, "the leader has not looked yet")
+
+    def set_record(self, record: StreamMigration) -> None:
+        """The map has moved on."""
+        if record.attempt != self._attempt.number:
+            self._attempt = _Attempt(record.attempt)
+        self.record = record
+        self._look_ms = 0
+
+    def wake(self) -> None:
+        """The membership, or what is applied, changed."""
+        self._look_ms = 0
+
+    # ---- what comes in --------------------------------------------------------------------------------------------
+
+    def asked_to_join(self, member: str) -> None:
+        """A copy of green's is open."""
+        attempt = self._attempt
+        if member in attempt.members and member not in attempt.waiting:
+            attempt.waiting.add(member)
+            self._look_ms = 0
+
+    def on_prepared(self, told: Prepared) -> None:
+        """Green has named its copies, or says why there are none."""
+        if told.attempt != self._attempt.number:
+            return
+        attempt = self._attempt
+        if told.refusal and told.refusal != attempt.refusal:
+            self._event("MigrationWaits", f"green cannot take the stream: {told.refusal}")
+        attempt.members, attempt.refusal = told.members, told.refusal
+        self._look_ms = 0
+
+    def on_told(self, told: CutTold) -> None:
+        """Green has opened the stream, or refused it."""
+        record, cut = self.record, self._stream.state.cut
+        about = (told.next_group, told.migration, told.attempt)
+        if about != (record.next_group, record.id, record.attempt) or cut.attempt != told.attempt:
+            return
+        if told.told is Told.OPEN and told.digest != cut.digest:
+            self._event("MigrationWaits", "green says that it has opened another cut; ask green's operator")
+            return
+        self._attempt.word = Word.OPEN if told.told is Told.OPEN else Word.REFUSED
+        self._look_ms = 0
+
+    # ---- looking --------------------------------------------------------------------------------------------------
+
+    def _mark(self) -> Mark:
+        record, attempt = self._stream.assignment.migration, self._attempt
+        if record is None or record.attempt != attempt.number or record.stage is not StreamStage.HANDING:
+            return Mark.NONE
+        return Mark.OWN if record.term == self._term and not attempt.gave_up else Mark.OTHER
+
+    @property
+    def _is_settled(self) -> bool:
+        replica, found = self._replica, self._stream.assignment
+        raft, membership = replica.raft, replica.raft.membership
+        return (
+            raft.ready_to_serve
+            and not raft.is_handing_over
+            and not membership.is_joint
+            and membership.index <= raft.commit_index
+            and found.move is None
+            and self._stream.state.config_version >= found.version
+        )
+
+    def _view(self, now_ms: int) -> View:
+        attempt, cut, mark = self._attempt, self._stream.state.cut, self._mark()
+        if mark is Mark.OWN and attempt.marked_ms is None:
+            attempt.marked_ms = now_ms
+        migration = self._host.map.migration(self.record.id)
+        return View(
+            attempt=attempt.number,
+            log=_LOGS.get(cut.stage, Log.FREE),
+            applied=not self._migrating.is_cut_pending(),
+            settled=self._is_settled,
+            mark=mark,
+            marked_ms=now_ms - attempt.marked_ms if attempt.marked_ms is not None else 0,
+            owns_fence=attempt.fenced_ms is not None,
+            fenced_ms=now_ms - attempt.fenced_ms if attempt.fenced_ms is not None else 0,
+            cancelled=migration is not None and migration.cancelled,
+            members=attempt.members,
+            refusal=attempt.refusal,
+            waiting=frozenset(attempt.waiting),
+            learners=far_learners(self._replica),
+            copies=copies_seen(self._replica, attempt.members, cut),
+            digested=bool(attempt.digest),
+            rests=now_ms < self._rests_until_ms,
+            word=attempt.word,
+        )
+
+    def advance(self, now_ms: int) -> None:
+        """Take the next step, if it is time to look for one. While the stream is fenced each turn may bring what it waits for."""
+        if now_ms < self._look_ms and not self._stream.is_closed:
+            return
+        self._look_ms = now_ms + LOOK_MS
+        view = self._view(now_ms)
+        step = next_step(view)
+        if (step.stage, step.why) != (self.step.stage, self.step.why):
+            self._event("MigrationStage", f"attempt {self._attempt.number}: {step.stage}: {step.why}")
+        self.step = step
+        self._do(step, now_ms)
+        if step.stage is Stage.LEARNING and view.members and (view.missing or view.away):
+            self._prepare(now_ms, PREPARE_AGAIN_MS)
+
+    # ---- doing ----------------------------------------------------------------------------------------------------
+
+    def _do(self, step: Step, now_ms: int) -> None:
+        record, attempt = self.record, self._attempt
+        membership = self._replica.raft.membership
+        if step.do is Do.PREPARE:
+            self._prepare(now_ms, AGAIN_MS)
+        elif step.do is Do.ADD:
+            self._change((*membership.learners, *step.members))
+        elif step.do is Do.DROP:
+            self._change(tuple(m for m in membership.learners if m not in step.members))
+        elif step.do is Do.FENCE:
+            self._fence(now_ms)
+        elif step.do is Do.HAND:
+            self._migrating.put_cut(Section.HANDED, Handed(record.attempt, attempt.digest).encode())
+        elif step.do in (Do.UNFENCE, Do.TAKE_BACK):
+            self._unfence(now_ms, is_refused=step.do is Do.TAKE_BACK)
+        elif step.do in (Do.ASK, Do.ASK_REFUSAL):
+            self._ask(Wants.WORD if step.do is Do.ASK else Wants.REFUSE, now_ms)
+        elif step.do in (Do.MARK, Do.UNMARK, Do.NOTE_OPEN, Do.END):
+            self._ask_map(step.do, now_ms)
+        if step.stage is Stage.FENCED and not attempt.digest and attempt.fenced_ms is not None:
+            self._digest()
+
+    def _is_time(self, do: Do, now_ms: int, pause_ms: int) -> bool:
+        """Is it to be asked for (again)?"""
+        asked_ms = self._attempt.asked_ms
+        if do in asked_ms and now_ms - asked_ms[do] < pause_ms:
+            return False
+        asked_ms[do] = now_ms
+        return True
+
+    def _prepare(self, now_ms: int, pause_ms: int) -> None:
+        if not self._is_time(Do.PREPARE, now_ms, pause_ms):
+            return
+        found, state, record = self._stream.assignment, self._stream.state, self.record
+        asked = Prepare(
+            *(record.id, record.attempt, found.account, found.name, self._replica.id, record.next_group),
+            *(state.config, state.created_ns, self._host.world),
+        )
+        self._tell_green(Frame.PREPARE, asked.encode())
+
+    def _tell_green(self, frame: Frame, body: list[bytes | memoryview]) -> None:
+        """All of its brokers: the one that leads what is asked for answers."""
+        for node in self._host.far_nodes(self.record.world):
+            self._host.post(node, frame, body)
+
+    def _ask(self, wants: Wants, now_ms: int) -> None:
+        do = Do.ASK if wants is Wants.WORD else Do.ASK_REFUSAL
+        if self._is_time(do, now_ms, ASK_MS):
+            asked = CutAsk(self.record.next_group, self.record.attempt, wants)
+            self._tell_green(Frame.CUT_ASK, asked.encode())
+
+    def _ask_map(self, do: Do, now_ms: int) -> None:
+        record, attempt, cut = self.record, self._attempt, self._stream.state.cut
+        if do is Do.UNMARK and not attempt.gave_up:
+            attempt.gave_up = True
+            self._rest(now_ms)
+        if not self._is_time(do, now_ms, AGAIN_MS):
+            return
+        step = MigrationStep(_STEPS[do], self._replica.id, record.id, record.attempt)
+        if do is Do.MARK:
+            step = replace(step, mark=replace(record, term=self._term))
+        elif do is Do.NOTE_OPEN:
+            step = replace(step, digest=cut.digest.hex(), last_seq=cut.last_seq)
+        self._host.migration_step(step)
+
+    def _fence(self, now_ms: int) -> None:
+        record, attempt = self.record, self._attempt
+        fence = Fence(record.id, record.attempt, record.world, attempt.members)
+        if self._migrating.put_cut(Section.FENCED, fence.encode()):
+            attempt.fenced_ms = now_ms
+
+    def _unfence(self, now_ms: int, *, is_refused: bool) -> None:
+        body = Unfenced(self._stream.state.cut.attempt, is_refused).encode()
+        if self._migrating.put_cut(Section.UNFENCED, body):
+            self._attempt.gave_up = True
+            self._rest(now_ms)
+
+    def _rest(self, now_ms: int) -> None:
+        self._rests_until_ms = now_ms + self._rest_ms
+        self._rest_ms = min(2 * self._rest_ms, REST_MS_MAX)
+
+    def _digest(self) -> None:
+        attempt = self._attempt
+        if Do.HAND in attempt.asked_ms or self._migrating.is_cut_pending():
+            return
+        attempt.asked_ms[Do.HAND] = 0
+        digesting = cut_digesting(self._stream.state)
+
+        def job() -> Generator[int, None, None]:
+            attempt.digest = yield from digesting
+            self._host.touch(self._replica.id)
+
+        self._host.in_slices(self._replica, job())
+
+    def _change(self, learners: tuple[str, ...]) -> None:
+        why = change_learners(self._replica, learners)
+        if why and why != self._refusal:
+            self._event("MigrationWaits", why)
+        self._refusal = why
+
+    def _event(self, reason: str, text: str) -> None:
+        self._host.event(self._replica.id, reason, f"migration {self.record.id}: {text}")
+
+    # ---- what people see ------------------------------------------------------------------------------------------
+
+    def info(self) -> dict[str, Any]:
+        """The `migrating` of STREAM.INFO."""
+        copies = copies_seen(self._replica, self._attempt.members, self._stream.state.cut).values()
+        return {
+            "id": self.record.id,
+            "attempt": self.record.attempt,
+            "stage": str(self.step.stage),
+            "why": self._attempt.refusal or self.step.why,
+            "lag_entries": max((copy.lag_entries for copy in copies), default=0),
+            "lag_ms": max((copy.lag_ms for copy in copies), default=0),
+        }
+
+    def deadline_ms(self) -> int:
+        """When to look again."""
+        return self._look_ms
+
+
+def record_of(cut: Cut, group: str) -> StreamMigration:
+    """What a map that has lost it is to know of a stream whose own log says that it is fenced."""
+    group_then = next_group(group, cut.migration, cut.attempt)
+    return StreamMigration(cut.migration, cut.attempt, StreamStage.HANDING, cut.world, group, group_then)

@@ -1,0 +1,323 @@
+"""A stream changes hands between two super-clusters: fenced, handed, open, and back (SF-19 to SF-22, BG-4)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from tests.broker.jetstream.migration.two_worlds import BLUE_SESSION, TwoWorlds, started
+from tests.broker.jetstream.publish.stream_story import block, message
+from tests.broker.jetstream.stream.test_replica import ASSIGNMENT, NEXT, ORIGIN, with_consumer
+
+from supercluster.broker.jetstream.encoding.sections import Section
+from supercluster.broker.jetstream.links.frames import Forward, Frame
+from supercluster.broker.jetstream.state.cut import CutStage
+
+
+def at_the_fence(worlds: TwoWorlds) -> None:
+    """The stream is fenced, and HANDED does not come: green's link is cut in the same moment."""
+    worlds.begin_migration()
+    worlds.cuts_link_when = lambda: worlds.leader().group.copy.appender.is_closed
+    worlds.until(lambda: not worlds.is_linked)
+    worlds.cuts_link_when = lambda: False
+    worlds.until(lambda: worlds.stage is CutStage.FENCED)
+
+
+def handed(worlds: TwoWorlds) -> None:
+    """HANDED is committed, and green hears nothing of it."""
+
+    def is_handing() -> bool:
+        return worlds.stage is CutStage.FENCED and worlds.leader().group.copy.appender.is_cut_pending
+
+    worlds.begin_migration()
+    worlds.cuts_link_when = is_handing
+    worlds.until(lambda: worlds.stage is CutStage.HANDED)
+    worlds.cuts_link_when = lambda: False
+    assert not worlds.is_linked
+
+
+@pytest.mark.covers("SF-19", "SF-20")
+def test_a_stream_goes_to_green_with_all_that_it_has() -> None:
+    worlds = started()
+    with_consumer(worlds)
+    worlds.begin_migration()
+    worlds.until(lambda: bool(worlds.blue_map.far_world))
+    worlds.until(lambda: worlds.green_map is not None and worlds.green_map.following is None)
+    assert worlds.closed_ms is not None
+    assert worlds.now_ms - worlds.closed_ms < 250
+    assert worlds.green is not None
+    blue, green = worlds.leader().group.state, worlds.green.group.state
+    assert (green.last_seq, green.messages, green.bytes) == (blue.last_seq, blue.messages, blue.bytes)
+    assert list(green.consumers) == ["c"]
+    assert [state.key.node for state in green.sessions.states()] == [BLUE_SESSION]
+    assert blue.cut.digest == green.cut.digest
+    assert worlds.blue_map.migration is not None
+    assert worlds.blue_map.migration.digest == green.cut.digest.hex()
+    assert worlds.steps == ["handing", "arrived", "opened"]
+
+
+@pytest.mark.covers("SF-19")
+def test_a_stream_that_is_open_on_green_is_written_and_read_there() -> None:
+    worlds = started()
+    with_consumer(worlds)
+    worlds.begin_migration()
+    worlds.until(lambda: worlds.green_map is not None and worlds.green_map.following is None)
+    green = worlds.green
+    assert green is not None
+    far = Forward(
+        type(ORIGIN)(BLUE_SESSION, ORIGIN.incarnation, ORIGIN.counter),
+        3,
+        0,
+        ASSIGNMENT.version,
+        block(message()),
+    )
+    green.group.copy.inbox.offer(far, early=False)
+    green.ask(NEXT, {"batch": 5}, b"in")
+    worlds.settle(100)
+    assert (green.group.state.last_seq, green.delivered) == (3, [1, 2, 3])
+
+
+@pytest.mark.covers("SF-19")
+def test_a_fenced_stream_takes_nothing_in_and_answers_what_it_has_judged() -> None:
+    worlds = started()
+    with_consumer(worlds)
+    at_the_fence(worlds)
+    leader = worlds.leader()
+    last, stored = leader.group.log.last_index, len(leader.stored)
+    worlds.publish(3, b"z")
+    worlds.publish(1, b"x", b"y")
+    leader.ask(NEXT, {"batch": 1}, b"in")
+    answers: list[bytes | None] = []
+    leader.ask("$JS.API.STREAM.PURGE.S", {}, respond=answers.append)
+    worlds.settle(100)
+    assert leader.group.log.last_index == last
+    assert (leader.delivered, answers) == ([], [])
+    assert [(run.first_number, run.count) for run in leader.stored[stored:]] == [(1, 2)]
+    worlds.until(lambda: worlds.stage is CutStage.NONE)
+    worlds.settle(50)
+    assert len(answers) == 1, "whoever waited is answered when blue has the stream again"
+    assert leader.group.state.last_seq == 3, "what waited in line is taken"
+    assert json.loads(answers[0] or b"")["purged"] == 3
+    assert leader.delivered == [1]
+
+
+@pytest.mark.covers("SF-20")
+def test_a_fence_is_taken_back_after_two_seconds_and_the_attempt_is_over() -> None:
+    worlds = started()
+    at_the_fence(worlds)
+    assert 1500 <= worlds.until(lambda: worlds.stage is CutStage.NONE) <= 2100
+    worlds.until(lambda: worlds.blue_map.migration is not None and worlds.blue_map.migration.attempt == 2)
+    worlds.is_linked = True
+    worlds.until(lambda: bool(worlds.blue_map.far_world))
+    assert worlds.green is not None
+    assert worlds.green.group.state.cut.attempt == 2
+
+
+@pytest.mark.covers("SF-20")
+def test_behind_handed_blue_waits_for_green_however_long_that_takes() -> None:
+    worlds = started()
+    handed(worlds)
+    worlds.settle(10_000)
+    assert worlds.stage is CutStage.HANDED
+    leader = worlds.leader()
+    worlds.publish(1, b"x")
+    worlds.settle(100)
+    assert leader.group.state.last_seq == 0
+    worlds.is_linked = True
+    worlds.until(lambda: bool(worlds.blue_map.far_world))
+
+
+@pytest.mark.covers("SF-20")
+def test_a_new_leader_goes_on_behind_handed() -> None:
+    worlds = started()
+    handed(worlds)
+    old = worlds.leader()
+    worlds.lost = {old.node}
+    worlds.settle(2000)
+    assert worlds.leader() is not old
+    assert worlds.stage is CutStage.HANDED
+    worlds.is_linked = True
+    worlds.until(lambda: bool(worlds.blue_map.far_world))
+
+
+@pytest.mark.covers("SF-20")
+def test_a_new_leader_takes_back_a_fence_that_it_finds_and_begins_the_next_attempt() -> None:
+    worlds = started()
+    at_the_fence(worlds)
+    old = worlds.leader()
+    worlds.lost = {old.node}
+    worlds.settle(2000)
+    new = worlds.leader()
+    assert new is not old
+    worlds.until(lambda: new.group.state.cut.stage is CutStage.NONE)
+    worlds.is_linked = True
+    worlds.until(lambda: bool(worlds.blue_map.far_world))
+    assert worlds.blue_map.migration is not None
+    assert worlds.blue_map.migration.attempt == 2
+
+
+@pytest.mark.covers("SF-21")
+def test_an_abort_behind_handed_needs_green_s_refusal() -> None:
+    worlds = started()
+    handed(worlds)
+    worlds.migration = type(worlds.migration)(
+        "m", worlds.migration.green, worlds.migration.world, cancelled=True
+    )
+    worlds.settle(3000)
+    assert worlds.stage is CutStage.HANDED
+    worlds.keeps_green = lambda frame: frame is not Frame.CUT_TOLD
+    # Green opens as soon as it hears of HANDED: whichever it commits first holds.
+    worlds.is_linked = True
+    worlds.until(lambda: worlds.green is not None and worlds.green.group.state.cut.stage is CutStage.OPEN)
+    assert worlds.stage is CutStage.HANDED
+    worlds.keeps_green = lambda frame: True
+    worlds.until(lambda: bool(worlds.blue_map.far_world))
+
+
+@pytest.mark.covers("SF-21")
+def test_an_abort_before_handed_leaves_blue_alone() -> None:
+    worlds = started()
+    worlds.begin_migration()
+    worlds.until(lambda: bool(worlds.leader().group.raft.membership.learners))
+    worlds.migration = type(worlds.migration)(
+        "m", worlds.migration.green, worlds.migration.world, cancelled=True
+    )
+    worlds.until(lambda: worlds.blue_map.migration is None)
+    leader = worlds.leader()
+    assert leader.group.raft.membership.learners == ()
+    assert leader.group.state.cut.stage is CutStage.NONE
+
+
+@pytest.mark.covers("SF-20")
+def test_green_refuses_a_copy_that_differs_and_blue_has_its_stream_again() -> None:
+    worlds = started()
+    with_consumer(worlds)
+    worlds.begin_migration()
+    worlds.until(lambda: worlds.green is not None and worlds.green.group.state.last_seq == 2)
+    assert worlds.green is not None
+    worlds.green.group.state.bytes += 1
+    worlds.until(lambda: worlds.green is not None and worlds.green.group.state.cut.stage is CutStage.REFUSED)
+    assert "CutDiffers" in worlds.green.events
+    worlds.until(lambda: worlds.stage is CutStage.NONE)
+    worlds.publish(3, b"z")
+    worlds.settle(100)
+    assert worlds.leader().group.state.last_seq == 3
+    worlds.until(lambda: worlds.blue_map.migration is not None and worlds.blue_map.migration.attempt == 2)
+
+
+@pytest.mark.covers("SF-19")
+def test_a_copy_that_follows_applies_nothing_behind_handed() -> None:
+    worlds = started()
+    worlds.converts = False
+    worlds.begin_migration()
+    worlds.until(lambda: worlds.green is not None and worlds.green.group.is_at_its_end)
+    assert worlds.green is not None
+    group = worlds.green.group
+    worlds.lost = {worlds.leader().node}
+    worlds.settle(2000)
+    assert group.log.last_index > group.applied_index == group.state.cut.handed_index
+
+
+@pytest.mark.covers("MV-8")
+def test_learners_of_another_super_cluster_without_a_migration_are_dropped() -> None:
+    worlds = started()
+    worlds.begin_migration()
+    worlds.until(lambda: bool(worlds.leader().group.raft.membership.learners))
+    worlds.is_linked = False
+    worlds.blue_map = ASSIGNMENT
+    worlds.assign()
+    worlds.settle(5000)
+    assert worlds.leader().group.raft.membership.learners
+    worlds.until(lambda: not worlds.leader().group.raft.membership.learners, 20_000)
+    assert "MigrationLost" in worlds.leader().events
+
+
+@pytest.mark.covers("SF-19")
+def test_an_idle_stream_changes_hands_as_fast_as_a_busy_one() -> None:
+    """Green learns of HANDED at once, though nothing else happens in the group."""
+    worlds = started()
+    worlds.settle(6000)
+    assert worlds.leader().group.raft.quiesced
+    worlds.begin_migration()
+    worlds.until(lambda: bool(worlds.blue_map.far_world))
+    assert worlds.closed_ms is not None
+    assert worlds.now_ms - worlds.closed_ms < 250
+
+
+def part(sequence: int, *, commit: bool = False) -> tuple[bytes, bytes, bytes]:
+    headers = {"Nats_Batch_Id": "b", "Nats_Batch_Sequence": str(sequence)}
+    if commit:
+        headers["Nats_Batch_Commit"] = "1"
+    return message(b"s.a", b"p", **headers)
+
+
+@pytest.mark.covers("SF-19")
+def test_an_atomic_batch_that_is_open_at_the_fence_ends_whole() -> None:
+    """Rule 9 of the cutover."""
+    config = replace(ASSIGNMENT.config, allow_atomic=True)
+    worlds = started(replace(ASSIGNMENT, config=config))
+    leader = worlds.leader()
+    leader.group.copy.inbox.offer(Forward(ORIGIN, 1, 0, ASSIGNMENT.version, block(part(1))), early=False)
+    worlds.settle()
+    at_the_fence(worlds)
+    worlds.until(lambda: worlds.stage is CutStage.NONE)
+    leader.stored.clear()
+    end = block(part(2, commit=True))
+    leader.group.copy.inbox.offer(Forward(ORIGIN, 2, 0, ASSIGNMENT.version, end), early=False)
+    worlds.settle(50)
+    ((run,),) = [found.exceptions for found in leader.stored]
+    assert run.code == 10176
+    assert leader.group.state.messages == 0
+
+
+@pytest.mark.covers("SF-19")
+def test_acknowledgements_behind_the_fence_are_for_whoever_has_the_stream_then() -> None:
+    worlds = started()
+    leader = with_consumer(worlds)
+    leader.ask(NEXT, {"batch": 1}, b"in")
+    worlds.settle(100)
+    handed(worlds)
+    acks = [(b"$JS.ACK.S.c.1.1.1.0.1", b"", b"+ACK")]
+    leader.group.copy.appender.acknowledge("d", acks)
+    worlds.settle(500)
+    assert list(leader.group.state.consumers["c"].pending) == [1]
+    leader.group.stop()
+    assert leader.acks_given_back == [("d", acks)]
+
+
+@pytest.mark.covers("SF-19")
+def test_the_log_keeps_its_fence_while_the_stream_is_closed() -> None:
+    """A learner gets HANDED as an entry: within a state it could not go on behind it."""
+    worlds = started()
+    with_consumer(worlds)
+    handed(worlds)
+    group = worlds.leader().group
+    assert group.keep_from_index() <= group.state.cut.fenced_index
+    body = json.dumps({"filter": "", "seq": 0, "keep": 0}).encode()
+    group.copy.waiters.command(Section.PURGE, [body], lambda result: None)
+    worlds.settle(100)
+    assert group.state.messages == 2
+
+
+@pytest.mark.covers("SF-20")
+def test_a_map_that_has_lost_the_mark_gets_it_again_from_the_log() -> None:
+    worlds = started()
+    handed(worlds)
+    worlds.blue_map = ASSIGNMENT
+    worlds.assign()
+    worlds.until(lambda: worlds.blue_map.migration is not None)
+    found = worlds.blue_map.migration
+    assert found is not None
+    assert (found.id, found.attempt, found.stage) == ("m", 1, "handing")
+    worlds.is_linked = True
+    worlds.until(lambda: bool(worlds.blue_map.far_world))
+
+
+def test_people_see_where_it_is() -> None:
+    worlds = started()
+    handed(worlds)
+    told = worlds.leader().group.copy.migration.info()
+    assert told is not None
+    assert (told["id"], told["attempt"], told["stage"]) == ("m", 1, "handed")
+    assert told["why"] == "green has not answered yet"

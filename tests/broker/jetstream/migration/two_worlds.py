@@ -123,10 +123,6 @@ class BlueBroker(Broker):
             self.replicas.from_blue(self.node, Frame(frame), b"".join(body))  # type: ignore[attr-defined]
         return super().post(node, frame, body)
 
-    def brokers_in_contact(self) -> dict[str, tuple[str, str]]:
-        far = {GREEN_NODE: ("west", "1")} if self.replicas.is_linked else {}  # type: ignore[attr-defined]
-        return super().brokers_in_contact() | far
-
 
 class TwoWorlds(Replicas):
     def __init__(self, assignment: Assignment = ASSIGNMENT) -> None:

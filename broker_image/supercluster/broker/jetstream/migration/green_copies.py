@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
-from supercluster.broker.jetstream.replica.contact import is_heard
 from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.state.cut import Cut
 from supercluster.broker.migration.plan import Copy
@@ -20,16 +19,21 @@ def far_learners(replica: Replica) -> tuple[str, ...]:
     return tuple(m for m in replica.raft.membership.learners if world_of(node_of(m)))
 
 
-def copies_seen(replica: Replica, members: Iterable[str], cut: Cut) -> dict[str, Copy]:
-    """Those of these members that are learners."""
+def copies_seen(
+    replica: Replica, members: Iterable[str], cut: Cut, linked: Collection[str]
+) -> dict[str, Copy]:
+    """Those of these members that are learners. `linked`: brokers of green."""
     log, raft, found = replica.log, replica.raft, {}
+    silent_ms = replica.host.clock.monotonic_ms() - raft.config.election_timeout_ms
     for member in members:
         progress = raft.progress.get(member)
         if progress is not None:
             has_fence = cut.is_closed and progress.match >= cut.fenced_index
             lag = log.last_index - progress.match
-            is_heard_now = is_heard(replica, member) and not progress.doubtful
-            found[member] = Copy(lag, _lag_ms(replica, progress.match), is_heard_now, has_fence)
+            # A silent group was in contact when it fell silent, and a lost link wakes it.
+            is_heard = raft.quiesced or progress.heard_ms > silent_ms
+            in_contact = node_of(member) in linked and is_heard and not progress.doubtful
+            found[member] = Copy(lag, _lag_ms(replica, progress.match), in_contact, has_fence)
     return found
 
 

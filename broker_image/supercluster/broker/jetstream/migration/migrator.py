@@ -29,6 +29,7 @@ from supercluster.broker.jetstream.state.cut import Cut, CutStage, Fence, Handed
 from supercluster.broker.migration.plan import (
     REST_MS,
     REST_MS_MAX,
+    Copy,
     Do,
     Log,
     Mark,
@@ -170,11 +171,15 @@ class Migrator:
             refusal=attempt.refusal,
             waiting=frozenset(attempt.waiting),
             learners=far_learners(self._replica),
-            copies=copies_seen(self._replica, attempt.members, cut),
+            copies=self._copies(),
             digested=bool(attempt.digest),
             rests=now_ms < self._rests_until_ms,
             word=attempt.word,
         )
+
+    def _copies(self) -> dict[str, Copy]:
+        linked = self._host.far_nodes(self.record.world)
+        return copies_seen(self._replica, self._attempt.members, self._stream.state.cut, linked)
 
     def advance(self, now_ms: int) -> None:
         """Take the next step, if it is time to look for one. While the stream is fenced each turn may bring what it waits for."""
@@ -299,7 +304,7 @@ class Migrator:
 
     def info(self) -> dict[str, Any]:
         """The `migrating` of STREAM.INFO."""
-        copies = copies_seen(self._replica, self._attempt.members, self._stream.state.cut).values()
+        copies = self._copies().values()
         return {
             "id": self.record.id,
             "attempt": self.record.attempt,

@@ -11,7 +11,7 @@ from tests.simulator.world import World
 from supercluster.broker.jetstream.core.broker import BrokerCore
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.move_record import Outcome
-from supercluster.broker.jetstream.recovery.stream_lineages import StreamLineages
+from supercluster.broker.jetstream.recovery.durable_map import DurableMap
 from supercluster.broker.jetstream.replica.lineage import is_same_stream, lineage_of
 from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.ports import ClientInfo
@@ -325,7 +325,7 @@ def test_a_copy_that_was_put_aside_is_not_opened_again_by_an_older_map() -> None
 def test_what_a_copy_took_after_its_end_was_kept_is_kept_in_another_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(StreamLineages, "_keep_map", lambda self: None)
+    monkeypatch.setattr(DurableMap, "keep", lambda self: None)
     story = Story(tags=("ssd",))
     others = _put_aside_and_restarted_cut_off(story)
 

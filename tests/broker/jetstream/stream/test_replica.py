@@ -171,6 +171,8 @@ class Broker:
     def migration(self, migration_id: str) -> Migration | None:
         return None
 
+    def cut_moved(self, group: str) -> None: ...
+
     def acks_back(self, node: str, group: str, acks: list[Ack]) -> None:
         self.acks_given_back.append((node, acks))
 

@@ -34,6 +34,7 @@ from supercluster.broker.jetstream.links.frames import Frame, Leadership
 from supercluster.broker.jetstream.links.leaderships import Leaderships
 from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.links.raft_outbox import RaftOutbox
+from supercluster.broker.jetstream.meta.shared_groups import shared_groups
 from supercluster.broker.jetstream.meta.view import MapView
 from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
 from supercluster.broker.jetstream.node.bootstrap import MapBootstrap
@@ -49,6 +50,7 @@ from supercluster.broker.jetstream.node.opener import Opener
 from supercluster.broker.jetstream.node.source_links import SourceLinks
 from supercluster.broker.jetstream.recovery.map_lineages import MapLineages, joined_lineage
 from supercluster.broker.jetstream.recovery.map_survey import MapSurvey
+from supercluster.broker.jetstream.recovery.migrating_copies import MigratingCopies
 from supercluster.broker.jetstream.recovery.orphaned_copies import OrphanedCopies
 from supercluster.broker.jetstream.recovery.stream_lineages import StreamLineages
 from supercluster.broker.jetstream.recovery.stream_survey import StreamSurvey
@@ -119,6 +121,7 @@ class BrokerCore:
             self.joining,
             self.drain,
             self.stream_lineages,
+            self.migrating_copies,
             self.stream_survey,
             self.map_survey,
             self.map_lineages,
@@ -195,8 +198,10 @@ class BrokerCore:
             self.on_link_up,
             self.on_link_down,
         )
+        self.migrating_copies = MigratingCopies(env, copies, map_view, leaderships, self.copy_manager)
         self.copy_manager.lineages, self.copy_manager.orphans = self.stream_lineages, self.orphans
-        host.connect(self.copy_manager, self.map_reader, self.map_lineages)
+        self.copy_manager.migrating = self.migrating_copies
+        host.connect(self.copy_manager, self.map_reader, self.map_lineages, self.migrating_copies)
 
     def _wire_frontend(
         self, env: Environment, peers: Peers, copies: Copies, map_view: MapView, leaderships: Leaderships
@@ -312,6 +317,8 @@ class BrokerCore:
 
     def _streams_changed(self, gone: list[str]) -> None:
         """Streams were made, changed or deleted: `gone` are the groups that the map no longer has."""
+        assert self.map.replica is not None
+        self.share_groups(shared_groups(self.map.replica.state))
         self.source_links.all_changed()
         self.clients.mirror_reads.map_changed()
         if gone:

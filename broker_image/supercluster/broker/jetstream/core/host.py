@@ -25,6 +25,7 @@ from supercluster.broker.jetstream.node.publications import Publications
 from supercluster.broker.jetstream.node.source_links import SourceLinks
 from supercluster.broker.jetstream.publish.atomic_batches import batch_room
 from supercluster.broker.jetstream.recovery.map_lineages import MapLineages
+from supercluster.broker.jetstream.recovery.migrating_copies import MigratingCopies
 from supercluster.broker.jetstream.recovery.stream_survey import StreamSurvey
 from supercluster.broker.jetstream.subjects.interest_watch import InterestWatch
 from supercluster.broker.jetstream.turn.questions import Questions
@@ -82,10 +83,16 @@ class ReplicaHost:
         self.end_restore = restore_chunks.end
         self.world = env.settings.world
 
-    def connect(self, copy_manager: CopyManager, map_reader: MapReader, map_lineages: MapLineages) -> None:
+    def connect(
+        self,
+        copy_manager: CopyManager,
+        map_reader: MapReader,
+        map_lineages: MapLineages,
+        migrating_copies: MigratingCopies,
+    ) -> None:
         """These need the host first. Called before the first replica is opened."""
         self._copy_manager, self._map_reader, self._map_lineages = copy_manager, map_reader, map_lineages
-        self.map_index_of = map_reader.index_of
+        self.map_index_of, self.cut_moved = map_reader.index_of, migrating_copies.cut_moved
         self.map_was_read, self.map_read_failed = map_reader.was_read, map_reader.read_failed
         self.meta_leader_heard, self.meta_leadership_lost = (
             map_reader.leader_heard,

@@ -69,7 +69,7 @@ class MapFrames:
     def _on_prepare(self, node: str, body: memoryview, now_ms: int) -> None:
         """Every broker of green gets it, and the one that leads the map answers."""
         asked, leader = Prepare.decode(body), self._copies.map
-        if leader is None or not leader.serves or world_of(node) != asked.world:
+        if leader is None or not leader.serves or not asked.world or world_of(node) != asked.world:
             return
 
         def respond(outcome: Decided | MovePlan | ApiError | None) -> None:

@@ -12,6 +12,7 @@ from enum import IntEnum
 from supercluster.broker.bounds import GROUP_NAME_BYTES_MAX, read_json
 from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.encoding.codec import Reader, WireError, blob, text, u8, u32, u64
+from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.state.cut import MEMBERS_MAX
 
 Body = list[bytes | memoryview]
@@ -65,7 +66,7 @@ class Prepare:
         _check_names(migration, account, stream, group, next_group, world)
         try:
             config = StreamConfig.from_json(read_json(raw))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, ApiError) as error:
             raise WireError(f"PREPARE has no configuration of a stream: {error!r}") from error
         return cls(migration, attempt, account, stream, group, next_group, config, created_ns, world)
 

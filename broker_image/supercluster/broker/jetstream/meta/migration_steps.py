@@ -14,6 +14,7 @@ from typing import Any
 
 from supercluster.broker.bounds import read_json
 from supercluster.broker.jetstream.config.stream import StreamConfig
+from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.migration import StreamMigration
 from supercluster.broker.jetstream.meta.migration_changes import (
@@ -100,7 +101,13 @@ class MigrationStep:
         Raises:
             ValueError, TypeError, LookupError, AttributeError: it is none.
         """
-        told: Mapping[str, Any] = read_json(bytes(body))
+        try:
+            return MigrationStep._read(read_json(bytes(body)))
+        except ApiError as error:
+            raise ValueError(f"a step with a configuration that is none: {error}") from error
+
+    @staticmethod
+    def _read(told: Mapping[str, Any]) -> MigrationStep:
         kind, mark, config = StepKind(told["kind"]), told["mark"], told["config"]
         if (kind is StepKind.HANDING) != (mark is not None) or (kind is StepKind.ARRIVED) != (
             config is not None

@@ -82,6 +82,16 @@ class StreamLineages(Protocol):
         """Is the group, which the map does not have, one of an older lineage? Then its copy is dealt with."""
 
 
+class MigratingCopies(Protocol):
+    """Copies of streams that go to another super-cluster, or come from one (`recovery/migrating_copies.py`)."""
+
+    def takes(self, found: Assignment, /) -> bool:
+        """Was the copy of the stream dealt with?"""
+
+    def takes_group(self, group_id: str, /) -> bool:
+        """Is the group, which the map does not have, one that a stream on its way had? Then its copy is dealt with."""
+
+
 class OrphanedCopies(Protocol):
     """Copies that a recovered map does not know (`recovery/orphaned_copies.py`)."""
 
@@ -115,8 +125,9 @@ class CopyManager:
         self._failed_copies = failed_copies
         self._host = host
         self.lineages: StreamLineages
+        self.migrating: MigratingCopies
         self.orphans: OrphanedCopies
-        """Both are set by the wiring before a group is looked at: they need this manager first."""
+        """All are set by the wiring before a group is looked at: they need this manager first."""
         self._look_again: dict[str, int] = {}
         """Copies that are kept for a while or that could not be opened, and when to look at each again."""
         self._lost_targets: dict[str, str] = {}
@@ -150,10 +161,11 @@ class CopyManager:
         """Remove what was deleted while this broker was away, and hold what was assigned. Only on a map that was read:
         one from the disk may be older than an assignment that this volume has already taken part in."""
         assert self._map.replica is not None
-        assigned = {found.group: found for found in self._map.replica.state.streams.values()}
+        state = self._map.replica.state
+        assigned = {found.group for found in state.streams.values()}
         self.orphans.map_was_read()
         for group_id in self._env.store.registered():
-            if not is_meta(group_id) and group_id not in assigned:
+            if not is_meta(group_id) and group_id not in assigned and group_id not in state.other_groups:
                 self._opener.attempt(group_id, partial(self._deleted, group_id))
         self._look_soon(assigned)
 
@@ -171,7 +183,7 @@ class CopyManager:
         """Hold the copy that this broker should hold of a stream, and no other. A copy that the volume does not know is
         begun, and one is put away, only on a map that was read: by one from the disk, a stream that was deleted since
         would come to life again, empty, and vote with an identity that has voted before (SF-4)."""
-        if not self.lineages.is_ready(found):
+        if self.migrating.takes(found) or not self.lineages.is_ready(found):
             return
         registered = self._env.store.registered().get(found.group)
         if found.is_unconfirmed:
@@ -374,7 +386,7 @@ class CopyManager:
     def _deleted(self, group_id: str) -> None:
         """The stream was deleted: by a person, through the meta group; its copy goes at once. Or it was recovered by force,
         and goes on in another group."""
-        if self.lineages.takes(group_id):
+        if self.migrating.takes_group(group_id) or self.lineages.takes(group_id):
             return
         if self.orphans.takes(group_id):
             self._forget(group_id)
@@ -394,6 +406,25 @@ class CopyManager:
     def remove_copy(self, group_id: str) -> None:
         """Nobody needs it any more."""
         self._remove(group_id)
+
+    def hold_member(self, found: Assignment) -> None:
+        """The copy here is a member's: have it open."""
+        self._open(found, partial(self._open_member, found))
+
+    def hold_learner(self, found: Assignment, member: str) -> None:
+        """The copy here learns, as that member: have it open, begun empty where there is none."""
+        if self._lost_targets.get(found.group) == member:
+            return
+        self._lost_targets.pop(found.group, None)
+        self._open(found, partial(self._open_target, found, member))
+
+    def lost_learner(self, group_id: str, member: str) -> None:
+        """What that member had is gone: the map's leader is told, until it names another."""
+        self._lost_targets[group_id] = member
+
+    def try_again_later(self, group_id: str) -> None:
+        """The disk refused what was to be done with the copy."""
+        self._try_again_later(group_id)
 
     def _forget(self, group_id: str) -> None:
         self._look_again.pop(group_id, None)

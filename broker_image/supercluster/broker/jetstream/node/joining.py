@@ -65,8 +65,10 @@ class Joining:
             return False
         if is_meta(group.id):
             return all(node_of(voter) != self._env.node for voter in membership.voters)
-        move = self._copies.streams[group.id].stream.assignment.move
-        return move is not None and group.member in move.targets
+        found = self._copies.streams[group.id].stream.assignment
+        if found.group == found.source_group:
+            return True  # It follows another super-cluster's group, and never votes there.
+        return found.move is not None and group.member in found.move.targets
 
     def _ask(self, group: Replica) -> None:
         leader = self._leaderships.leader_of(group.id)

@@ -85,6 +85,9 @@ class StreamHost(GroupHost, Protocol):
     def migration_step(self, step: MigrationStep) -> None:
         """Ask the meta group's leader for a step. It may be lost: who asks asks again, until the map shows it."""
 
+    def cut_moved(self, group: str) -> None:
+        """An entry was applied that takes the stream's cut further: a copy that follows may have to become green's."""
+
     def leader_of(self, group_id: str) -> str | None: ...
 
     def post(self, node: str, frame: int, body: list[bytes | memoryview]) -> bool: ...

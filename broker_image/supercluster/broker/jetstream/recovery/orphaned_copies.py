@@ -62,7 +62,8 @@ class OrphanedCopies:
         assert self._map.replica is not None
         if self._lineage == self._map.meta_id or self._map.replica.replica.recovery is None:
             return
-        assigned = {found.group for found in self._map.replica.state.streams.values()}
+        state = self._map.replica.state
+        assigned = {found.group for found in state.streams.values()} | state.other_groups.keys()
         registered = self._env.store.registered()
         unknown = [
             group

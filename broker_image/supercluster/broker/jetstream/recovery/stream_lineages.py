@@ -7,7 +7,6 @@ Every step may be repeated: whatever a crash left half done is done again when t
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.config.metadata_keys import fsync_of
@@ -17,15 +16,13 @@ from supercluster.broker.jetstream.meta.stream_recovery import Recovery
 from supercluster.broker.jetstream.meta.view import MapView
 from supercluster.broker.jetstream.node.copies import Copies
 from supercluster.broker.jetstream.node.copy_manager import CopyManager
+from supercluster.broker.jetstream.recovery.durable_map import DurableMap
 from supercluster.broker.jetstream.recovery.log_records import records_of
 from supercluster.broker.jetstream.replica.lineage import has_later, is_same_stream, lineage_of
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.raft.confchange import Membership, membership_of
 from supercluster.broker.raft.entry import EntryKind, make_entry
 from supercluster.broker.raft.errors import DiskError
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.meta.map_replica import MapReplica
 
 # A copy that could not be put aside, for want of room, is tried again at this pace; so is whether one may go.
 RETRY_MS = 5000
@@ -51,8 +48,7 @@ class StreamLineages:
         """Groups whose copies are kept for a while, and when to look at each again."""
         self._kept: set[str] = set()
         """Those of them whose ends are in files, or that have none."""
-        self._durable_map: tuple[MapReplica, int] | None = None
-        """The map that is durable on this volume, by the index that it is as of."""
+        self._durable_map = DurableMap(map_view)
 
     def takes(self, group_id: str) -> bool:
         found = self._successor(group_id)
@@ -104,28 +100,11 @@ class StreamLineages:
 
     def _deal_with(self, group_id: str, found: Assignment, recovery: Recovery) -> None:
         if group_id not in self._kept or group_id in self._copies.groups:
-            self._keep_map()
+            self._durable_map.keep()
         if group_id == recovery.source and self._is_mine(recovery):
             self._adopt(group_id, found, recovery)
         else:
             self._put_aside(group_id, found, recovery)
-
-    def _keep_map(self) -> None:
-        """Make the map that tells of the new lineage durable, before anything is done by it: what the meta log knows to be
-        committed is noted a while later. By an older map the next process would open the old group, and go on with it.
-
-        Raises:
-            DiskError: it is not durable; to be tried again.
-        """
-        meta = self._map.replica
-        assert meta is not None, "the successor is known by the map"
-        if self._durable_map == (meta, meta.applied_index):
-            return
-        if meta.log.persisted_index < meta.applied_index:
-            meta.log.sync()  # A checkpoint is of entries that the log has.
-        if not meta.checkpoints.at_once():
-            raise DiskError("the map cannot be made durable", meta.id)
-        self._durable_map = meta, meta.applied_index
 
     def _log_of(self, group_id: str, found: Assignment) -> StreamLog | None:
         """The old copy's log, with nobody working on it any more; None: it is lost."""

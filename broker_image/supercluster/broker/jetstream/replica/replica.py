@@ -108,6 +108,11 @@ class Replica(ReplicatedState):
         self._to_apply = max(self._to_apply, commit_index)
         self.host.touch(self.id)
 
+    @property
+    def is_recovered(self) -> bool:
+        """Is what the disk had applied?"""
+        return self._is_recovered
+
     def turn(self, now_ms: int) -> None:
         """Do everything that the inputs since the last turn ask for."""
         if self.failed is not None:

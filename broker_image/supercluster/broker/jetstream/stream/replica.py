@@ -144,6 +144,8 @@ class StreamReplica(Replica):
         before = self.state.messages
         done = self.state.apply(entry)
         self.removed_by_entry = max(0, before + entry.count - self.state.messages)
+        if done.cut:
+            self.host.cut_moved(self.id)
         if done.carried:
             if entry.index <= self._bare_until:
                 raise self.log.lose(f"entry {entry.index} has messages of a state that is damaged")

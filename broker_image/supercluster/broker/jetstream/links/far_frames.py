@@ -40,6 +40,7 @@ class FarFrames:
             Frame.OPEN: self._open,
             Frame.REQUEST: self._request,
             Frame.PULL_BACK: self._pull_back,
+            Frame.PREPARE: _whole,  # Of a stream that is not shared yet: the map's leader judges it.
             Frame.RESPONSE: _whole,  # It answers a number of this broker's, or nothing.
             **dict.fromkeys(
                 (
@@ -53,6 +54,10 @@ class FarFrames:
                     Frame.ACKS_BACK,
                     Frame.MOVE_HASHES,
                     Frame.MOVE_HASHED,
+                    Frame.PREPARED,
+                    Frame.CUT_ASK,
+                    Frame.CUT_TOLD,
+                    Frame.DROP,
                 ),
                 self._of_group,
             ),

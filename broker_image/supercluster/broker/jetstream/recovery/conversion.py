@@ -52,16 +52,22 @@ def begin_group(log: StreamLog, cut: Cut) -> None:
     members = members_of(cut)
     begun = begun_at_end(log)
     if begun is None or begun != Begun(cut.attempt, members) or log.last_index != index:
+        handed = log.entry(cut.handed_index)
+        assert handed is not None, "the log has HANDED"
         log.truncate_after(cut.handed_index)
         log.save_vote(max(log.load_vote()[0], term), "")
-        log.append([_first_entry(index, term, members)])
+        log.append([_first_entry(handed, members)])
     log.sync()
     log.settle()
 
 
-def _first_entry(index: int, term: int, members: tuple[str, ...]) -> Entry:
+def _first_entry(handed: Entry, members: tuple[str, ...]) -> Entry:
+    """Green's time begins at blue's."""
+    index, term = handed.index + 1, handed.term + 1
     payload = membership_of(members, index=index).encode()
-    return make_entry(index=index, term=term, kind=EntryKind.CONFIG, time_ns=0, payload=payload)
+    return make_entry(
+        index=index, term=term, kind=EntryKind.CONFIG, time_ns=handed.time_ns, payload=payload
+    )
 
 
 def begun_at_end(log: StreamLog) -> Begun | None:
@@ -73,7 +79,7 @@ def begun_at_end(log: StreamLog) -> Begun | None:
     if attempt is None:
         return None
     members = Membership.decode(last.payload).all_voters
-    is_first = bytes(last.payload) == bytes(_first_entry(last.index, last.term, members).payload)
+    is_first = bytes(last.payload) == bytes(_first_entry(handed, members).payload)
     return Begun(attempt, members) if is_first else None
 
 

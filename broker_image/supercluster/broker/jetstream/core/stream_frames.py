@@ -12,10 +12,9 @@ from supercluster.broker.jetstream.encoding.codec import WireError
 from supercluster.broker.jetstream.links import comparison_frames, frames
 from supercluster.broker.jetstream.links.frames import Frame
 from supercluster.broker.jetstream.links.leaderships import Leaderships
-from supercluster.broker.jetstream.links.migration_frames import CutAsk, CutTold, Prepared, Told, Told
+from supercluster.broker.jetstream.links.migration_frames import CutAsk, CutTold, Prepared, Told
 from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.links.source_frames import OriginAsk
-from supercluster.broker.jetstream.meta_leader.migrations import OpenWord
 from supercluster.broker.jetstream.meta_leader.migrations import OpenWord
 from supercluster.broker.jetstream.node.copies import Copies
 from supercluster.broker.jetstream.stream.copy import StreamCopy
@@ -151,9 +150,7 @@ class StreamFrames:
         self._migrating(told.group, lambda copy: copy.migration.on_told(told))
         leader = self._copies.map
         if leader is not None and told.told is Told.OPEN:
-            word = OpenWord(
-                told.next_group, told.migration, told.attempt, told.digest.hex(), told.last_seq
-            )
+            word = OpenWord(told.next_group, told.migration, told.attempt, told.digest.hex(), told.last_seq)
             leader.migrations.on_open(word)
             self._copies.touch(leader.id)
         if leader is not None and told.told is Told.OPEN:

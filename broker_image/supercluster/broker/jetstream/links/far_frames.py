@@ -13,7 +13,8 @@ from supercluster.broker.jetstream.encoding.codec import Reader
 from supercluster.broker.jetstream.links import frames
 from supercluster.broker.jetstream.links.far_groups import FarGroups, any_of
 from supercluster.broker.jetstream.links.frames import Body, Frame
-from supercluster.broker.migration.worlds import near_name
+from supercluster.broker.jetstream.links.migration_frames import Prepare
+from supercluster.broker.migration.worlds import near_name, world_of
 
 Allowed = Callable[[str, memoryview], "memoryview | None"]
 """Takes the sender's far name and the body; returns what the frame's part is to see of it, or None: nothing."""
@@ -40,7 +41,8 @@ class FarFrames:
             Frame.OPEN: self._open,
             Frame.REQUEST: self._request,
             Frame.PULL_BACK: self._pull_back,
-            Frame.PREPARE: _whole,  # Of a stream that is not shared yet: the map's leader judges it.
+            Frame.PREPARE: _prepare,
+            Frame.DROP: _whole,  # It is answered also where nothing is followed any more.
             Frame.RESPONSE: _whole,  # It answers a number of this broker's, or nothing.
             **dict.fromkeys(
                 (
@@ -57,7 +59,6 @@ class FarFrames:
                     Frame.PREPARED,
                     Frame.CUT_ASK,
                     Frame.CUT_TOLD,
-                    Frame.DROP,
                 ),
                 self._of_group,
             ),
@@ -136,6 +137,11 @@ class FarFrames:
 
     def _pull_back(self, node: str, body: memoryview) -> memoryview | None:
         return self._request(node, body)
+
+
+def _prepare(node: str, body: memoryview) -> memoryview | None:
+    """A super-cluster offers its own streams alone."""
+    return body if Prepare.decode(body).world == world_of(node) else None
 
 
 def _whole(node: str, body: memoryview) -> memoryview | None:

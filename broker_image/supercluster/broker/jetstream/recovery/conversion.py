@@ -65,9 +65,7 @@ def _first_entry(handed: Entry, members: tuple[str, ...]) -> Entry:
     """Green's time begins at blue's."""
     index, term = handed.index + 1, handed.term + 1
     payload = membership_of(members, index=index).encode()
-    return make_entry(
-        index=index, term=term, kind=EntryKind.CONFIG, time_ns=handed.time_ns, payload=payload
-    )
+    return make_entry(index=index, term=term, kind=EntryKind.CONFIG, time_ns=handed.time_ns, payload=payload)
 
 
 def begun_at_end(log: StreamLog) -> Begun | None:

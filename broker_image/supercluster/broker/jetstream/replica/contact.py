@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Protocol
 
 from supercluster.broker.jetstream.replica.host import GroupHost
-from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.node import RaftNode
 
 
@@ -28,7 +27,7 @@ def is_heard(own: Member, member: str) -> bool:
     if member == own.member:
         return True
     progress = own.raft.progress.get(member)
-    if progress is None or node_of(member) not in own.host.brokers_in_contact():
+    if progress is None or not own.raft.config.is_linked_to(member):
         return False
     silence_ms = own.host.clock.monotonic_ms() - progress.heard_ms
     return own.raft.quiesced or silence_ms < own.raft.config.election_timeout_ms

@@ -1,0 +1,186 @@
+"""Copies of a stream between two super-clusters, on whole brokers in one thread: they follow, convert, are kept and go (BG-4, SF-19 to SF-22)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.broker.migration.two_worlds import ACCOUNT, TwoWorlds
+from tests.simulator.cutover_plan import BLUE, GREEN
+from tests.simulator.ledger import MAIN
+
+from supercluster.broker.jetstream.core.broker import BrokerCore
+from supercluster.broker.jetstream.meta.assignment import Assignment
+from supercluster.broker.jetstream.meta.migration import StreamStage
+from supercluster.broker.jetstream.meta.migration_changes import finalize_migration
+from supercluster.broker.jetstream.recovery import migrating_copies
+from supercluster.broker.jetstream.recovery.conversion import begin_group
+from supercluster.broker.jetstream.recovery.migrating_copies import MigratingCopies
+from supercluster.broker.jetstream.replica.lineage import is_meta
+from supercluster.broker.jetstream.stream.replica import StreamReplica
+from supercluster.broker.migration.worlds import world_of
+from supercluster.broker.raft.confchange import node_of
+
+
+class Story(TwoWorlds):
+    """A stream with messages on blue."""
+
+    def __init__(self, count: int = 20) -> None:
+        super().__init__()
+        self.events: list[tuple[str, str, str]] = []
+        self.on_event = lambda node, group, reason, text: self.events.append((node, reason, text))
+        self.begin()
+        config = {"name": MAIN, "subjects": ["orders.>"], "num_replicas": 3}
+        answer = self.api("blue-0", f"$JS.API.STREAM.CREATE.{MAIN}", config)
+        assert answer is not None
+        assert "error" not in answer, answer
+        self.until(lambda: bool(self.leader_key()))
+
+    def until(self, condition: Callable[[], Any], ms: float = 30_000) -> None:
+        assert self.run_until(condition, ms), self.events[-12:]
+
+    def core(self, key: str) -> BrokerCore:
+        core = self.nodes[key].core
+        assert core is not None
+        return core
+
+    def found(self, side: str) -> Assignment:
+        found = self.assignment(side)
+        assert found is not None
+        return found
+
+    def assignment(self, side: str) -> Assignment | None:
+        """None also while nobody leads that side's map."""
+        return super().assignment(side) if self.map_leader(side) is not None else None
+
+    def stage(self) -> StreamStage | None:
+        found = self.assignment(BLUE)
+        return found.migration.stage if found is not None and found.migration is not None else None
+
+    def is_open(self) -> bool:
+        found = self.assignment(GREEN)
+        return found is not None and found.arrival is not None and self.stage() is StreamStage.OPEN
+
+    def registered(self, key: str) -> dict[str, str]:
+        return {g: m for g, m in self.core(key).store.registered().items() if not is_meta(g)}
+
+    def greens(self) -> dict[str, StreamReplica]:
+        return {key: copy for key, copy in self.copies().items() if key in self.brokers(GREEN)}
+
+    def messages(self, key: str) -> int:
+        return self.copies()[key].state.messages
+
+
+@pytest.fixture
+def story() -> Story:
+    return Story()
+
+
+def test_a_stream_goes_from_blues_brokers_to_greens_with_all_that_it_has(story: Story) -> None:
+    """BG-4: green's copies are the same files under another group; blue's are closed and kept until the migration is final."""
+    load = story.load("blue-1", "ack")
+    story.run_ms(1000)
+    source = story.found(BLUE).group
+    story.migrate()
+    story.until(story.is_open)
+    found = story.found(GREEN)
+    assert found.group == story.found(BLUE).group != source
+    assert found.arrival is not None
+    way = story.found(BLUE).migration
+    assert way is not None
+    assert (found.arrival.digest, found.arrival.last_seq) == (way.digest, way.last_seq)
+    story.until(
+        lambda: len(story.greens()) == 3 and all(c.id == found.group for c in story.greens().values())
+    )
+    for key in story.brokers(GREEN):
+        [(group, member)] = story.registered(key).items()
+        assert group == found.group
+        assert world_of(node_of(member)) == ""
+    story.until(lambda: story.copies().keys() == story.greens().keys())
+    for key in story.brokers(BLUE):
+        assert list(story.registered(key)) == [source]
+    story.run_ms(500)
+    story.finish()
+    assert len(load.acked) == load.sent > 40
+    story.propose(finalize_migration("m1"))
+    story.until(lambda: story.stage() is StreamStage.CLEANED)
+    story.until(lambda: not any(story.registered(key) for key in story.brokers(BLUE)))
+
+
+def test_before_it_converts_a_copy_has_no_vote_and_nobody_sees_its_stream(story: Story) -> None:
+    story.load("blue-1", "ack")
+    story.migrate()
+    story.until(lambda: len(story.greens()) == 3)
+    for copy in story.greens().values():
+        assert world_of(node_of(copy.member))
+        assert copy.member not in copy.raft.membership.all_voters
+        assert not copy.serves
+    assert story.assignment(GREEN) is not None
+    for key in story.brokers(GREEN):
+        assert story.core(key).map.stream_of(ACCOUNT, MAIN) is None
+    story.until(story.is_open)
+    story.finish()
+
+
+MOMENTS = ("begun", "registered", "forgotten")
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_conversion_goes_on_wherever_a_crash_ended_it(moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SF-20: every step may be repeated; no copy is begun anew for a crash."""
+    story = Story()
+    story.load("blue-1", "ack")
+    story.run_ms(500)
+    hit: list[str] = []
+    begin, forget = begin_group, MigratingCopies._forget_source
+
+    def begun(log: Any, cut: Any) -> None:
+        begin(log, cut)
+        if moment == "begun" and len(hit) < 2:
+            hit.append("")
+            raise Killed
+
+    def forgets(self: MigratingCopies, found: Assignment) -> None:
+        if moment == "registered" and len(hit) < 2 and found.source_group in self._env.store.registered():
+            hit.append("")
+            raise Killed
+        forget(self, found)
+        if moment == "forgotten" and len(hit) < 2 and found.following is not None:
+            hit.append("")
+            raise Killed
+
+    monkeypatch.setattr(migrating_copies, "begin_group", begun)
+    monkeypatch.setattr(MigratingCopies, "_forget_source", forgets)
+    for key in story.brokers(GREEN):
+        watch(story, key)
+    story.migrate()
+    story.until(story.is_open, 60_000)
+    assert len(hit) == 2
+    story.until(lambda: len(story.greens()) == 3)
+    assert not [text for _, reason, text in story.events if reason in ("RecordLost", "CopyDropped")]
+    story.finish()
+
+
+def watch(story: Story, key: str) -> None:
+    """A `Killed` in the broker's tick ends its process; it starts again at once."""
+    part = story.core(key).migrating_copies
+    tick = part.tick
+
+    def ticked(now_ms: int) -> None:
+        try:
+            tick(now_ms)
+        except Killed:
+            story.at(0.0, lambda: restart(story, key))
+
+    part.tick = ticked  # type: ignore[method-assign]
+
+
+def restart(story: Story, key: str) -> None:
+    story.stop(key, power=False)
+    story.start(key)
+    watch(story, key)

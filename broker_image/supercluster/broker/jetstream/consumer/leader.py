@@ -109,7 +109,7 @@ class ConsumerLeader:
     @property
     def is_ready(self) -> bool:
         """Would a message that is stored now be handed out?"""
-        return bool(self._line) or self.is_bound
+        return bool(self._line) or self._line.any_absent or self.is_bound
 
     @property
     def is_bound(self) -> bool:
@@ -219,7 +219,7 @@ class ConsumerLeader:
         self.handed_out = (0, 0)
         if self.target is not None and self.target.is_bound:
             self._push(self.target, source, now_ns, deliveries)
-        elif self._line:
+        elif self._line or self._line.any_absent:
             deliveries = self._line.sweep(now_ns, has_interest)
             if serves:
                 self._serve(source, now_ns, deliveries)
@@ -421,7 +421,8 @@ class ConsumerLeader:
         target = self.target
         if target is not None and target.is_bound:
             deadlines.append(target.heartbeat_ns or None)
-        if self.is_ready and self._serves and (target is None or target.room_bytes):
+        is_asked = bool(self._line) or self.is_bound
+        if is_asked and self._serves and (target is None or target.room_bytes):
             deadlines += (self._work.again.next_due_ns(), self._work.rate_limit.next_ns)
         return min((d for d in deadlines if d is not None), default=None)
 

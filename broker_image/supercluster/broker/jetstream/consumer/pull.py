@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from supercluster.broker.bounds import I32_MAX, whole_number
 from supercluster.broker.jetstream.config.consumer import ConsumerConfig
+from supercluster.broker.jetstream.consumer.absent_pulls import AbsentPulls
 from supercluster.broker.jetstream.encoding.json_fields import Fields, decode_object
 from supercluster.broker.jetstream.encoding.timestamps import format_duration
 from supercluster.broker.jetstream.errors import ApiError
@@ -226,19 +227,26 @@ class Waiting:
 
 
 class PullLine:
-    """The requests of one consumer, first come first served; one that was served in part goes to the back."""
+    """The requests of one consumer, first come first served; one that was served in part goes to the back. One that nobody listens
+    to is out of the line, and comes back to its front."""
 
-    __slots__ = ("_line", "_max")
+    __slots__ = ("_absent", "_line", "_max")
 
     def __init__(self, max_waiting: int) -> None:
         self._line: deque[Waiting] = deque()
         self._max = max_waiting
+        self._absent: AbsentPulls[Waiting] = AbsentPulls(max_waiting)
 
     def __len__(self) -> int:
         return len(self._line)
 
     def __iter__(self) -> Iterator[Waiting]:
         return iter(self._line)
+
+    @property
+    def any_absent(self) -> bool:
+        """Are there requests besides, whose clients may come back?"""
+        return bool(self._absent)
 
     def add(self, request: Waiting, now_ns: int, has_interest: HasInterest) -> list[Delivery]:
         """Take a request. When the line is full, those that are over make room first; their ends are returned.
@@ -299,11 +307,15 @@ class PullLine:
                 self._line.appendleft(request)
 
     def sweep(self, now_ns: int, has_interest: HasInterest) -> list[Delivery]:
-        """End the requests that expired, drop those nobody listens to, send heartbeats that are due."""
+        """End the requests that expired, and put those aside that nobody listens to."""
         said: list[Delivery] = []
         kept: deque[Waiting] = deque()
-        for request in self._line:
+        back = self._absent.back(now_ns, has_interest) if self._absent else []
+        for request in (*back, *self._line):
             if not has_interest(request.inbox):
+                # One that asks for what is there now is over.
+                if request.expires_ns or not request.spec.no_wait:
+                    self._absent.put(request, now_ns)
                 continue
             if request.expires_ns and now_ns >= request.expires_ns:
                 said.append(Delivery(request.inbox, [request.ended(408, "Request Timeout")]))
@@ -328,19 +340,23 @@ class PullLine:
 
     def give_back(self, now_ns: int, in_doubt: Container[Waiting]) -> list[Delivery]:
         """Every request goes on with the next leader, but for those of which it is not known yet what they got."""
-        line, self._line = self._line, deque()
+        line, self._line = [*self._line, *self._absent.take()], deque()
         return [said for request in line if request not in in_doubt for said in request.go_on(now_ns)]
 
     def end_all(self, code: int, text: str) -> list[Delivery]:
         """End every request with a status that says what of it is unserved."""
+        self._absent.take()
         return self.end_where(lambda request: True, code, text)
 
     def clear(self, code: int, text: str) -> list[Delivery]:
         """End every request with the same status."""
         gone = [Delivery(r.inbox, [status(r.inbox, code, text)]) for r in self._line]
         self._line.clear()
+        self._absent.take()
         return gone
 
     def deadline_ns(self) -> int | None:
-        """When a request expires or a heartbeat is due."""
-        return min((d for d in (request.deadline_ns() for request in self._line) if d), default=None)
+        """When a request expires or a heartbeat is due, or somebody may be back."""
+        found = [d for d in (request.deadline_ns() for request in self._line) if d]
+        look_ns = self._absent.deadline_ns()
+        return min(found if look_ns is None else (*found, look_ns), default=None)

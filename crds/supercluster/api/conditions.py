@@ -588,11 +588,16 @@ REASONS: dict[Reason, Entry] = {
     Reason.MIGRATION_PORT_CLOSED: Entry(
         "Ready, Whole, PreflightPassed", "Green's brokers do not listen on a migration port yet."
     ),
-    Reason.MIGRATING: Entry("Ready, Whole", "Streams go over. The message counts them by stage."),
+    Reason.MIGRATING: Entry(
+        "Ready, Whole, Handed, Synced",
+        "Streams go over. The message counts them by stage, or names where one goes.",
+    ),
     Reason.STREAMS_STALLED: Entry(
         "Ready, Whole", "Some streams make no progress. status.stalled names them, and why."
     ),
-    Reason.STREAM_HANDED: Entry("Handed, Ready, Whole, Synced", "Another super-cluster serves the stream."),
+    Reason.STREAM_HANDED: Entry(
+        "Handed, Ready, Whole, Synced, Accepted", "Another super-cluster serves the stream."
+    ),
     Reason.OPEN_ON_GREEN: Entry(
         "Ready, Whole", "Green serves all streams, by its own answer. Whole follows when blue is cleaned up."
     ),

@@ -168,7 +168,7 @@ async def test_a_move_that_waits_is_written_as_seldom_as_figures_are(world: Busy
     await world.looks(minutes * 60_000 // LOOK_MS, LOOK_MS, *keys)
     assert sum(map(world.writes, keys)) == writes
     asked = len(world.brokers.calls) - calls
-    assert 0 < asked <= len(keys) * 3 * (minutes * 2 + 1), "three calls each, twice a minute"
+    assert 0 < asked <= len(keys) * 4 * (minutes * 2 + 1), "four calls each, twice a minute"
     await world.looks(2 * 60_000 // LOOK_MS, LOOK_MS, *keys)
     assert sum(map(world.writes, keys)) == writes + len(keys), "figures come when they are minutes old"
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 from supercluster.api.common import Resource
-from supercluster.reconcilers.execute.tools import StepHandlers, StepRefusedError, Tools, with_brokers
+from supercluster.reconcilers.execute.tools import (
+    HandedOverError,
+    StepHandlers,
+    StepRefusedError,
+    Tools,
+    with_brokers,
+)
+from supercluster.reconcilers.observe.handed import handed_over
 from supercluster.reconcilers.planners.plan import (
     CancelMove,
     CreateStream,
@@ -21,13 +28,23 @@ from supercluster.reconcilers.ports import BrokersRefusedError, BrokerTarget, Js
 SUBJECTS_OVERLAP = 10065
 
 
+async def _check_ours(tools: Tools, target: BrokerTarget, name: str) -> None:
+    """Asked of the brokers before each step: what a look saw may be a second old, and a call about a stream that was handed over would
+    reach the other super-cluster's."""
+    answer = (await tools.brokers.handed_streams(target)).get(name)
+    if answer is not None:
+        raise HandedOverError(f"stream {name}: {handed_over(answer).text}")
+
+
 async def _create(tools: Tools, _: Resource, step: CreateStream, target: BrokerTarget) -> None:
+    await _check_ours(tools, target, step.config["name"])
     await _judged(tools, tools.brokers.create_stream(target, step.config), step, target)
 
 
 async def _update(tools: Tools, _: Resource, step: UpdateStream, target: BrokerTarget) -> None:
     # A move or another count of replicas may have begun or ended since the look; an update with what was there before
     # would be a request to take it back.
+    await _check_ours(tools, target, step.config["name"])
     now = await tools.brokers.stream_info(target, step.config["name"])
     config = in_its_place(step.config, mapping((now or {}).get("config")))
     answer = await _judged(tools, tools.brokers.update_stream(target, config), step, target)
@@ -39,10 +56,12 @@ async def _update(tools: Tools, _: Resource, step: UpdateStream, target: BrokerT
 
 
 async def _delete(tools: Tools, resource: Resource, step: DeleteStream, target: BrokerTarget) -> None:
+    await _check_ours(tools, target, step.name)
     await tools.destroyer.delete_stream(resource, step, target)
 
 
 async def _recover(tools: Tools, _: Resource, step: ForceRecovery, target: BrokerTarget) -> None:
+    await _check_ours(tools, target, step.stream)
     await tools.brokers.recover_stream(target, step.stream, step.node, step.accepted_sequence, step.id)
 
 
@@ -70,6 +89,7 @@ async def _judged(
 
 
 async def _start_move(tools: Tools, _: Resource, step: StartMove, target: BrokerTarget) -> None:
+    await _check_ours(tools, target, step.stream)
     await tools.brokers.start_move(target, step.stream, step.id, step.goal, step.bytes_per_s, step.nodes)
 
 

@@ -20,6 +20,10 @@ class StepRefusedError(Exception):
     """The step can't succeed as things are; the words are for the resource's condition."""
 
 
+class HandedOverError(StepRefusedError):
+    """The stream goes to another super-cluster, or is there: nothing is done to it here."""
+
+
 @dataclass(slots=True)
 class Tools:
     kube: Kube

@@ -18,12 +18,13 @@ from supercluster.api.common import Resource
 from supercluster.api.conditions import ConditionType, EventReason, Reason
 from supercluster.reconcilers.execute.destructive import HeldError
 from supercluster.reconcilers.execute.executor import Executor
-from supercluster.reconcilers.execute.tools import StepRefusedError
+from supercluster.reconcilers.execute.tools import HandedOverError, StepRefusedError
 from supercluster.reconcilers.handlers.repair_counts import RepairCounts
 from supercluster.reconcilers.handlers.status_writes import StatusWrites
 from supercluster.reconcilers.kinds.reconcilers import RECONCILERS, Reconcilers
 from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.observe.context import Attempt, Context
+from supercluster.reconcilers.observe.handed import HandedStreams
 from supercluster.reconcilers.observe.lists import StreamLists
 from supercluster.reconcilers.observe.refused_creates import RefusedCreates
 from supercluster.reconcilers.observe.repairs import Hosts
@@ -96,6 +97,7 @@ class Rounds:
             WaitingMoves(),
             RefusedCreates(self.clock),
             self.counters.streams,
+            HandedStreams(self.brokers, self.clock),
             self.defaults,
             self.strategies,
         )
@@ -142,6 +144,9 @@ class Rounds:
                 await self._note_held(key, step, error)
                 await self._tell(key, body, plan, held=f"{step}: {error}")
                 return Outcome(failed=True)
+            except HandedOverError as error:
+                self._context.handed.forget(key.namespace, resource.super_cluster)
+                refusal = str(error)
             except StepRefusedError as error:
                 refusal = str(error)
             except BrokersRefusedError as error:

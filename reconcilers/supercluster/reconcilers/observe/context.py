@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from supercluster.reconcilers.observe.cache import ObjectCache
+from supercluster.reconcilers.observe.handed import HandedStreams
 from supercluster.reconcilers.observe.lists import StreamLists
 from supercluster.reconcilers.observe.refused_creates import RefusedCreates
 from supercluster.reconcilers.observe.repairs import Hosts
@@ -26,6 +27,7 @@ class Context:
     waiting: WaitingMoves
     refused: RefusedCreates
     figures: StreamFigures
+    handed: HandedStreams
     defaults: OperatorDefaults
     strategies: Mapping[str, Strategy]
     """By the names that spec.placementStrategy has."""

@@ -85,7 +85,7 @@ async def look_at_super_cluster(
         # Nothing when nobody says: that brokers are not ready is told without them.
         lost=tuple(map(str, (told or {}).get("lostClusters") or ())) if len(clusters) > 1 else (),
         accounts=accounts,
-        repair=await look_at_repairs(cache, brokers, hosts, desired, target, told, lists),
+        repair=await look_at_repairs(cache, brokers, hosts, context.handed, desired, target, told, lists),
         streams=cache.of_super_cluster(Stream, namespace, name),
         moves=moves,
         migrations=cache.of_super_cluster(Migration, namespace, name),
@@ -201,11 +201,10 @@ async def _parting(
     return tuple(found)
 
 
-async def _going(
-    cache: ObjectCache, brokers: Brokers, hosts: Hosts, desired: Cluster, observed: ClusterObserved
-) -> GoingView | None:
+async def _going(context: Context, desired: Cluster, observed: ClusterObserved) -> GoingView | None:
     """Brokers of a cluster that has too many, as the map has them; and before they are told so, what speaks against it. Only a
     map that is fresh is believed: by this brokers are taken away for good."""
+    cache, brokers = context.cache, context.brokers
     namespace, name = desired.metadata.namespace, desired.metadata.name
     there = brokers_there(
         desired, running_brokers(observed.objects.get(("StatefulSet", naming.stateful_set(name))))
@@ -228,7 +227,7 @@ async def _going(
     }
     if not new:
         return GoingView(known)
-    seen = await look_at_repairs(cache, brokers, hosts, whole, target, told)
+    seen = await look_at_repairs(cache, brokers, context.hosts, context.handed, whole, target, told)
     if seen is None:
         return GoingView(known)
     clusters, streams = observed.siblings, cache.of_super_cluster(Stream, namespace, whole.metadata.name)
@@ -314,7 +313,7 @@ async def look_at_cluster(
     observed = replace(observed, expandable=await _expandable(hosts, desired, observed))
     if desired.metadata.deletion_timestamp is not None:
         return replace(observed, parting=await _parting(cache, brokers, desired, observed))
-    observed = replace(observed, going=await _going(cache, brokers, hosts, desired, observed))
+    observed = replace(observed, going=await _going(context, desired, observed))
     target = broker_target(cache, namespace, desired.spec.super_cluster)
     reports = await look_at_reports(brokers, target)
     if not is_rolling(observed.objects.get(("StatefulSet", naming.stateful_set(name))), observed.pods):
@@ -339,6 +338,7 @@ async def look_at_stream(context: Context, desired: Stream, attempt: Attempt, _:
         rivals=tuple(rival for rival in rivals if rival.metadata.uid != desired.metadata.uid),
         brokers=seen,
         recovery=await _ask_for_recovery(brokers, target, desired),
+        handed=(await context.handed.of(target)).get(desired.stream_name),
         refusal=attempt.refusal,
         refusal_code=attempt.refusal_code,
         failure=attempt.failure,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -79,7 +80,12 @@ async def look_at_move(
         of = depends_on(desired, stream, others, rate)
         kept = waiting.answer(desired, of, window, now)
         target = broker_target(cache, namespace, spec.super_cluster)
-        view = kept.view if kept is not None else await _ask(brokers, target, name)
+        if kept is not None:
+            view = kept.view
+        else:
+            view = await _ask(brokers, target, name)
+            handed = (await context.handed.of(target)).get(name)
+            view = replace(view, handed=handed.text if handed is not None else "")
         minimum, minimum_by = _minimum(cache, desired, stream, super_cluster, name, view)
         if kept is not None:
             plan, plan_error = kept.plan, kept.plan_error

@@ -11,6 +11,7 @@ from typing import Any
 from supercluster.api import Cluster, ReplicaPolicy, Stream, StreamMove, SuperCluster
 from supercluster.api.units import duration_ms
 from supercluster.reconcilers.observe.cache import ObjectCache
+from supercluster.reconcilers.observe.handed import HandedStreams
 from supercluster.reconcilers.observe.lists import StreamLists
 from supercluster.reconcilers.observe.targets import answer_of
 from supercluster.reconcilers.observe.views import DEFAULT_ACCOUNT, living_stream, pod_view
@@ -100,6 +101,7 @@ async def look_at_repairs(
     cache: ObjectCache,
     brokers: Brokers,
     hosts: Hosts,
+    handed: HandedStreams,
     desired: SuperCluster,
     target: BrokerTarget | str,
     told: Mapping[str, Any] | None,
@@ -135,6 +137,8 @@ async def look_at_repairs(
                 streams = await lists.of(target, _busy(cache, namespace, name, moves))
         except BrokersError:
             return None
+        left_alone = await handed.of(target)
+        streams = tuple(living for living in streams if living.name not in left_alone)
     elif lists is not None:
         lists.forget(namespace, name)
     expected = _expected(cache.of_super_cluster(Cluster, namespace, name))

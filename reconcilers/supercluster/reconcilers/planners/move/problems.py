@@ -37,6 +37,11 @@ def missing(desired: StreamMove, observed: MoveObserved) -> tuple[Reason, str] |
 def problem(desired: StreamMove, observed: MoveObserved) -> tuple[Reason, str] | None:
     """Why the move can't be made."""
     spec, stream, clusters = desired.spec, observed.stream, observed.clusters
+    if observed.brokers.handed:
+        return (
+            Reason.STREAM_HANDED,
+            f"{observed.brokers.handed}; move it there, where its Stream or a StreamMove of that super-cluster says so",
+        )
     if spec.stream is not None and observed.brokers.declared_by and not spec.dry_run:
         told = (
             f"stream {spec.stream} is declared by Stream {observed.brokers.declared_by}, which would move it back: change "

@@ -80,6 +80,8 @@ class MoveView:
     """The resource that the stream is marked with."""
     consumers: int = 0
     leader: str = ""
+    handed: str = ""
+    """Why the stream is left alone here: a Migration takes it to another super-cluster. Empty: it is not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from supercluster.reconcilers.planners.plan import (
     UpdateStream,
 )
 from supercluster.reconcilers.planners.status import Conditions, put_findings, status_patch, timestamp
-from supercluster.reconcilers.planners.stream import moves, placement, recovery, replication
+from supercluster.reconcilers.planners.stream import handed, moves, placement, recovery, replication
 from supercluster.reconcilers.planners.stream.config import (
     META_RESOURCE,
     changed_fields,
@@ -33,6 +33,7 @@ from supercluster.reconcilers.planners.stream.config import (
     released_config,
     resource_mark,
 )
+from supercluster.reconcilers.planners.stream.handed import HandedOver
 from supercluster.reconcilers.planners.stream.moves import Moves
 from supercluster.reconcilers.planners.stream.recovery import RecoveryView
 
@@ -103,6 +104,8 @@ class StreamObserved:
     brokers: BrokersView = field(default_factory=BrokersView)
     recovery: RecoveryView = field(default_factory=RecoveryView)
     """Asked for only while a forced recovery is asked for."""
+    handed: HandedOver | None = None
+    """A Migration hands it to another super-cluster, or has."""
     refusal: str | None = None
     """What the brokers refused the last step of this round with."""
     refusal_code: int = 0
@@ -117,6 +120,11 @@ def plan_stream(desired: Stream, observed: StreamObserved, now: datetime) -> Pla
     there = _there(desired, observed)
     if desired.metadata.deletion_timestamp is not None:
         return _deletion(desired, observed, there, conditions)
+    if observed.handed is not None:
+        handed.describe(observed.handed, conditions)
+        patch = _patch(desired, there, None, conditions)
+        return Plan((), patch, conditions.notes(), recheck_after_ms=UNREADY_RECHECK_MS)
+    handed.describe_return(conditions)
     if recovery.request_of(desired):
         return _recovery(desired, observed, there, conditions)
     ours = info is not None and mark_of(info.config) == resource_mark(desired)
@@ -429,6 +437,10 @@ def _deletion(
 
     if not observed.clusters or observed.super_cluster is None:
         return let_go(Note.done(EventReason.RELEASED, f"no Cluster is left; stream {name} was not touched"))
+    if observed.handed is not None:
+        return let_go(
+            Note.done(EventReason.RELEASED, f"stream {name} was not touched: {observed.handed.text}")
+        )
     brokers = observed.brokers
     if not brokers.reachable:
         message = f"deletion waits for the brokers, because spec.deletionPolicy is {desired.spec.deletion_policy}: {brokers.error}"

@@ -1,0 +1,271 @@
+"""Decides which connections of blue are asked to go to green, and when; what it decides is carried out by `redirection.py`.
+
+A client that comes back is refused once, before its first PONG: it then tries another server, where one that is served would stay
+(nats.js always tries the server that it has just left first). When it comes again it is served over the bridge and asked again once
+it is quiet, three times in all; then it stays, and is listed (rule 20).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+
+from supercluster.broker.net.clients.redirect.departures import Departure, Departures
+from supercluster.broker.net.clients.redirect.facts import Facts, Reach, User, obstacle
+from supercluster.broker.net.clients.redirect.orders import Order, Phase, Policy
+from supercluster.broker.net.clients.redirect.scouting import Scouting, Stage
+
+ASKS_MAX = 3
+
+PER_S = 100
+"""Connections asked in a second at most; green lets them all in anew."""
+
+SCAN_MAX = 256
+"""Connections looked at in one step."""
+
+PATIENCE_MS = 2000
+"""How long a connection that waits for answers is left alone when it is first its turn."""
+
+AGAIN_MS = 2000
+"""A client that came back is left alone for this long at least."""
+
+REFUSALS_MAX = {Policy.BRIDGE: 1, Policy.REFUSE: 5}
+"""How often a client that was asked is refused before it is served again; it may be unable to reach green."""
+
+
+class Activity(IntEnum):
+    """What a connection does."""
+
+    QUIET = 0
+    ACTIVE = 1
+    UNSETTLED = 2
+    """It waits for an answer, or has not taken all that it was sent."""
+
+
+class Verdict(Enum):
+    """What becomes of a new connection."""
+
+    SERVE = "serve"
+    TELL = "tell"
+    """Let it in, and ask it to leave at once: it does not know green yet."""
+    REFUSE = "refuse"
+    """Close it before its first PONG, without -ERR."""
+
+
+class State(Enum):
+    """Of a connection."""
+
+    WAITING = "waiting"
+    ASKED = "asked"
+    RETURNED = "returned"
+    BRIDGED = "bridged"
+
+
+@dataclass(slots=True)
+class Tracked:
+    """One connection of an account in scope."""
+
+    facts: Facts
+    state: State
+    asks: int
+    """0 <= asks <= ASKS_MAX, but for one more in the phase `CLOSED`."""
+    since_ms: int
+    published_before: int
+    """Messages it had published when it was first tracked."""
+    why: str = ""
+    """Why it is bridged."""
+    first_turn_ms: int | None = None
+    """When it was first its turn."""
+
+
+class Redirects:
+    """All connections in scope of one broker."""
+
+    def __init__(
+        self, order_of: Callable[[str], Order | None], order_for_all: Callable[[], Order | None]
+    ) -> None:
+        self._order_of = order_of
+        self._order_for_all = order_for_all
+        self.tracked: dict[int, Tracked] = {}
+        self.users: dict[User, Scouting] = {}
+        self._candidates: dict[User, OrderedDict[int, None]] = {}
+        """Who may be asked, in the order in which they are looked at."""
+        self._departures = Departures()
+        self._credit_ms = 0
+        self._stepped_ms: int | None = None
+        self.counts: Counter[str] = Counter()
+        """asked, returned, refused, gone, published: since the start."""
+
+    def came(self, facts: Facts, now_ms: int, published: int = 0) -> Verdict:
+        """A connection's CONNECT was taken."""
+        order = self._order_of(facts.user.account)
+        if order is None or facts.is_internal:
+            return Verdict.SERVE
+        found = self._departures.take(facts.likeness, now_ms)
+        verdict = self._verdict(facts, order, found)
+        if verdict is Verdict.REFUSE:
+            self.counts["refused"] += 1
+            again = found or Departure(1, now_ms)
+            again.refusals += 1
+            self._departures.add(facts.likeness, again)
+            return verdict
+        asks = found.asks if found is not None else 0
+        tracked = self.tracked[facts.id] = Tracked(facts, State.WAITING, asks, now_ms, published)
+        if verdict is Verdict.TELL:
+            self._ask(tracked, now_ms)
+            return verdict
+        if asks:
+            self.counts["returned"] += 1
+            tracked.state = State.RETURNED
+        self._settle(tracked, order)
+        return verdict
+
+    def adopt(self, facts: Facts, now_ms: int, published: int) -> None:
+        """The account of a connection that is served may have come into scope."""
+        order = self._order_of(facts.user.account)
+        if order is not None and not facts.is_internal and facts.id not in self.tracked:
+            tracked = self.tracked[facts.id] = Tracked(facts, State.WAITING, 0, now_ms, published)
+            self._settle(tracked, order)
+
+    def went(self, connection: int, now_ms: int, published: int = 0) -> None:
+        """A connection is gone."""
+        tracked = self.tracked.pop(connection, None)
+        if tracked is None:
+            return
+        self.counts["published"] += published - tracked.published_before
+        if tracked.state is State.ASKED:
+            self.counts["gone"] += 1
+            self._departures.add(tracked.facts.likeness, Departure(tracked.asks, now_ms))
+
+    def reported(self, user: User, now_ms: int) -> None:
+        """Green says that the user is connected there."""
+        if self._order_of(user.account) is not None:
+            self.users.setdefault(user, Scouting()).reported(now_ms)
+
+    def orders_changed(self) -> None:
+        """Other orders are in force: who is out of scope is forgotten, the others are judged anew."""
+        for connection, tracked in list(self.tracked.items()):
+            order = self._order_of(tracked.facts.user.account)
+            if order is None:
+                del self.tracked[connection]
+            elif tracked.state is not State.ASKED:
+                self._settle(tracked, order)
+        self.users = {user: found for user, found in self.users.items() if self._order_of(user.account)}
+
+    def step(self, now_ms: int, activity: Callable[[int], Activity]) -> list[int]:
+        """Whom to ask now, at the pace."""
+        elapsed_ms = now_ms - self._stepped_ms if self._stepped_ms is not None else 1000 // PER_S
+        self._stepped_ms = now_ms
+        self._credit_ms = min(1000, self._credit_ms + elapsed_ms)
+        for scouting in self.users.values():
+            scouting.look(now_ms)
+        asked: list[int] = []
+        looks = SCAN_MAX
+        for user in list(self._candidates):
+            own = self._candidates[user]
+            for _ in range(len(own)):
+                if looks <= 0 or self._credit_ms < 1000 // PER_S or not self._may_ask(user):
+                    break
+                looks -= 1
+                tracked = self.tracked.get(own.popitem(last=False)[0])
+                if tracked is None or tracked.state not in (State.WAITING, State.RETURNED):
+                    continue
+                if self._is_due(tracked, now_ms, activity):
+                    self._credit_ms -= 1000 // PER_S
+                    self._ask(tracked, now_ms)
+                    asked.append(tracked.facts.id)
+                else:
+                    own[tracked.facts.id] = None
+            # The next user is the first one in the next step.
+            del self._candidates[user]
+            if own:
+                self._candidates[user] = own
+        return asked
+
+    # What is told
+
+    def reach(self, tracked: Tracked) -> Reach:
+        """Can the client be redirected?"""
+        order = self._order_of(tracked.facts.user.account)
+        if order is None or obstacle(tracked.facts, order):
+            return Reach.CANNOT
+        return Reach.SEEN if self._stage(tracked.facts.user) is Stage.SEEN else Reach.MAY
+
+    def shown_state(self, tracked: Tracked) -> State:
+        """A user that green does not know stays bridged with all of its connections."""
+        is_kept = tracked.state is not State.ASKED and self._stage(tracked.facts.user) is Stage.FAILING
+        return State.BRIDGED if is_kept else tracked.state
+
+    def why(self, tracked: Tracked) -> str:
+        """Why the connection is still here; empty while it is under way."""
+        if tracked.state is not State.ASKED and self._stage(tracked.facts.user) is Stage.FAILING:
+            return "green has not reported the user"
+        return tracked.why
+
+    @property
+    def failing(self) -> Iterator[User]:
+        """Users that were sent to green and were not seen there."""
+        return (user for user, found in self.users.items() if found.stage is Stage.FAILING)
+
+    # Inside
+
+    def _stage(self, user: User) -> Stage:
+        found = self.users.get(user)
+        return found.stage if found is not None else Stage.UNTRIED
+
+    def _verdict(self, facts: Facts, order: Order, found: Departure | None) -> Verdict:
+        if order.phase is Phase.ANNOUNCE:
+            return Verdict.SERVE
+        is_closed = order.phase is Phase.CLOSED
+        is_strict = is_closed or order.policy is Policy.REFUSE
+        if obstacle(facts, order):
+            return Verdict.REFUSE if is_strict else Verdict.SERVE
+        if is_closed or (found is not None and found.refusals < REFUSALS_MAX[order.policy]):
+            knows_green = found is not None or self._order_for_all() is not None
+            return Verdict.REFUSE if knows_green else Verdict.TELL
+        if found is None and is_strict and self._stage(facts.user) is Stage.SEEN:
+            return Verdict.REFUSE if self._order_for_all() is not None else Verdict.TELL
+        return Verdict.SERVE
+
+    def _settle(self, tracked: Tracked, order: Order) -> None:
+        """Where a connection belongs that is not asked at present."""
+        is_closed = order.phase is Phase.CLOSED
+        tracked.why = obstacle(tracked.facts, order)
+        if not tracked.why and tracked.asks >= ASKS_MAX:
+            tracked.why = f"it came back {tracked.asks} times"
+        if tracked.why and not is_closed:
+            tracked.state = State.BRIDGED
+            return
+        if tracked.state is State.BRIDGED:
+            tracked.state = State.RETURNED if tracked.asks else State.WAITING
+        if order.phase is not Phase.ANNOUNCE:
+            self._candidates.setdefault(tracked.facts.user, OrderedDict())[tracked.facts.id] = None
+
+    def _may_ask(self, user: User) -> bool:
+        order = self._order_of(user.account)
+        if order is None or order.phase is Phase.ANNOUNCE:
+            return False
+        if order.phase is Phase.CLOSED:
+            return True
+        return self.users.setdefault(user, Scouting()).may_ask
+
+    def _is_due(self, tracked: Tracked, now_ms: int, activity: Callable[[int], Activity]) -> bool:
+        order = self._order_of(tracked.facts.user.account)
+        if order is not None and order.phase is Phase.CLOSED:
+            return True
+        found = activity(tracked.facts.id)
+        if tracked.state is State.RETURNED:
+            return found is Activity.QUIET and now_ms - tracked.since_ms >= AGAIN_MS
+        if tracked.first_turn_ms is None:
+            tracked.first_turn_ms = now_ms
+        return found < Activity.UNSETTLED or now_ms - tracked.first_turn_ms >= PATIENCE_MS
+
+    def _ask(self, tracked: Tracked, now_ms: int) -> None:
+        tracked.state, tracked.since_ms = State.ASKED, now_ms
+        tracked.asks += 1
+        self.counts["asked"] += 1
+        self.users.setdefault(tracked.facts.user, Scouting())
+        if self.users[tracked.facts.user].may_ask:
+            self.users[tracked.facts.user].sent(now_ms)

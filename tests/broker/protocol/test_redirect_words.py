@@ -1,0 +1,47 @@
+"""Bodies of the frames about redirected clients (rules 10 and 22)."""
+
+from __future__ import annotations
+
+import pytest
+
+from supercluster.broker.protocol.redirect_words import (
+    ENTRIES_MAX,
+    WordsError,
+    decode_accounts,
+    decode_users,
+    encode_accounts,
+    encode_users,
+)
+
+
+@pytest.mark.parametrize("accounts", [[], ["A"], ["A", "", "ünï", "x" * 65_535]])
+def test_accounts_arrive_as_they_were_told(accounts: list[str]) -> None:
+    assert decode_accounts(memoryview(encode_accounts(accounts))) == accounts
+
+
+@pytest.mark.parametrize("users", [[], [("A", "ann"), ("A", ""), ("B", "ann")]])
+def test_users_arrive_as_they_were_told(users: list[tuple[str, str]]) -> None:
+    assert decode_users(encode_users(users)) == users
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"", "0 bytes"),
+        (b"\0\1", "within a name"),
+        (b"\0\1\0\2a", "within a name"),
+        (b"\0\1\0\1ab", "6 bytes, of which the entries take 5"),
+        (b"\0\1\0\1\xff", "not UTF-8"),
+        (b"\0\2\0\1a\0", "within a name"),
+    ],
+)
+def test_what_is_not_well_formed_is_refused(body: bytes, why: str) -> None:
+    with pytest.raises(WordsError, match=why):
+        decode_accounts(body)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(WordsError, match="65536 bytes"):
+        encode_accounts(["x" * 65_536])
+    with pytest.raises(WordsError, match="65536 entries"):
+        encode_accounts([""] * (ENTRIES_MAX + 1))

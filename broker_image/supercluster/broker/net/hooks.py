@@ -161,6 +161,9 @@ class Core(CoreHooks, Protocol):
         """Of these clients of this broker, who waits for an acknowledgement or an answer of the API; a pull request that waits
         for messages is none, since messages follow the client."""
 
+    def unsettled(self, clients: Mapping[Publisher, ClientInfo]) -> set[Publisher]:
+        """Of these clients of this broker, gone or not, whose publishes have no verdict yet, wanted or not."""
+
     @property
     def troubles(self) -> list[str]:
         """What people should know though clients are served: one sentence each, for /healthz."""

@@ -32,6 +32,7 @@ from supercluster.broker.net.clients.client_server import ClientServer
 from supercluster.broker.net.clients.farewell import say_farewell
 from supercluster.broker.net.clients.info import ServerFacts
 from supercluster.broker.net.clients.rebalance import Rebalance
+from supercluster.broker.net.clients.redirection import Redirection
 from supercluster.broker.net.hooks import Core
 from supercluster.broker.net.links.broker_facts import BrokerFacts
 from supercluster.broker.net.links.mesh import Mesh
@@ -39,6 +40,7 @@ from supercluster.broker.net.links.resolver import Resolver
 from supercluster.broker.net.listen_address import opened, shown
 from supercluster.broker.net.routing.router import Router
 from supercluster.broker.net.routing.turn import Turn
+from supercluster.broker.ports import ClientInfo, Publisher
 from supercluster.broker.runtime import founders
 from supercluster.broker.runtime.clock import SystemClock
 from supercluster.broker.runtime.collector import Collector
@@ -83,9 +85,8 @@ class BrokerProcess:
         self.process_id = f"{random.SystemRandom().getrandbits(128):032x}"
         documents = SystemDocuments(self)
         self.monitor = Monitor(self, documents)
-        self.rebalance = Rebalance(
-            self.server, lambda asked: self.core.awaiting_answers(asked) if self.core is not None else set()
-        )
+        self.rebalance = Rebalance(self.server, self._awaiting)
+        self.redirection = self.server.redirecting = Redirection(self.server, self._awaiting, self._unsettled)
         self.system = SystemRequests(self, self.turn, documents)
         self.core: Core | None = None
         self._make_core = make_core
@@ -337,6 +338,7 @@ class BrokerProcess:
         if self._refresher is not None:
             self._refresher.cancel()
         self.rebalance.close()
+        self.redirection.close()
         await self.system.stop()
         self.server.abort()
         self.turn.stop()
@@ -346,6 +348,12 @@ class BrokerProcess:
             self.core.close(clean=True)
         await self.monitor.stop()
         log.info("%s has stopped", self.place.name)
+
+    def _awaiting(self, clients: Mapping[Publisher, ClientInfo]) -> set[Publisher]:
+        return self.core.awaiting_answers(clients) if self.core is not None else set()
+
+    def _unsettled(self, clients: Mapping[Publisher, ClientInfo]) -> set[Publisher]:
+        return self.core.unsettled(clients) if self.core is not None else set()
 
     def _is_drained(self) -> bool:
         is_taken = not self.server.held_bytes and not self.server.is_routing

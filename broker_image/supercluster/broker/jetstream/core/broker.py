@@ -424,6 +424,10 @@ class BrokerCore:
         """Of these clients of this broker, who waits for an acknowledgement or an answer of the API."""
         return self.clients.awaiting_answers(clients)
 
+    def unsettled(self, clients: Mapping[Publisher, ClientInfo]) -> set[Publisher]:
+        """Of these clients of this broker, whose publishes have no verdict yet."""
+        return self.clients.unsettled(clients)
+
     def turn(self) -> None:
         """Everything that was taken in since the last turn takes effect, and leaves in as few frames as there are
         brokers to tell."""

@@ -153,6 +153,12 @@ class ClientSide:
         self.mirror_reads.stood_still()
         self.ingest.stood_still(self._env.clock.monotonic_ms())
 
+    def unsettled(self, clients: Mapping[Publisher, ClientInfo]) -> set[Publisher]:
+        """Of these clients of this broker, whose publishes have no verdict yet."""
+        return {
+            publisher for window in self.ingest.windows.values() for publisher in window.unsettled_of(clients)
+        }
+
     def awaiting_answers(self, clients: Mapping[Publisher, ClientInfo]) -> set[Publisher]:
         """Of these clients of this broker, who waits for an acknowledgement or an answer of the API."""
         windows = [window for window in self.ingest.windows.values() if window.unconfirmed]

@@ -409,6 +409,13 @@ class Window:
         pairs += [pair for block in self._blocks for pair in self._unanswered(block)]
         return {publisher for reply, publisher in pairs if reply and publisher in publishers}
 
+    def unsettled_of(self, publishers: Collection[Publisher]) -> set[Publisher]:
+        """Of these, whose messages have no verdict yet, whether one was asked for or not."""
+        found = set(self._publishers)
+        for block in self._blocks:
+            found |= set(block.publishers[max(0, self.confirmed + 1 - block.first_number) :])
+        return found & set(publishers)
+
     def _void(self, block: WindowBlock) -> None:
         block.early = frozenset()
         block.data = encode_block([b""] * (3 * block.count))

@@ -41,6 +41,25 @@ _HELD = ""
 """A reason for not reading that is no broker's name."""
 
 
+class Redirecting(Protocol):
+    """Sends clients to another super-cluster (`redirection.py`)."""
+
+    def urls(self, client: Client) -> list[str] | None:
+        """What INFO names to it; None: the usual brokers."""
+
+    def came(self, client: Client) -> bool:
+        """Its CONNECT is taken. False: it was closed in place of an answer."""
+
+    def holds_pong(self, client: Client) -> bool:
+        """Is its first PONG to wait until `Client.send_pongs`?"""
+
+    def ponged(self, client: Client) -> None:
+        """Its first PONG was sent."""
+
+    def went(self, client: Client) -> None:
+        """It is gone; it need not have come."""
+
+
 class ClientHost(Protocol):
     """What a broker's clients have in common (`client_server.py`)."""
 
@@ -53,6 +72,7 @@ class ClientHost(Protocol):
     facts: ServerFacts | None
     tls: ClientCertificates | None
     websocket_tls: ClientCertificates | None
+    redirecting: Redirecting | None
 
     def info_line(self, client: Client) -> bytes:
         """INFO for a client."""
@@ -93,6 +113,8 @@ class Client(ABC):
         self.close_reason = ""
         self.has_come = False
         """Its CONNECT was taken: who watches over the broker was told of it."""
+        self.has_ponged = False
+        """Its first PING was answered: INFO may come at any time."""
         self.waits_for_room = False
         """Some of what was read of it is routed in the next turns."""
         self.held = HeldMessages()
@@ -308,6 +330,11 @@ class Client(ABC):
         return bool(self._pauses)
 
     @property
+    def has_input(self) -> bool:
+        """Is some of what was read of it not with its streams yet?"""
+        return bool(self.held.total_bytes or self.waits_for_room)
+
+    @property
     def is_owed(self) -> bool:
         """Some of its messages wait for their streams, or it has not taken all that it was sent."""
         return bool(
@@ -335,6 +362,12 @@ class Client(ABC):
         return found
 
     @property
+    def uses_tls(self) -> bool:
+        """Or will it: the first INFO comes before the handshake."""
+        port = self.host.websocket_tls if self.is_websocket else self.host.tls
+        return self.tls is not None or (port is not None and not port.settings.allow_plain)
+
+    @property
     def in_bytes(self) -> int:
         """Of messages: headers and payloads."""
         return self._parser.message_bytes
@@ -354,9 +387,15 @@ class Client(ABC):
             self._parser.limit_payload(self.allowance.payload_bytes_max)
             self._owes_info = True
             if self.has_come:
-                self._notify()
+                self.notify()
 
-    def _notify(self) -> None:
+    def owe_info(self) -> None:
+        """It is to be told other brokers: with the first PONG, or at once behind it."""
+        self._owes_info = True
+        if self.has_ponged:
+            self.notify()
+
+    def notify(self) -> None:
         """Send INFO, if what it was told is not true any more."""
         if self._owes_info and self.wants_info and not self.closed:
             self._owes_info = False
@@ -367,8 +406,16 @@ class Client(ABC):
         """Route publishes and carry out operations, in order."""
 
     @abstractmethod
+    def send_pongs(self) -> None:
+        """Answer the PINGs whose answers waited."""
+
+    @abstractmethod
     def limits_changed(self) -> None:
         """The broker has other limits from now on."""
+
+    @abstractmethod
+    def reset(self, reason: str) -> None:
+        """End the connection by RST: to the client it was never made, and it tries its next server."""
 
     @abstractmethod
     def close(self, reason: str, *, tell: bool = True) -> None:

@@ -11,7 +11,7 @@ from supercluster.broker.auth.credentials import Credentials
 from supercluster.broker.net.clients.account_limits import AccountLimits
 from supercluster.broker.net.clients.admission import Admission
 from supercluster.broker.net.clients.certificates import ClientCertificates
-from supercluster.broker.net.clients.client import Client
+from supercluster.broker.net.clients.client import Client, Redirecting
 from supercluster.broker.net.clients.counts import ServerCounts
 from supercluster.broker.net.clients.info import ServerFacts, info_line
 from supercluster.broker.net.clients.reauthorization import Reauthorization
@@ -102,6 +102,7 @@ class ClientServer:
         self.lame_duck = False
         self.facts: ServerFacts | None = None
         self.watch: ClientWatch | None = None
+        self.redirecting: Redirecting | None = None
         self.gone: dict[str, Traffic] = {}
         """By account."""
         self._lingering: dict[Client, None] = {}
@@ -173,6 +174,8 @@ class ClientServer:
         """A client's socket is gone."""
         self.clients.pop(client.id, None)
         self._strangers.discard(client)
+        if self.redirecting is not None:
+            self.redirecting.went(client)
         self.counts.in_messages += client.in_messages
         self.counts.in_bytes += client.in_bytes
         self.counts.out_messages += client.subscriber.out_messages
@@ -203,12 +206,15 @@ class ClientServer:
         """Its credentials are right, or it needs none."""
         self._strangers.discard(client)
 
-    def came(self, client: Client) -> None:
-        """A client's CONNECT was taken."""
-        client.has_come = True
+    def came(self, client: Client) -> bool:
+        """A client's CONNECT was taken. False: it is sent away."""
         self.let_in(client)
+        if self.redirecting is not None and not self.redirecting.came(client):
+            return False
+        client.has_come = True
         if self.watch is not None:
             self.watch.came(client)
+        return True
 
     def refused(self, client: Client, user: str) -> None:
         """A client's credentials are wrong."""
@@ -233,13 +239,19 @@ class ClientServer:
 
     def info_line(self, client: Client) -> bytes:
         assert self.facts is not None
-        urls = self._urls_to_leave_for() if self.lame_duck else self.urls
-        if client.is_websocket:
-            urls = []
-        return self._info(client, urls, lame_duck=self.lame_duck)
+        return self._info(client, lame_duck=self.lame_duck)
 
-    def _info(self, client: Client, urls: list[str], *, lame_duck: bool) -> bytes:
+    def _urls_for(self, client: Client, *, lame_duck: bool) -> list[str]:
+        if client.is_websocket:
+            return []
+        found = self.redirecting.urls(client) if self.redirecting is not None else None
+        if found is not None:
+            return found
+        return self._urls_to_leave_for() if lame_duck else self.urls
+
+    def _info(self, client: Client, *, lame_duck: bool) -> bytes:
         assert self.facts is not None
+        urls = self._urls_for(client, lame_duck=lame_duck)
         credentials = self.credentials
         tls = self.websocket_tls if client.is_websocket else self.tls
         return info_line(
@@ -338,10 +350,12 @@ class ClientServer:
 
     def ask_to_leave(self, client: Client) -> None:
         """Ask one client to go to another broker (CL-7), as a lame duck asks all; what it still sends is taken (SF-16)."""
-        assert self.facts is not None
-        urls = [] if client.is_websocket else self._urls_to_leave_for()
-        client.push(self._info(client, urls, lame_duck=True))
+        self.tell_to_leave(client)
         client.finish()
+
+    def tell_to_leave(self, client: Client) -> None:
+        """Tell one client by INFO where to go; it is served as before."""
+        client.push(self._info(client, lame_duck=True))
 
     def begin_lame_duck(self) -> None:
         """Take no one in any more, and ask those that are here to leave."""

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import struct
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from socket import SO_LINGER, SOL_SOCKET
 from typing import cast
 
 from supercluster.broker.net.clients.client import Client, error_line
 from supercluster.broker.net.clients.client_server import ClientServer
 from supercluster.broker.net.clients.keep_alive import KeepAlive
 from supercluster.broker.net.clients.login import Login
+from supercluster.broker.net.clients.pongs import Pongs
 from supercluster.broker.net.routing.account import Account
 from supercluster.broker.net.routing.backlog import FanOut, Lane, fan_out
 from supercluster.broker.net.routing.router import Router
@@ -44,6 +47,9 @@ RELIEVED_BYTES = 1 << 20
 
 STRANGER_BYTES_MAX = 64 << 10
 """Of an operation that is not complete, kept of a client that has not been let in."""
+
+RESET = struct.pack("ii", 1, 0)
+"""`SO_LINGER` of a socket that is closed by RST."""
 
 CLOSE_WAIT_S = 2.0
 """How long a closing connection may take to read the last -ERR."""
@@ -100,6 +106,7 @@ class ClientConnection(Client, asyncio.Protocol):
         self._unrouted: list[Event | _Run] = []
         self._unparsed: deque[bytes] | None = None
         self.keep_alive = KeepAlive(self)
+        self.pongs = Pongs(self)
         self.login = Login(server, self, self.keep_alive)
 
     # asyncio.Protocol
@@ -271,6 +278,9 @@ class ClientConnection(Client, asyncio.Protocol):
             allowed = self._permitted(self.subscriber.gate, allowed)
         return _Run(allowed, len(allowed), is_cut)
 
+    def send_pongs(self) -> None:
+        self.pongs.send()
+
     def limits_changed(self) -> None:
         """The server holds clients to other limits from now on."""
         self._parser.limit_payload(self.allowance.payload_bytes_max)
@@ -295,13 +305,24 @@ class ClientConnection(Client, asyncio.Protocol):
         transport.close()
         self.server.loop.call_later(CLOSE_WAIT_S, transport.abort)
 
+    def reset(self, reason: str) -> None:
+        """Behind FIN nats-py would take itself for connected, and shuffle its servers anew."""
+        if self.closed or self._transport is None:
+            return
+        self._end()
+        self._unrouted, self._unparsed = [], None
+        self.close_reason = reason
+        socket = self._transport.get_extra_info("socket")
+        if socket is not None:
+            socket.setsockopt(SOL_SOCKET, SO_LINGER, RESET)
+        self._transport.abort()
+
     # Operations
 
     def _operation(self, event: Event | _Run) -> None:
         match event:
             case Ping():
-                self.push(b"PONG\r\n")
-                self._notify()
+                self.pongs.pinged()
             case Pong():
                 pass
             case Connect(options):

@@ -121,9 +121,8 @@ class Login:
         client.language = str(options.get("lang") or "")[:64]
         client.library_version = str(options.get("version") or "")[:64]
         self._keep_alive.restart()
-        if not client.has_come:
-            self._server.came(client)
-        client.ok()
+        if client.has_come or self._server.came(client):
+            client.ok()
 
     def postpone(self, events: Sequence[Any]) -> None:
         """Keep what came while the password is being compared."""

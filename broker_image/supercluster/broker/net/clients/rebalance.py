@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 from supercluster.broker.net.clients.client import Client
 from supercluster.broker.net.clients.client_server import ClientServer
-from supercluster.broker.ports import ClientInfo, Publisher
+from supercluster.broker.net.clients.partings import Asked, answered_for
 from supercluster.broker.settings.settings import camel
 
 log = logging.getLogger(__name__)
@@ -42,9 +41,6 @@ PATIENCE_MS = 10_000
 
 LINGER_MS = 1000
 """As long after the last one was asked it is seen whether somebody comes back."""
-
-Awaiting = Callable[[Mapping[Publisher, ClientInfo]], set[Publisher]]
-"""Of these clients, whoever waits for an answer."""
 
 
 class CannotAskError(Exception):
@@ -89,7 +85,8 @@ class Run:
 class Rebalance:
     """At most one run at a time."""
 
-    def __init__(self, server: ClientServer, awaiting: Awaiting) -> None:
+    def __init__(self, server: ClientServer, awaiting: Asked) -> None:
+        """`awaiting`: of these clients, whoever waits for an answer."""
         self._server = server
         self._awaiting = awaiting
         self._timer: asyncio.TimerHandle | None = None
@@ -178,7 +175,7 @@ class Rebalance:
 
     def _ask(self, run: Run, due: int, now_ms: int) -> None:
         batch = self._batch(run)
-        awaiting = self._waiting(batch)
+        awaiting = answered_for({client: client.foreign.values() for client in batch}, self._awaiting)
         patient = now_ms - run.started_ms < QUIET_WAIT_MS
         run.busy = 0
         for client in batch:
@@ -193,15 +190,6 @@ class Rebalance:
                 run.asked_ms = now_ms
                 run.leaving[client.id] = now_ms + self._server.limits.drain_ms
                 self._server.ask_to_leave(client)
-
-    def _waiting(self, batch: list[Client]) -> set[Publisher]:
-        """Of these, who waits for an answer, of another account as well: there a client has another name."""
-        asked: dict[Publisher, ClientInfo] = {client: client.info for client in batch}
-        behind: dict[Publisher, Client] = {
-            foreign: client for client in batch for foreign in client.foreign.values()
-        }
-        asked |= {foreign: foreign.info for client in batch for foreign in client.foreign.values()}
-        return {behind.get(found, found) for found in self._awaiting(asked)}
 
     def _batch(self, run: Run) -> list[Client]:
         """Who came meanwhile, and the next of the others, the longest connected first, and around again."""

@@ -14,12 +14,14 @@ from supercluster.broker.net.clients.redirect.redirects import (
     AGAIN_MS,
     PATIENCE_MS,
     PER_S,
+    RESTLESS_MS,
     Activity,
     Redirects,
     State,
     Verdict,
 )
 from supercluster.broker.net.clients.redirect.scouting import (
+    RETURNS_MAX,
     SCOUT_MS,
     SCOUTS_MAX,
     TABLE,
@@ -43,12 +45,15 @@ class Story:
         self.order: Order | None = order
         self.for_all = for_all
         self.now_ms = 0
-        self.core = Redirects(
-            lambda account: self.order if account == "A" else None,
-            lambda: self.order if self.for_all else None,
-        )
+        self.core = Redirects(self)
         self.activity: dict[int, Activity] = {}
         self.last_id = 0
+
+    def order_of(self, account: str) -> Order | None:
+        return self.order if account == "A" else None
+
+    def order_for_all(self) -> Order | None:
+        return self.order if self.for_all else None
 
     def came(self, user: User = ANN, name: str = "c", **more: Any) -> tuple[int, Verdict]:
         self.last_id += 1
@@ -63,9 +68,9 @@ class Story:
         self.core.went(number, self.now_ms)
 
     def comes_back(self, user: User = ANN, name: str = "c") -> int:
-        """A client that was asked is refused once, and then served over the bridge."""
-        _, verdict = self.came(user, name)
-        assert verdict is Verdict.REFUSE
+        """A client that was asked is refused three times, and then served over the bridge."""
+        for _ in range(3):
+            assert self.came(user, name)[1] is Verdict.REFUSE
         number, verdict = self.came(user, name)
         assert verdict is Verdict.SERVE
         return number
@@ -108,6 +113,32 @@ def test_a_user_that_is_not_seen_on_green_stays_on_blue_and_is_listed_until_gree
     assert list(story.core.failing) == []
 
 
+def test_a_scout_that_comes_back_says_nothing_about_green_and_the_next_one_is_sent_at_once() -> None:
+    """Many clients try any server that they know; that is bounded all the same."""
+    story = Story()
+    for number in range(20):
+        story.came(name=f"c{number}")
+    sent = 0
+    while story.core.users.get(ANN, Scouting()).stage is not Stage.FAILING:
+        (number,) = story.step()
+        sent += 1
+        name = story.core.tracked[number].facts.likeness.name
+        story.went(number)
+        story.now_ms += 2000
+        assert story.came(name=name)[1] is Verdict.SERVE
+    assert sent == RETURNS_MAX + SCOUTS_MAX
+
+
+def test_what_green_says_before_the_order_counts() -> None:
+    story = Story()
+    order, story.order = story.order, None
+    story.core.reported(ANN, 0)
+    story.order = order
+    numbers = [story.came()[0] for _ in range(3)]
+    assert story.step() == numbers[:1]
+    assert story.step() == numbers[1:]
+
+
 def test_a_client_that_comes_back_is_served_and_asked_when_it_is_quiet_three_times_in_all() -> None:
     """Rule 20."""
     story = Story()
@@ -121,12 +152,39 @@ def test_a_client_that_comes_back_is_served_and_asked_when_it_is_quiet_three_tim
         if asked < 3:
             assert story.state(number) is State.RETURNED
             story.activity[number] = Activity.ACTIVE
-            assert story.step(10 * AGAIN_MS) == []
+            assert story.step(AGAIN_MS) == []
             story.activity[number] = Activity.QUIET
     assert story.step(10 * AGAIN_MS) == []
     assert story.state(number) is State.BRIDGED
     assert story.core.why(story.core.tracked[number]) == "it came back 3 times"
-    assert story.core.counts == {"asked": 3, "gone": 3, "returned": 3, "refused": 3, "published": 0}
+    assert story.core.counts == {"asked": 3, "gone": 3, "returned": 3, "refused": 9, "published": 0}
+
+
+def test_a_client_that_comes_back_only_after_two_seconds_knows_no_other_server_and_is_served_at_once() -> (
+    None
+):
+    story = Story()
+    number, _ = story.came()
+    assert story.step() == [number]
+    story.went(number)
+    story.now_ms += 2000
+    again, verdict = story.came()
+    assert (verdict, story.state(again)) == (Verdict.SERVE, State.RETURNED)
+
+
+def test_a_client_that_came_back_and_is_never_quiet_is_asked_all_the_same() -> None:
+    story = Story()
+    story.core.reported(ANN, 0)
+    number, _ = story.came()
+    assert story.step() == [number]
+    story.went(number)
+    number = story.comes_back()
+    story.activity[number] = Activity.ACTIVE
+    assert story.step(RESTLESS_MS - 1) == []
+    story.activity[number] = Activity.UNSETTLED
+    assert story.step() == []
+    story.activity[number] = Activity.ACTIVE
+    assert story.step() == [number]
 
 
 def test_a_client_that_comes_after_a_minute_or_is_another_one_is_new() -> None:

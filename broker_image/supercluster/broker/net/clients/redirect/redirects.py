@@ -1,8 +1,8 @@
 """Decides which connections of blue are asked to go to green, and when; what it decides is carried out by `redirection.py`.
 
-A client that comes back is refused once, before its first PONG: it then tries another server, where one that is served would stay
-(nats.js always tries the server that it has just left first). When it comes again it is served over the bridge and asked again once
-it is quiet, three times in all; then it stays, and is listed (rule 20).
+A client that comes back at once is refused before its first PONG, a few times: it then tries another server, where one that is served
+would stay. (nats.js tries the server that it has just left first, and nats-py any of them.) After that it is served over the bridge and
+asked again once it is quiet, three times in all; then it stays, and is listed (rule 20).
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum, IntEnum
+from itertools import islice
 
 from supercluster.broker.net.clients.redirect.departures import Departure, Departures
 from supercluster.broker.net.clients.redirect.facts import Facts, Reach, User, obstacle
-from supercluster.broker.net.clients.redirect.orders import Order, Phase, Policy
+from supercluster.broker.net.clients.redirect.orders import Order, Phase, Policy, RedirectOrders
 from supercluster.broker.net.clients.redirect.scouting import Scouting, Stage
 
 ASKS_MAX = 3
@@ -31,8 +32,18 @@ PATIENCE_MS = 2000
 AGAIN_MS = 2000
 """A client that came back is left alone for this long at least."""
 
-REFUSALS_MAX = {Policy.BRIDGE: 1, Policy.REFUSE: 5}
+RESTLESS_MS = 10_000
+"""One that is never quiet is asked behind this, while it waits for no answer."""
+
+USERS_MAX = 65_536
+"""Users of green that are remembered."""
+
+REFUSALS_MAX = {Policy.BRIDGE: 3, Policy.REFUSE: 5}
 """How often a client that was asked is refused before it is served again; it may be unable to reach green."""
+
+REFUSED_WITHIN_MS = {Policy.BRIDGE: 1500, Policy.REFUSE: 10_000}
+"""So long after it was gone. Clients wait two seconds before they try a server again that they know to be down, so one that knows no
+other server is not refused under `BRIDGE`."""
 
 
 class Activity(IntEnum):
@@ -79,17 +90,19 @@ class Tracked:
     first_turn_ms: int | None = None
     """When it was first its turn."""
 
+    @property
+    def is_asked(self) -> bool:
+        return self.state is State.ASKED
+
 
 class Redirects:
     """All connections in scope of one broker."""
 
-    def __init__(
-        self, order_of: Callable[[str], Order | None], order_for_all: Callable[[], Order | None]
-    ) -> None:
-        self._order_of = order_of
-        self._order_for_all = order_for_all
+    def __init__(self, orders: RedirectOrders) -> None:
+        self.orders = orders
         self.tracked: dict[int, Tracked] = {}
         self.users: dict[User, Scouting] = {}
+        self._on_green: set[User] = set()
         self._candidates: dict[User, OrderedDict[int, None]] = {}
         """Who may be asked, in the order in which they are looked at."""
         self._departures = Departures()
@@ -100,11 +113,11 @@ class Redirects:
 
     def came(self, facts: Facts, now_ms: int, published: int = 0) -> Verdict:
         """A connection's CONNECT was taken."""
-        order = self._order_of(facts.user.account)
+        order = self.orders.order_of(facts.user.account)
         if order is None or facts.is_internal:
             return Verdict.SERVE
         found = self._departures.take(facts.likeness, now_ms)
-        verdict = self._verdict(facts, order, found)
+        verdict = self._verdict(facts, order, found, now_ms)
         if verdict is Verdict.REFUSE:
             self.counts["refused"] += 1
             again = found or Departure(1, now_ms)
@@ -119,12 +132,13 @@ class Redirects:
         if asks:
             self.counts["returned"] += 1
             tracked.state = State.RETURNED
+            self._scouting(facts.user).came_back(now_ms)
         self._settle(tracked, order)
         return verdict
 
     def adopt(self, facts: Facts, now_ms: int, published: int) -> None:
         """The account of a connection that is served may have come into scope."""
-        order = self._order_of(facts.user.account)
+        order = self.orders.order_of(facts.user.account)
         if order is not None and not facts.is_internal and facts.id not in self.tracked:
             tracked = self.tracked[facts.id] = Tracked(facts, State.WAITING, 0, now_ms, published)
             self._settle(tracked, order)
@@ -140,19 +154,21 @@ class Redirects:
             self._departures.add(tracked.facts.likeness, Departure(tracked.asks, now_ms))
 
     def reported(self, user: User, now_ms: int) -> None:
-        """Green says that the user is connected there."""
-        if self._order_of(user.account) is not None:
-            self.users.setdefault(user, Scouting()).reported(now_ms)
+        """Green says that the user is connected there; it may say so before there is an order."""
+        if len(self._on_green) < USERS_MAX:
+            self._on_green.add(user)
+        if user in self.users:
+            self.users[user].reported(now_ms)
 
     def orders_changed(self) -> None:
         """Other orders are in force: who is out of scope is forgotten, the others are judged anew."""
         for connection, tracked in list(self.tracked.items()):
-            order = self._order_of(tracked.facts.user.account)
+            order = self.orders.order_of(tracked.facts.user.account)
             if order is None:
                 del self.tracked[connection]
             elif tracked.state is not State.ASKED:
                 self._settle(tracked, order)
-        self.users = {user: found for user, found in self.users.items() if self._order_of(user.account)}
+        self.users = {user: found for user, found in self.users.items() if self.orders.order_of(user.account)}
 
     def step(self, now_ms: int, activity: Callable[[int], Activity]) -> list[int]:
         """Whom to ask now, at the pace."""
@@ -184,11 +200,21 @@ class Redirects:
                 self._candidates[user] = own
         return asked
 
+    def next_looks(self) -> list[int]:
+        """Connections that the next step may look at: of those it wants to know what they do."""
+        found: list[int] = []
+        for user, own in self._candidates.items():
+            if self._may_ask(user):
+                found += islice(own, SCAN_MAX - len(found))
+            if len(found) >= SCAN_MAX:
+                break
+        return found
+
     # What is told
 
     def reach(self, tracked: Tracked) -> Reach:
         """Can the client be redirected?"""
-        order = self._order_of(tracked.facts.user.account)
+        order = self.orders.order_of(tracked.facts.user.account)
         if order is None or obstacle(tracked.facts, order):
             return Reach.CANNOT
         return Reach.SEEN if self._stage(tracked.facts.user) is Stage.SEEN else Reach.MAY
@@ -211,22 +237,31 @@ class Redirects:
 
     # Inside
 
-    def _stage(self, user: User) -> Stage:
-        found = self.users.get(user)
-        return found.stage if found is not None else Stage.UNTRIED
+    def _scouting(self, user: User) -> Scouting:
+        if user not in self.users:
+            self.users[user] = Scouting(Stage.SEEN if user in self._on_green else Stage.UNTRIED)
+        return self.users[user]
 
-    def _verdict(self, facts: Facts, order: Order, found: Departure | None) -> Verdict:
+    def _stage(self, user: User) -> Stage:
+        return self._scouting(user).stage
+
+    def _verdict(self, facts: Facts, order: Order, found: Departure | None, now_ms: int) -> Verdict:
         if order.phase is Phase.ANNOUNCE:
             return Verdict.SERVE
         is_closed = order.phase is Phase.CLOSED
         is_strict = is_closed or order.policy is Policy.REFUSE
         if obstacle(facts, order):
             return Verdict.REFUSE if is_strict else Verdict.SERVE
-        if is_closed or (found is not None and found.refusals < REFUSALS_MAX[order.policy]):
-            knows_green = found is not None or self._order_for_all() is not None
+        is_back = (
+            found is not None
+            and found.refusals < REFUSALS_MAX[order.policy]
+            and now_ms - found.at_ms < REFUSED_WITHIN_MS[order.policy]
+        )
+        if is_closed or is_back:
+            knows_green = found is not None or self.orders.order_for_all() is not None
             return Verdict.REFUSE if knows_green else Verdict.TELL
         if found is None and is_strict and self._stage(facts.user) is Stage.SEEN:
-            return Verdict.REFUSE if self._order_for_all() is not None else Verdict.TELL
+            return Verdict.REFUSE if self.orders.order_for_all() is not None else Verdict.TELL
         return Verdict.SERVE
 
     def _settle(self, tracked: Tracked, order: Order) -> None:
@@ -244,20 +279,22 @@ class Redirects:
             self._candidates.setdefault(tracked.facts.user, OrderedDict())[tracked.facts.id] = None
 
     def _may_ask(self, user: User) -> bool:
-        order = self._order_of(user.account)
+        order = self.orders.order_of(user.account)
         if order is None or order.phase is Phase.ANNOUNCE:
             return False
         if order.phase is Phase.CLOSED:
             return True
-        return self.users.setdefault(user, Scouting()).may_ask
+        return self._scouting(user).may_ask
 
     def _is_due(self, tracked: Tracked, now_ms: int, activity: Callable[[int], Activity]) -> bool:
-        order = self._order_of(tracked.facts.user.account)
+        order = self.orders.order_of(tracked.facts.user.account)
         if order is not None and order.phase is Phase.CLOSED:
             return True
         found = activity(tracked.facts.id)
         if tracked.state is State.RETURNED:
-            return found is Activity.QUIET and now_ms - tracked.since_ms >= AGAIN_MS
+            here_ms = now_ms - tracked.since_ms
+            is_quiet = found is Activity.QUIET and here_ms >= AGAIN_MS
+            return is_quiet or (found < Activity.UNSETTLED and here_ms >= RESTLESS_MS)
         if tracked.first_turn_ms is None:
             tracked.first_turn_ms = now_ms
         return found < Activity.UNSETTLED or now_ms - tracked.first_turn_ms >= PATIENCE_MS
@@ -266,6 +303,6 @@ class Redirects:
         tracked.state, tracked.since_ms = State.ASKED, now_ms
         tracked.asks += 1
         self.counts["asked"] += 1
-        self.users.setdefault(tracked.facts.user, Scouting())
-        if self.users[tracked.facts.user].may_ask:
-            self.users[tracked.facts.user].sent(now_ms)
+        scouting = self._scouting(tracked.facts.user)
+        if scouting.may_ask:
+            scouting.sent(now_ms)

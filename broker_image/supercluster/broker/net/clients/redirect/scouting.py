@@ -14,6 +14,9 @@ SCOUT_MS = 10_000
 
 SCOUTS_MAX = 3
 
+RETURNS_MAX = 6
+"""Scouts that came back say nothing about green, as many clients try any server that they know: so many do not count."""
+
 
 class Stage(Enum):
     """How far a user is."""
@@ -29,6 +32,7 @@ class Event(Enum):
 
     SENT = "one connection is asked"
     REPORTED = "green has the user"
+    CAME_BACK = "the one that was sent ahead is served on blue again"
     IN_VAIN = "the time is up, and others may be sent ahead"
     EXHAUSTED = "the time is up for the last one"
 
@@ -37,6 +41,7 @@ TABLE: dict[tuple[Stage, Event], Stage] = {
     (Stage.UNTRIED, Event.SENT): Stage.TRYING,
     (Stage.UNTRIED, Event.REPORTED): Stage.SEEN,
     (Stage.TRYING, Event.REPORTED): Stage.SEEN,
+    (Stage.TRYING, Event.CAME_BACK): Stage.UNTRIED,
     (Stage.TRYING, Event.IN_VAIN): Stage.UNTRIED,
     (Stage.TRYING, Event.EXHAUSTED): Stage.FAILING,
     (Stage.FAILING, Event.REPORTED): Stage.SEEN,
@@ -51,7 +56,8 @@ class Scouting:
 
     stage: Stage = Stage.UNTRIED
     scouts: int = 0
-    """Connections that were sent ahead; at most `SCOUTS_MAX`."""
+    """Connections that were sent ahead, and count; at most `SCOUTS_MAX`."""
+    returns: int = 0
     since_ms: int = 0
 
     @property
@@ -67,6 +73,15 @@ class Scouting:
     def reported(self, now_ms: int) -> None:
         """Green says that the user is connected there."""
         self._take(Event.REPORTED, now_ms)
+
+    def came_back(self, now_ms: int) -> None:
+        """A connection of the user that was asked is served again."""
+        if self.stage is not Stage.TRYING:
+            return
+        self.returns += 1
+        if self.returns <= RETURNS_MAX:
+            self.scouts -= 1
+        self._take(Event.EXHAUSTED if self.scouts >= SCOUTS_MAX else Event.CAME_BACK, now_ms)
 
     def look(self, now_ms: int) -> None:
         """Is the time up?"""

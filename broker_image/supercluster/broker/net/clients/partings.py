@@ -1,0 +1,118 @@
+"""Connections on their way out, one by one: told, then sent FIN, then read to their own FIN, then settled (rule 10, SF-16).
+
+Before FIN the socket is read no more until the client has got the answers that it waits for, within a bound: behind FIN it can be
+sent none. What it sent meanwhile is read behind FIN, and stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from supercluster.broker.net.clients.client import Client
+from supercluster.broker.net.clients.client_server import ClientServer
+from supercluster.broker.net.routing.origin import ForeignOrigin
+from supercluster.broker.ports import ClientInfo, Publisher
+
+HUSH_MS = 1000
+"""How long answers are waited for."""
+
+SETTLE_MS = 10_000
+"""How long the account of a connection that is gone counts as unsettled; a stream without a majority settles nothing."""
+
+_HUSHED = " parting"
+"""A reason for not reading that is no broker's name."""
+
+Asked = Callable[[Mapping[Publisher, ClientInfo]], set[Publisher]]
+
+
+class Stage(Enum):
+    """Of one connection, in this order."""
+
+    TOLD = "told"
+    HUSHED = "hushed"
+    FINISHED = "finished"
+    GONE = "gone"
+
+
+@dataclass(slots=True)
+class _Parting:
+    client: Client
+    account: str
+    stage: Stage
+    due_ms: int
+    """When the stage ends at the latest; `TOLD` ends then, not before."""
+    foreign: Collection[ForeignOrigin] = ()
+    """What it is in other accounts; the client forgets that when it is gone."""
+
+
+class Partings:
+    """Of one broker. `awaiting` and `unsettled` say whose answers and whose publishes are outstanding."""
+
+    def __init__(self, server: ClientServer, awaiting: Asked, unsettled: Asked) -> None:
+        self._server = server
+        self._awaiting = awaiting
+        self._unsettled = unsettled
+        self._partings: dict[int, _Parting] = {}
+        self.cut_off = 0
+        """Did not close within the time that a lame duck waits."""
+
+    def __len__(self) -> int:
+        return len(self._partings)
+
+    def __contains__(self, connection: object) -> bool:
+        return connection in self._partings
+
+    @property
+    def accounts(self) -> frozenset[str]:
+        """Those of which a closing connection may have publishes that are not settled."""
+        return frozenset(found.account for found in self._partings.values())
+
+    def begin(self, client: Client, grace_ms: int, now_ms: int) -> None:
+        """The client was told where to go."""
+        self._partings[client.id] = _Parting(client, client.account.name, Stage.TOLD, now_ms + grace_ms)
+
+    def _asked(self, stage: Stage, ask: Asked) -> set[Publisher]:
+        return answered_for(
+            {found.client: found.foreign for found in self._partings.values() if found.stage is stage}, ask
+        )
+
+    def step(self, now_ms: int) -> None:
+        """Carry each of them on, as far as it is due."""
+        for found in self._partings.values():
+            found.foreign = tuple(found.client.foreign.values()) or found.foreign
+        awaiting = self._asked(Stage.HUSHED, self._awaiting)
+        unsettled = self._asked(Stage.GONE, self._unsettled)
+        for number, found in list(self._partings.items()):
+            client = found.client
+            if found.stage is not Stage.GONE and client.closed:
+                found.stage, found.due_ms = Stage.GONE, now_ms + SETTLE_MS
+                continue  # Its publishes are asked about in the next step.
+            match found.stage:
+                case Stage.TOLD if now_ms >= found.due_ms:
+                    client.stall(_HUSHED)
+                    found.stage, found.due_ms = Stage.HUSHED, now_ms + HUSH_MS
+                case Stage.HUSHED if now_ms >= found.due_ms or not (
+                    client in awaiting or client.has_input or client.subscriber.out
+                ):
+                    client.finish()
+                    client.unstall(_HUSHED)
+                    found.stage, found.due_ms = Stage.FINISHED, now_ms + self._server.limits.drain_ms
+                case Stage.FINISHED if now_ms >= found.due_ms:
+                    self.cut_off += 1
+                    client.close("asked to leave, and did not", tell=False)
+                case Stage.GONE if now_ms >= found.due_ms or not (client in unsettled or client.has_input):
+                    del self._partings[number]
+
+
+def answered_for(clients: Mapping[Client, Collection[ForeignOrigin]], ask: Asked) -> set[Publisher]:
+    """Of these clients, those that the answer names, in another account as well: there a client has another name."""
+    if not clients:
+        return set()
+    asked: dict[Publisher, ClientInfo] = {client: client.info for client in clients}
+    behind: dict[Publisher, Client] = {
+        foreign: client for client, found in clients.items() for foreign in found
+    }
+    asked |= {foreign: foreign.info for foreign in behind if isinstance(foreign, ForeignOrigin)}
+    return {behind.get(found, found) for found in ask(asked)}

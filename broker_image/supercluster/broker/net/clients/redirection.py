@@ -1,0 +1,241 @@
+"""Carries out what `redirect/` decides: INFO that names green, connections that are asked to leave, PONGs that wait.
+
+It costs nothing while there are no orders. Frames are somebody else's: what a far broker said is handed in, and what is to be said is
+handed to `tell_unsettled` and `tell_users` (bodies in `protocol/redirect_words.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from typing import Any
+
+from supercluster.broker.net.clients.client import Client
+from supercluster.broker.net.clients.client_server import ClientServer
+from supercluster.broker.net.clients.partings import Asked, Partings, answered_for
+from supercluster.broker.net.clients.redirect.facts import Facts, Likeness, User
+from supercluster.broker.net.clients.redirect.heard import Heard
+from supercluster.broker.net.clients.redirect.held_pongs import HeldPongs
+from supercluster.broker.net.clients.redirect.orders import NoOrders, Order, RedirectOrders
+from supercluster.broker.net.clients.redirect.redirects import Activity, Redirects, Verdict
+
+log = logging.getLogger(__name__)
+
+STEP_S = 0.1
+BUSY_STEP_S = 0.02
+"""While connections part, or PONGs are held."""
+
+UNSETTLED_EVERY_MS = 200
+"""How often it is said again what is unsettled."""
+
+
+class Redirection:
+    """Of one broker, which is blue's, green's, or neither's. Implements `client_server.Redirecting`."""
+
+    def __init__(self, server: ClientServer, awaiting: Asked, unsettled: Asked) -> None:
+        self._server = server
+        self._clock = server.clock
+        self._awaiting = awaiting
+        self.redirects = Redirects(NoOrders())
+        self.partings = Partings(server, awaiting, unsettled)
+        self.heard = Heard()
+        self.pongs = HeldPongs(lambda account: self.heard.is_unsettled(account, self._clock.monotonic_ms()))
+        self.tell_unsettled: Callable[[Collection[str]], None] = lambda accounts: None
+        """Blue: these accounts have something unsettled; none: it is over."""
+        self.tell_users: Callable[[Collection[User]], None] = lambda users: None
+        """Green: these users have come."""
+        self._users: dict[User, int] = {}
+        """Connections of each user."""
+        self._traffic: dict[int, tuple[int, int]] = {}
+        """Connection → bytes read from it and messages sent to it when it was looked at."""
+        self._said: frozenset[str] = frozenset()
+        self._said_ms = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    # Orders, and what far brokers say
+
+    def set_orders(self, orders: RedirectOrders) -> None:
+        """These hold from now on."""
+        self.redirects.orders = orders
+        self.orders_changed()
+
+    def orders_changed(self) -> None:
+        """Some order is another one now: take in who is in scope, and tell all of them by INFO."""
+        now_ms = self._clock.monotonic_ms()
+        before = set(self.redirects.tracked)
+        for client in self._server.clients.values():
+            if client.has_come and not client.closed and client.id not in self.partings:
+                self.redirects.adopt(facts_of(client), now_ms, client.in_messages)
+        self.redirects.orders_changed()
+        for number in (before | set(self.redirects.tracked)) & set(self._server.clients):
+            if number not in self.partings:
+                self._server.clients[number].owe_info()
+        self._wake()
+
+    def users_reported(self, users: Collection[User]) -> None:
+        """Blue: a broker of green says that these are connected there."""
+        for user in users:
+            self.redirects.reported(user, self._clock.monotonic_ms())
+
+    def unsettled_told(self, node: str, accounts: Collection[str]) -> None:
+        """Green: a broker of blue says that these have unsettled publishes."""
+        self.heard.told(node, accounts, self._clock.monotonic_ms())
+
+    @property
+    def users(self) -> Collection[User]:
+        """Green: whoever is connected here, for a link that has just come up."""
+        return self._users
+
+    # What `ClientServer` asks and says
+
+    def urls(self, client: Client) -> list[str] | None:
+        """See `client_server.Redirecting`."""
+        order = self._order_of(client)
+        return order.urls_for(is_tls=client.uses_tls) if order is not None else None
+
+    def came(self, client: Client) -> bool:
+        """See `client_server.Redirecting`."""
+        facts, now_ms = facts_of(client), self._clock.monotonic_ms()
+        verdict = self.redirects.came(facts, now_ms, client.in_messages)
+        if verdict is Verdict.REFUSE:
+            client.reset("it is to go to another super-cluster")
+            return False
+        count = self._users[facts.user] = self._users.get(facts.user, 0) + 1
+        if count == 1:
+            self.tell_users([facts.user])
+        if client.id in self.redirects.tracked or self.redirects.orders.order_for_all() is not None:
+            client.owe_info()
+            self._wake()
+        return True
+
+    def holds_pong(self, client: Client) -> bool:
+        """See `client_server.Redirecting`."""
+        holds = self.pongs.hold(client.id, client.account.name, self._clock.monotonic_ms())
+        if holds:
+            self._wake()
+        return holds
+
+    def ponged(self, client: Client) -> None:
+        """See `client_server.Redirecting`."""
+        tracked = self.redirects.tracked.get(client.id)
+        if tracked is not None and tracked.is_asked and client.id not in self.partings:
+            self._part(client, 0)
+
+    def went(self, client: Client) -> None:
+        """See `client_server.Redirecting`."""
+        self.pongs.went(client.id)
+        self._traffic.pop(client.id, None)
+        self.redirects.went(client.id, self._clock.monotonic_ms(), client.in_messages)
+        if client.has_come:
+            user = facts_of(client).user
+            self._users[user] = self._users.get(user, 1) - 1
+            if self._users[user] <= 0:
+                del self._users[user]
+
+    def close(self) -> None:
+        """The process ends."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # Time
+
+    def _wake(self) -> None:
+        is_busy = bool(len(self.partings) or len(self.pongs))
+        if is_busy and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._timer is None and (is_busy or self.redirects.tracked or self._said):
+            self._timer = self._server.loop.call_later(BUSY_STEP_S if is_busy else STEP_S, self._step)
+
+    def _step(self) -> None:
+        self._timer = None
+        now_ms = self._clock.monotonic_ms()
+        self.partings.step(now_ms)
+        for number in self.pongs.release(now_ms):
+            if (client := self._server.clients.get(number)) is not None:
+                client.send_pongs()
+        activity = self._activity()
+        for number in self.redirects.step(now_ms, lambda number: activity.get(number, Activity.UNSETTLED)):
+            if (client := self._server.clients.get(number)) is not None:
+                self._part(client, self._server.limits.lame_duck_grace_ms)
+        self._tell_unsettled(now_ms)
+        self._server.turn.want()
+        self._wake()
+
+    def _part(self, client: Client, grace_ms: int) -> None:
+        """Tell the client where to go, and have it go (rule 19)."""
+        log.info("client %d (%s) is asked to go to another super-cluster", client.id, client.name)
+        self._server.tell_to_leave(client)
+        self.partings.begin(client, grace_ms, self._clock.monotonic_ms())
+        self._tell_unsettled(self._clock.monotonic_ms())
+        self._wake()
+
+    def _tell_unsettled(self, now_ms: int) -> None:
+        """Before FIN is sent, so that green knows before the client is there."""
+        accounts = self.partings.accounts
+        if accounts != self._said or (accounts and now_ms - self._said_ms >= UNSETTLED_EVERY_MS):
+            self._said, self._said_ms = accounts, now_ms
+            self.tell_unsettled(accounts)
+
+    def _activity(self) -> dict[int, Activity]:
+        """Of those that the next step looks at."""
+        clients = [
+            client
+            for number in self.redirects.next_looks()
+            if (client := self._server.clients.get(number)) is not None and not client.closed
+        ]
+        awaiting = answered_for({client: client.foreign.values() for client in clients}, self._awaiting)
+        found: dict[int, Activity] = {}
+        for client in clients:
+            traffic = (client.read_bytes, client.subscriber.out_messages)
+            before = self._traffic.get(client.id)
+            self._traffic[client.id] = traffic
+            if client in awaiting or client.is_owed or not client.has_ponged:
+                found[client.id] = Activity.UNSETTLED
+            else:
+                found[client.id] = Activity.QUIET if traffic == before else Activity.ACTIVE
+        return found
+
+    def _order_of(self, client: Client) -> Order | None:
+        """With one account in scope, nobody is told before CONNECT; who stays on blue is told of blue."""
+        if not client.has_come and not client.authenticated:
+            return self.redirects.orders.order_for_all()
+        return None if is_internal(client) else self.redirects.orders.order_of(client.account.name)
+
+    # What is shown
+
+    def described(self, client: Client) -> dict[str, Any]:
+        """What /connz shows of it; empty: it is not in scope."""
+        tracked = self.redirects.tracked.get(client.id)
+        if tracked is None:
+            return {}
+        told: dict[str, Any] = {
+            "state": self.redirects.shown_state(tracked).value,
+            "reach": self.redirects.reach(tracked).value,
+            "asks": tracked.asks,
+            "published": client.in_messages - tracked.published_before,
+        }
+        if why := self.redirects.why(tracked):
+            told["why"] = why
+        return told
+
+
+def is_internal(client: Client) -> bool:
+    """Is it the operator's, or the system's (BG-8)? Where no credentials are asked for, nobody is known to be."""
+    return client.info.is_system or (client.credential is not None and client.info.is_operator)
+
+
+def facts_of(client: Client) -> Facts:
+    """What is known of a client behind its CONNECT."""
+    user = User(client.account.name, client.info.user)
+    return Facts(
+        client.id,
+        Likeness(user, client.name, client.language, str(client.peer[0])),
+        version=client.library_version,
+        is_websocket=client.is_websocket,
+        is_tls=client.uses_tls,
+        takes_info=client.wants_info,
+        is_internal=is_internal(client),
+    )

@@ -123,6 +123,8 @@ async def test_admin_needs_the_operator(broker: BrokerProcess) -> None:
     broker.monitor.register_admin("GET", "things/{kind}/{name}/state", echo)
     status, text = await get(broker, "/admin/things/$G/a%20b/state?name=c", headers=operator)
     assert (status, json.loads(text)["query"]) == (200, {"kind": "$G", "name": "a b"})
+    status, text = await get(broker, "/admin/things/a%2Fb/c/state", headers=operator)
+    assert (status, json.loads(text)["query"]["kind"]) == (200, "a/b"), "a part may have an escaped slash"
     for path in ("things/x/y", "things//y/state", "things/x/y/state/more"):
         assert (await get(broker, f"/admin/{path}", headers=operator))[0] == 404
 

@@ -41,12 +41,20 @@ async def ask_core(core: Core, turn: Turn, call: CoreCall) -> Answer:
 
 
 class AdminCalls:
-    """Of one core. `security` gives the settings and certificates in force, for whoever waits for a restart."""
+    """Of one core. `security` gives the settings and certificates in force, for whoever waits for a restart; `identity` says which
+    super-cluster this is."""
 
-    def __init__(self, core: Core, turn: Turn, security: Callable[[], dict[str, Any]]) -> None:
+    def __init__(
+        self,
+        core: Core,
+        turn: Turn,
+        security: Callable[[], dict[str, Any]],
+        identity: Callable[[], dict[str, Any]],
+    ) -> None:
         self._core = core
         self._ask = partial(ask_core, core, turn)
         self._security = security
+        self._identity = identity
 
     def routes(self) -> Iterator[tuple[str, str, AdminHandler]]:
         """Method, path and handler of each call."""
@@ -56,7 +64,16 @@ class AdminCalls:
             ("brokers", ("GET",), self._broker),
             ("brokers/{node}", ("GET", "POST", "DELETE"), self._broker),
             ("brokers/{node}/cordon", ("PUT", "DELETE"), self._cordon),
+            ("identity", ("GET",), self._say_identity),
             ("meta/recover", ("GET", "POST"), self._map_recovery),
+            ("migrations", ("GET",), partial(self._migration, "list")),
+            ("migrations", ("POST",), partial(self._migration, "start")),
+            ("migrations/handed", ("GET",), partial(self._migration, "handed")),
+            ("migrations/preflight", ("POST",), partial(self._migration, "preflight")),
+            ("migrations/{id}", ("GET",), partial(self._migration, "status")),
+            ("migrations/{id}/streams", ("GET",), partial(self._migration, "streams")),
+            ("migrations/{id}/abort", ("POST",), partial(self._migration, "abort")),
+            ("migrations/{id}/finalize", ("POST",), partial(self._migration, "finalize")),
             ("moves", ("GET",), self._running_moves),
             ("restart", ("GET", "POST", "DELETE"), self._restart),
             ("streams/{account}/{name}/move", ("GET", "POST", "DELETE"), self._move),
@@ -79,6 +96,18 @@ class AdminCalls:
         node = query["node"]
         answer = await self._ask(lambda calls, then: calls.cordon(method, node, body, then))
         return _logged(method, f"the cordon of broker {node}", answer)
+
+    async def _say_identity(self, method: str, query: dict[str, str], body: Any) -> Answer:
+        return 200, self._identity()
+
+    async def _migration(self, act: str, method: str, query: dict[str, str], body: Any) -> Answer:
+        migration_id = query.get("id", "")
+        if act == "streams":
+            body = {"after": query.get("after", "")}
+        answer = await self._ask(lambda calls, then: calls.migration(act, migration_id, body, then))
+        if act in ("start", "abort", "finalize"):
+            log.warning("admin: %s of migration %r asked for, %r: %d", act, migration_id, body, answer[0])
+        return answer
 
     async def _running_moves(self, method: str, query: dict[str, str], body: Any) -> Answer:
         return self._core.calls.running_moves()

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from enum import Enum, auto
 from typing import Any, TypeAlias
+from urllib.parse import unquote
 
 from aiohttp import web
 
@@ -196,7 +197,8 @@ class Monitor:
                 status=401,
                 headers={"WWW-Authenticate": 'Basic realm="supercluster"'},
             )
-        path = request.match_info["path"].strip("/")
+        # As it was sent: a part may have a slash of its own, which is escaped.
+        path = request.rel_url.raw_path.removeprefix("/admin/").strip("/")
         found = self._find_admin(request.method, path)
         if found is None:
             known = sorted(f"{method} /admin/{name}" for method, name in self._admin)
@@ -225,7 +227,7 @@ class Monitor:
 
     def _find_admin(self, method: str, path: str) -> tuple[AdminHandler, dict[str, str]] | None:
         """The handler of a path, and what its blanks stand for."""
-        parts = path.split("/")
+        parts = [unquote(part) for part in path.split("/")]
         for (known_method, known), handler in self._admin.items():
             pattern = known.split("/")
             if known_method != method or len(pattern) != len(parts):

@@ -59,6 +59,9 @@ class CallHooks(Protocol):
     ) -> None:
         """The operator plans, starts, watches or cancels a move; `then` is called once, with status and JSON."""
 
+    def migration(self, act: str, migration_id: str, body: object, then: Callable[[int, Any], None]) -> None:
+        """The operator plans, starts, watches, aborts or finalizes a migration; `then` is called once, with status and JSON."""
+
     def running_moves(self) -> tuple[int, dict[str, Any]]:
         """All moves that run in the super-cluster: status and JSON."""
 

@@ -47,6 +47,7 @@ from supercluster.broker.runtime.collector import Collector
 from supercluster.broker.settings.place import Place
 from supercluster.broker.settings.reload import Reload
 from supercluster.broker.settings.settings import ClientTls, GatewayTls, Settings, SettingsError
+from supercluster.broker.version import VERSION
 
 log = logging.getLogger(__name__)
 
@@ -149,7 +150,7 @@ class BrokerProcess:
         if self._make_core is not None:
             core = self.core = self._make_core(self)
             core.invalidate_captures = self.router.invalidate_captures
-            self.monitor.register_routes(AdminCalls(core, self.turn, self._security).routes())
+            self.monitor.register_routes(AdminCalls(core, self.turn, self._security, self._identity).routes())
         await self._open_mesh(host)
         self.router.attach(self.core)
         self.router.serve_domain(self.settings.domain)
@@ -212,6 +213,16 @@ class BrokerProcess:
             name: found.loaded
             for name, found in self._certificates.items()
             if isinstance(found, GatewayCertificates)
+        }
+
+    def _identity(self) -> dict[str, Any]:
+        settings = self.settings
+        return {
+            "superCluster": settings.super_cluster,
+            "identity": settings.identity,
+            "version": VERSION,
+            "timeNs": self.clock.now_ns(),
+            "migrationPort": None,  # None: no port for brokers of other super-clusters is open.
         }
 
     def _security(self) -> dict[str, Any]:

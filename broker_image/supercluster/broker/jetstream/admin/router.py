@@ -12,6 +12,7 @@ from supercluster.broker.jetstream.admin import accounts, cordons, stream_recove
 from supercluster.broker.jetstream.admin.broker_calls import BrokerCalls
 from supercluster.broker.jetstream.admin.call import Caller
 from supercluster.broker.jetstream.admin.map_recovery import MapRecoveryCalls
+from supercluster.broker.jetstream.admin.migration_calls import MigrationCalls
 from supercluster.broker.jetstream.admin.moves import MoveCalls
 from supercluster.broker.jetstream.admin.restart import RestartCalls
 from supercluster.broker.jetstream.config.environment import Environment
@@ -45,6 +46,7 @@ class AdminRouter:
         self._map = map_view
         self.brokers = BrokerCalls(env, peers, copies, map_view, lost_clusters, caller)
         self._moves = MoveCalls(env, peers, map_view, neighbours, lost_clusters, caller)
+        self._migrations = MigrationCalls(env, peers, map_view, neighbours, lost_clusters, caller)
         self._restarts = RestartCalls(env, peers, copies, leaderships, drain)
         self._map_recoveries = map_recoveries
 
@@ -53,6 +55,10 @@ class AdminRouter:
     ) -> None:
         """The operator's call about a move."""
         self._moves.call(method, account, name, body, then)
+
+    def migration(self, act: str, migration_id: str, body: object, then: Callable[[int, Any], None]) -> None:
+        """The operator's call about a migration to another super-cluster."""
+        self._migrations.call(act, migration_id, body, then)
 
     def running_moves(self) -> tuple[int, dict[str, Any]]:
         """All moves that run, for the operator."""

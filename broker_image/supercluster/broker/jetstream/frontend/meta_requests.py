@@ -8,7 +8,14 @@ from __future__ import annotations
 from typing import Protocol
 
 from supercluster.broker.jetstream import errors
-from supercluster.broker.jetstream.admin import accounts, broker_calls, cordons, moves, stream_recovery
+from supercluster.broker.jetstream.admin import (
+    accounts,
+    broker_calls,
+    cordons,
+    migration_calls,
+    moves,
+    stream_recovery,
+)
 from supercluster.broker.jetstream.admin.call import MetaCall
 from supercluster.broker.jetstream.api import answers, parser, requests
 from supercluster.broker.jetstream.errors import ApiError
@@ -36,6 +43,7 @@ _INTERNAL: tuple[_Internal, ...] = (
     stream_recovery,
     restore_chunks,
     moves,
+    migration_calls,
 )
 _META_VERBS = {
     requests.StreamCreateRequest: "create",

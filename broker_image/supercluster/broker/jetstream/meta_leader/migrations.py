@@ -101,7 +101,7 @@ class Migrations(MapRequests):
     """The leader's."""
 
     def __init__(self, tail: MapTail, host: MetaHost) -> None:
-        super().__init__(host, everywhere=False)
+        super().__init__(host, everywhere=True)
         self._tail = tail
         self._meta_host = host
         self._steps: dict[str, MigrationStep] = {}

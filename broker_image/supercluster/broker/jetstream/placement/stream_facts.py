@@ -53,6 +53,9 @@ class StreamFacts:
     config: Mapping[str, Any] | None = None
     """By the group's own log."""
     config_version: int = 0
+    migrating: Mapping[str, Any] = field(default_factory=dict)
+    """STREAM.INFO's `migrating`; empty where the stream is on its way to no other super-cluster."""
+    consumers: int = 0
 
     @property
     def voters(self) -> tuple[str, ...]:
@@ -91,6 +94,8 @@ class StreamFacts:
             "settled": self.is_settled,
             "config": self.config,
             "config_version": self.config_version,
+            "migrating": dict(self.migrating),
+            "consumers": self.consumers,
         }
 
     @staticmethod
@@ -108,6 +113,8 @@ class StreamFacts:
                 bool(data.get("settled", False)),
                 data.get("config"),
                 int(data.get("config_version", 0)),
+                dict(data.get("migrating", {})),
+                int(data.get("consumers", 0)),
             )
         except (ValueError, KeyError, TypeError):
             return None

@@ -213,5 +213,7 @@ def facts_answer(copy: StreamCopy) -> bytes:
         not raft.membership.is_joint and raft.membership.index <= raft.commit_index,
         state.config.to_json() if state.config_version else None,
         state.config_version,
+        copy.migration.info() or {},
+        len(state.consumers),
     )
     return json.dumps(facts.to_json()).encode()

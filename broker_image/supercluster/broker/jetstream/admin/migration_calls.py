@@ -1,0 +1,254 @@
+"""Migrations to another super-cluster over HTTP (`/admin/migrations`, `docs/admin.md`): preflight, start, status, abort, finalize.
+
+A call that changes something goes from the broker that was asked to the meta group's leader as an internal request, whose subject no
+client can send. What is so already is answered at once, so a call may be repeated.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from supercluster.broker.bounds import read_json
+from supercluster.broker.jetstream import errors
+from supercluster.broker.jetstream.admin import migration_preflight, migration_status
+from supercluster.broker.jetstream.admin.call import NO_CALL, Caller, MetaCall, Then, refusal
+from supercluster.broker.jetstream.admin.migration_call import read_id, read_start
+from supercluster.broker.jetstream.config.environment import Environment
+from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.links.peers import Peers
+from supercluster.broker.jetstream.meta.assignment import Assignment
+from supercluster.broker.jetstream.meta.migration import Migration
+from supercluster.broker.jetstream.meta.state import MetaState
+from supercluster.broker.jetstream.meta.view import MapView
+from supercluster.broker.jetstream.meta_leader.migrations import judge_start, scope_of
+from supercluster.broker.jetstream.node.lost_clusters import LostClusters
+from supercluster.broker.jetstream.node.neighbours import Neighbours
+from supercluster.broker.jetstream.placement.stream_facts import StreamFacts
+from supercluster.broker.migration.worlds import world_of
+
+if TYPE_CHECKING:
+    from supercluster.broker.jetstream.meta_leader.map_leader import MapLeader
+
+PREFIX = b"$SC.MIGRATION."
+START, ABORT, FINALIZE = PREFIX + b"START", PREFIX + b"ABORT", PREFIX + b"FINALIZE"
+# Streams whose leaders are asked for one answer; of the others the answer has what the map knows.
+ASKED_MAX = 64
+
+
+class MigrationCalls:
+    """The calls at the broker that was asked."""
+
+    def __init__(
+        self,
+        env: Environment,
+        peers: Peers,
+        map_view: MapView,
+        neighbours: Neighbours,
+        lost_clusters: LostClusters,
+        caller: Caller,
+    ) -> None:
+        self._env = env
+        self._peers = peers
+        self._map = map_view
+        self._neighbours = neighbours
+        self._lost_clusters = lost_clusters
+        self._caller = caller
+
+    def call(self, act: str, migration_id: str, body: object, then: Then) -> None:
+        """`act`: preflight, start, list, handed, status, streams, abort or finalize. `then` is called once."""
+        try:
+            self._acts[act](self, migration_id, body, then)
+        except ApiError as refused:
+            then(*refusal(refused))
+
+    # ---- what changes something -----------------------------------------------------------------------------------
+
+    def _preflight(self, migration_id: str, body: object, then: Then) -> None:
+        wanted = read_start(body)
+        state = self._state
+        streams = self._scope(state, wanted)
+        findings = self._findings(state, wanted)
+        self._facts(
+            streams,
+            lambda facts: then(
+                200,
+                {
+                    "findings": migration_preflight.shown(findings),
+                    "streams": len(streams),
+                    "bytes": sum(told.message_bytes for told in facts.values() if told is not None),
+                    "clients": {"cannot": 0, "may": 0, "cannotNames": []},
+                },
+            ),
+        )
+
+    def _start(self, migration_id: str, body: object, then: Then) -> None:
+        wanted = read_start(body)
+        state = self._state
+        judge_start(state, wanted)
+        if wanted.id not in state.migrations:
+            findings = self._findings(state, wanted)
+            if migration_preflight.is_refused(findings):
+                first = next(found for found in findings if found.level == "refused")
+                refused = errors.error(errors.PREFLIGHT_REFUSED, first.message)
+                status, answer = refusal(refused)
+                then(status, {**answer, "findings": migration_preflight.shown(findings)})
+                return
+        self._caller.ask("$SYS", START, json.dumps(wanted.to_json()).encode(), then)
+
+    def _end(self, subject: bytes, migration_id: str, body: object, then: Then) -> None:
+        told = json.dumps({"id": read_id(migration_id)}).encode()
+        self._caller.ask("$SYS", subject, told, then)
+
+    # ---- what there is --------------------------------------------------------------------------------------------
+
+    def _list(self, migration_id: str, body: object, then: Then) -> None:
+        state = self._state
+        streams = [found for migration in state.migrations.values() for found in scope_of(state, migration)]
+
+        def told(facts: migration_status.Facts) -> None:
+            then(
+                200,
+                {"migrations": [migration_status.shown(state, m, facts) for m in state.migrations.values()]},
+            )
+
+        self._facts(streams, told)
+
+    def _handed(self, migration_id: str, body: object, then: Then) -> None:
+        then(200, migration_status.handed(self._state))
+
+    def _status(self, migration_id: str, body: object, then: Then) -> None:
+        state = self._state
+        migration = self._known(state, migration_id)
+        self._facts(
+            scope_of(state, migration),
+            lambda facts: then(200, migration_status.shown(state, migration, facts)),
+        )
+
+    def _streams(self, migration_id: str, body: object, then: Then) -> None:
+        """On blue by its record; on green by what came, or comes, under that id."""
+        state = self._state
+        after = str(body.get("after", "")) if isinstance(body, dict) else ""
+        migration = state.migrations.get(read_id(migration_id))
+        if migration is not None:
+            self._facts(
+                scope_of(state, migration),
+                lambda facts: then(200, migration_status.blue_streams(state, migration, facts, after)),
+            )
+            return
+        came = migration_status.comes_by(state, migration_id)
+        if not came:
+            raise errors.error(errors.NO_MIGRATION, migration_id)
+        self._facts(
+            [found for found in came if found.arrival is not None],
+            lambda facts: then(200, migration_status.green_streams(came, facts, after)),
+            everything=True,
+        )
+
+    _acts: dict[str, Callable[[MigrationCalls, str, object, Then], None]] = {
+        "preflight": _preflight,
+        "start": _start,
+        "list": _list,
+        "handed": _handed,
+        "status": _status,
+        "streams": _streams,
+        "abort": lambda self, migration_id, body, then: self._end(ABORT, migration_id, body, then),
+        "finalize": lambda self, migration_id, body, then: self._end(FINALIZE, migration_id, body, then),
+    }
+
+    @property
+    def _state(self) -> MetaState:
+        """Never a map that may be old: to the caller "no migration" means that its own never began.
+
+        Raises:
+            ApiError: it was not read.
+        """
+        if self._map.replica is None or not self._map.is_fresh:
+            raise self._lost_clusters.not_available()
+        return self._map.replica.state
+
+    def _known(self, state: MetaState, migration_id: str) -> Migration:
+        found = state.migrations.get(read_id(migration_id))
+        if found is None:
+            raise errors.error(errors.NO_MIGRATION, migration_id)
+        return found
+
+    def _scope(self, state: MetaState, wanted: Migration) -> list[Assignment]:
+        return [
+            found
+            for key, found in sorted(state.streams.items())
+            if found.is_shown and found.migration is None and wanted.covers(key[0])
+        ]
+
+    def _findings(self, state: MetaState, wanted: Migration) -> list[migration_preflight.Finding]:
+        linked = sum(1 for node in self._peers.far if world_of(node) == wanted.world)
+        own = self._env.settings.world
+        return migration_preflight.judge(self._scope(state, wanted), wanted, own, linked)
+
+    def _facts(
+        self,
+        streams: list[Assignment],
+        then: Callable[[migration_status.Facts], None],
+        *,
+        everything: bool = False,
+    ) -> None:
+        """Ask the leaders of those of which they know more than the map, within the bound that each question has."""
+        asked = [found for found in streams if everything or migration_status.is_asked(found)][:ASKED_MAX]
+        facts: dict[str, StreamFacts | None] = {}
+        if not asked:
+            then(facts)
+            return
+
+        def told(group: str, found: StreamFacts | None) -> None:
+            facts[group] = found
+            if len(facts) == len(asked):
+                then(facts)
+
+        for found in asked:
+            self._neighbours.ask_stream(found, partial(told, found.group))
+
+
+# ---- at the meta group's leader --------------------------------------------------------------------------------------
+
+
+def is_internal(subject: bytes) -> bool:
+    return subject.startswith(PREFIX)
+
+
+def answer(meta: MapLeader, call: MetaCall) -> None:
+    """Another broker's call, at the meta group's leader."""
+    subject = call.request.subject
+    try:
+        told = read_json(call.request.payload)
+        wanted = Migration.from_json(told) if subject == START else None
+        migration_id = str(told["id"])
+    except NO_CALL:
+        call.refuse()
+        return
+    before = meta.state.migrations.get(migration_id)
+
+    def answered(refused: ApiError | None) -> None:
+        if refused is not None:
+            call.respond(*refusal(refused))
+            return
+        found = meta.state.migrations.get(migration_id)
+        document: dict[str, Any] = {} if found is None else migration_status.shown(meta.state, found, {})
+        call.respond(200 if _was_so(subject, before) else 202, document)
+
+    if wanted is not None:
+        meta.migrations.start(wanted, answered, call.undecided)
+    elif subject == ABORT:
+        meta.migrations.abort(migration_id, answered, call.undecided)
+    elif subject == FINALIZE:
+        meta.migrations.finalize(migration_id, answered, call.undecided)
+    else:
+        call.refuse()
+
+
+def _was_so(subject: bytes, before: Migration | None) -> bool:
+    """Did the call change nothing?"""
+    if before is None:
+        return False
+    return subject == START or (before.cancelled if subject == ABORT else before.final)

@@ -1,0 +1,140 @@
+"""What keeps a migration from succeeding, by blue's map alone: found before anything of it begins, and said by name.
+
+Pure: the same map gives the same findings. What only green knows (names, room, limits) green says per stream when it is asked to
+prepare (`meta_leader/follow.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from supercluster.broker.jetstream.config.stream import StreamConfig
+from supercluster.broker.jetstream.meta.assignment import Assignment
+from supercluster.broker.jetstream.meta.migration import Migration
+
+# Findings that an answer names; of the others the last one says how many there are.
+FINDINGS_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One fact, about one stream or about the whole."""
+
+    level: str
+    """`refused` or `warn`."""
+    code: str
+    subject: str
+    message: str
+    remedy: str
+
+    def to_json(self) -> dict[str, str]:
+        return asdict(self)
+
+
+def is_refused(findings: Iterable[Finding]) -> bool:
+    return any(found.level == "refused" for found in findings)
+
+
+_NOT_CARRIED: tuple[tuple[Callable[[StreamConfig], bool], str], ...] = (
+    (lambda config: config.mirror is not None, "is a mirror"),
+    (lambda config: bool(config.sources), "has sources"),
+    (lambda config: config.retention == "interest", "has interest retention"),
+    (lambda config: config.allow_msg_counter, "counts (allow_msg_counter)"),
+    (lambda config: config.allow_msg_schedules, "has schedules (allow_msg_schedules)"),
+    (lambda config: config.storage == "memory", "is in memory"),
+    (lambda config: config.sealed, "is sealed"),
+)
+
+
+def why_not_carried(config: StreamConfig) -> list[str]:
+    """What of the stream this version cannot hand over, as ends of "stream S …"."""
+    return [text for applies, text in _NOT_CARRIED if applies(config)]
+
+
+def judge(streams: Sequence[Assignment], wanted: Migration, own_world: str, linked: int) -> list[Finding]:
+    """Of the streams in scope. `linked`: how many of green's brokers are linked already."""
+    found: list[Finding] = []
+    if wanted.world == own_world:
+        found.append(
+            Finding(
+                "refused",
+                "SameIdentity",
+                wanted.green.identity,
+                "blue and green are the same super-cluster",
+                "name another super-cluster as green",
+            )
+        )
+    if not streams:
+        scope = f"account {wanted.account}" if wanted.account else "any account"
+        found.append(
+            Finding(
+                "refused",
+                "ScopeEmpty",
+                wanted.account,
+                f"{scope} has no stream that could go",
+                "name an account that has streams, or none for all",
+            )
+        )
+    for stream in streams:
+        found += _of_stream(stream)
+    if not linked:
+        found.append(
+            Finding(
+                "warn",
+                "GreenNotAsked",
+                wanted.green.name or wanted.green.identity,
+                "no broker of green is linked yet, so names, room and limits there are judged stream by stream once it is",
+                "look at the streams of the migration for what green refuses",
+            )
+        )
+    return sorted(found, key=lambda one: one.level != "refused")
+
+
+def _of_stream(stream: Assignment) -> list[Finding]:
+    subject = f"{stream.account}/{stream.name}"
+    found = [
+        Finding(
+            "refused",
+            "NotCarried",
+            subject,
+            f"stream {stream.name} {why}, which this version cannot hand over",
+            "delete it, change it, or migrate an account without it",
+        )
+        for why in why_not_carried(stream.config)
+    ]
+    if stream.move is not None:
+        found.append(
+            Finding(
+                "warn",
+                "OpenMove",
+                subject,
+                f"stream {stream.name} moves (move {stream.move.id})",
+                "it goes when the move has ended; cancel the move to have it go sooner",
+            )
+        )
+    if stream.is_unconfirmed or stream.is_short:
+        found.append(
+            Finding(
+                "warn",
+                "OpenMove",
+                subject,
+                f"stream {stream.name} is not whole since a forced recovery",
+                "it goes when all of its replicas are there",
+            )
+        )
+    return found
+
+
+def shown(findings: Sequence[Finding]) -> list[dict[str, Any]]:
+    """For an answer, bounded."""
+    told = [found.to_json() for found in findings[:FINDINGS_MAX]]
+    more = len(findings) - FINDINGS_MAX
+    if more > 0:
+        told.append(
+            Finding(
+                "warn", "More", "", f"{more} more findings are not shown", "deal with these first"
+            ).to_json()
+        )
+    return told

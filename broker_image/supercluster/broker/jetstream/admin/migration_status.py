@@ -1,0 +1,187 @@
+"""Migrations as the operator and people see them, from the map and from what streams' leaders say. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from supercluster.broker.jetstream.meta.assignment import Assignment
+from supercluster.broker.jetstream.meta.migration import Migration, StreamMigration, StreamStage
+from supercluster.broker.jetstream.meta.state import MetaState
+from supercluster.broker.jetstream.meta_leader.migrations import scope_of
+from supercluster.broker.jetstream.placement.stream_facts import StreamFacts
+
+STAGES = ("pending", "learning", "fenced", "handed", "open", "redirected", "final", "cleaned")
+STALLED_MAX = 10
+# Streams in one answer; of more the answer says how many there are.
+STREAMS_MAX = 1000
+
+Facts = Mapping[str, StreamFacts | None]
+"""By group: what the stream's leader says."""
+
+
+def stage_of(found: Assignment, migration: Migration, facts: StreamFacts | None) -> str:
+    """The furthest that the stream has reached."""
+    way = found.migration
+    if way is None or way.id != migration.id:
+        return "pending"
+    if way.stage is StreamStage.CLEANED:
+        return "cleaned"
+    if way.stage is StreamStage.OPEN:
+        return "final" if migration.final else "open"
+    said = str(facts.migrating.get("stage", "")) if facts is not None else ""
+    return said if way.stage is StreamStage.HANDING and said in ("fenced", "handed") else "learning"
+
+
+def is_asked(found: Assignment) -> bool:
+    """Does the stream's own leader know more of it than the map?"""
+    return found.migration is not None and not found.far_world
+
+
+def shown(state: MetaState, migration: Migration, facts: Facts) -> dict[str, Any]:
+    """The whole of one, bounded."""
+    streams = scope_of(state, migration)
+    stages = dict.fromkeys(STAGES, 0)
+    lag_entries = lag_ms = 0
+    stalled: list[dict[str, Any]] = []
+    for found in streams:
+        told = facts.get(found.group)
+        stage = stage_of(found, migration, told)
+        stages[stage] += 1
+        if is_asked(found):
+            why = _why(told)
+            lag_entries = max(lag_entries, _count(told, "lag_entries"))
+            lag_ms = max(lag_ms, _count(told, "lag_ms"))
+            if why:
+                stalled.append(
+                    {"account": found.account, "name": found.name, "stage": stage, "why": why, "sinceNs": 0}
+                )
+    left = sum(stages[name] for name in ("pending", "learning", "fenced", "handed"))
+    return {
+        **_head(migration),
+        "done": bool(streams) and stages["cleaned"] == len(streams) and not migration.cancelled,
+        "aborted": migration.cancelled and not left,
+        "stages": stages,
+        "worstLag": {"entries": lag_entries, "ms": lag_ms},
+        "stalled": stalled[:STALLED_MAX],
+        "stalledTotal": len(stalled),
+        "clients": {
+            "cannot": 0,
+            "may": 0,
+            "stillOnBlue": 0,
+            "publishersStillOnBlue": 0,
+            "publishers": [],
+        },
+    }
+
+
+def _head(migration: Migration) -> dict[str, Any]:
+    green = migration.green
+    return {
+        "id": migration.id,
+        "account": migration.account,
+        "green": {
+            "identity": green.identity,
+            "name": green.name,
+            "addresses": list(green.addresses),
+            "tlsName": green.tls_name,
+            "world": migration.world,
+        },
+        "startedNs": migration.started_ns,
+        "endedNs": migration.ended_ns,
+        "cancelled": migration.cancelled,
+        "final": migration.final,
+    }
+
+
+def _why(facts: StreamFacts | None) -> str:
+    """What keeps the stream from going on; empty: nothing is known of it."""
+    if facts is None:
+        return "the stream's leader does not answer"
+    return str(facts.migrating.get("why", ""))
+
+
+def _count(facts: StreamFacts | None, name: str) -> int:
+    value = facts.migrating.get(name, 0) if facts is not None else 0
+    return value if type(value) is int else 0
+
+
+def blue_streams(state: MetaState, migration: Migration, facts: Facts, after: str = "") -> dict[str, Any]:
+    """Its streams by account and name, from the one behind `after` (`account/name`) on."""
+    streams = [found for found in scope_of(state, migration) if _key(found) > after]
+    told = [_blue(found, migration, facts.get(found.group)) for found in streams[:STREAMS_MAX]]
+    return _page(told, streams)
+
+
+def _blue(found: Assignment, migration: Migration, facts: StreamFacts | None) -> dict[str, Any]:
+    mine = found.migration is not None and found.migration.id == migration.id
+    way: StreamMigration | None = found.migration if mine else None
+    return {
+        "account": found.account,
+        "name": found.name,
+        "stage": stage_of(found, migration, facts),
+        "attempt": way.attempt if way is not None else 0,
+        "lastSeq": way.last_seq if way is not None else 0,
+        "digest": way.digest if way is not None else "",
+        "lagEntries": _count(facts, "lag_entries"),
+        "why": _why(facts) if is_asked(found) else "",
+    }
+
+
+def comes_by(state: MetaState, migration_id: str) -> list[Assignment]:
+    """Green's streams of a migration, by account and name."""
+    return [
+        found
+        for _, found in sorted(state.streams.items())
+        if (told := found.following or found.arrival) is not None and told.migration == migration_id
+    ]
+
+
+def green_streams(streams: Iterable[Assignment], facts: Facts, after: str = "") -> dict[str, Any]:
+    left = [found for found in streams if _key(found) > after]
+    return _page([_green(found, facts.get(found.group)) for found in left[:STREAMS_MAX]], left)
+
+
+def _green(found: Assignment, facts: StreamFacts | None) -> dict[str, Any]:
+    told = found.following or found.arrival
+    assert told is not None
+    arrival = found.arrival
+    return {
+        "account": found.account,
+        "name": found.name,
+        "state": "open" if arrival is not None else "hidden",
+        "attempt": told.attempt,
+        "lastSeq": arrival.last_seq if arrival is not None else 0,
+        "digest": arrival.digest if arrival is not None else "",
+        "consumers": facts.consumers if facts is not None else 0,
+    }
+
+
+def _page(told: list[dict[str, Any]], streams: list[Assignment]) -> dict[str, Any]:
+    more = len(streams) - len(told)
+    return {"streams": told, **({"more": more, "after": _key(streams[len(told) - 1])} if more else {})}
+
+
+def _key(found: Assignment) -> str:
+    return f"{found.account}/{found.name}"
+
+
+def handed(state: MetaState) -> dict[str, Any]:
+    """Streams that blue's operator leaves alone (rule 18)."""
+    told = []
+    for key in sorted(state.migrating):
+        found = state.streams[key]
+        way = found.migration
+        if way is not None and way.stage is not StreamStage.LEARNING:
+            migration = state.migrations.get(way.id)
+            green = migration.green.name or migration.green.identity if migration is not None else way.world
+            told.append(
+                {
+                    "account": found.account,
+                    "name": found.name,
+                    "id": way.id,
+                    "stage": str(way.stage),
+                    "green": green,
+                }
+            )
+    return {"streams": told}

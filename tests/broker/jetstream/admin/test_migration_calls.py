@@ -1,0 +1,169 @@
+"""Calls of the operator about migrations, on whole brokers in one thread: preflight, start, status, abort, finalize (BG-1, BG-2, BG-8, BG-12)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.broker.jetstream.recovery.test_migrating_copies import Story
+from tests.simulator.cutover_plan import BLUE, GREEN
+from tests.simulator.cutover_world import IDENTITY, WORLD
+from tests.simulator.ledger import MAIN
+
+from supercluster.broker.jetstream.admin.migration_call import read_start
+from supercluster.broker.jetstream.admin.migration_preflight import FINDINGS_MAX, is_refused, judge, shown
+from supercluster.broker.jetstream.config.stream import StreamConfig
+from supercluster.broker.jetstream.config.stream_checks import read_stream
+from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.meta.assignment import Assignment
+from supercluster.broker.jetstream.meta.migration import Green, Migration
+
+ID = "shop/to-green/0a1b"
+BODY: dict[str, Any] = {
+    "id": ID,
+    "account": "",
+    "cannotFollow": "bridge",
+    "green": {"identity": IDENTITY[GREEN], "name": GREEN, "addresses": ["green-0:7422"], "tlsName": ""},
+}
+
+
+def ask(story: Story, key: str, act: str, body: Any = None, migration_id: str = ID) -> tuple[int, Any]:
+    answers: list[tuple[int, Any]] = []
+    story.core(key).calls.migration(
+        act, migration_id, body, lambda status, told: answers.append((status, told))
+    )
+    story.want_turn(key)
+    story.until(lambda: bool(answers))
+    return answers[0]
+
+
+@pytest.mark.covers("BG-1", "BG-2", "BG-8", "BG-12")
+def test_a_migration_from_its_preflight_to_the_last_copy() -> None:
+    story = Story()
+    status, told = ask(story, "blue-1", "preflight", BODY)
+    assert (status, told["streams"]) == (200, 1)
+    assert [found["level"] for found in told["findings"]] == ["warn"]
+    assert ask(story, "blue-1", "status")[0] == 404
+    status, told = ask(story, "blue-1", "start", BODY)
+    assert (status, told["id"], told["green"]["name"]) == (202, ID, GREEN)
+    assert ask(story, "blue-2", "start", BODY)[0] == 200
+    assert ask(story, "blue-0", "start", {**BODY, "cannotFollow": "refuse"})[1]["err_code"] == 19020
+    status, told = ask(story, "blue-0", "start", {**BODY, "id": "shop/other/1"})
+    assert (status, told["err_code"], ID in told["error"]) == (409, 19021, True)
+    assert ask(story, "blue-0", "finalize")[1]["err_code"] == 19025
+    story.until(story.is_open)
+    story.until(lambda: ask(story, "blue-0", "status")[1]["stages"]["open"] == 1)
+    told = ask(story, "blue-0", "status")[1]
+    assert (told["done"], told["aborted"]) == (False, False)
+    assert ask(story, "blue-0", "abort")[1]["err_code"] == 19024
+    handed = ask(story, "blue-0", "handed")[1]
+    assert [(one["name"], one["stage"], one["green"]) for one in handed["streams"]] == [(MAIN, "open", GREEN)]
+    story.until(lambda: ask(story, "green-2", "streams")[1]["streams"][0]["state"] == "open")
+    [blue] = ask(story, "blue-0", "streams")[1]["streams"]
+    [green] = ask(story, "green-2", "streams")[1]["streams"]
+    assert green["state"] == "open"
+    assert [blue[name] for name in ("attempt", "lastSeq", "digest")] == [
+        green[name] for name in ("attempt", "lastSeq", "digest")
+    ]
+    assert ask(story, "blue-0", "finalize")[0] == 202
+    story.until(lambda: bool(ask(story, "blue-0", "status")[1]["done"]))
+    assert ask(story, "blue-0", "finalize")[0] == 200
+    assert ask(story, "blue-0", "list")[1]["migrations"][0]["stages"]["cleaned"] == 1
+
+
+def test_an_abort_takes_back_what_was_not_handed() -> None:
+    """BG-8."""
+    story = Story()
+    for key in story.brokers(GREEN):
+        story.stop(key, power=False)
+    assert ask(story, "blue-0", "start", BODY)[0] == 202
+    told = ask(story, "blue-0", "status")[1]
+    assert told["stages"]["learning"] == 1
+    assert told["stalledTotal"] == 1
+    assert told["stalled"][0]["why"]
+    assert ask(story, "blue-0", "abort")[0] == 202
+    assert ask(story, "blue-0", "abort")[0] == 200
+    story.until(lambda: bool(ask(story, "blue-0", "status")[1]["aborted"]), 120_000)
+    assert story.found(BLUE).migration is None
+    answer = story.api("blue-0", f"$JS.API.STREAM.INFO.{MAIN}", None)
+    assert answer is not None
+    assert "error" not in answer
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"id": "a b"}, "id is 'a b'"),
+        ({"id": None}, "id is 'None'"),
+        ({"account": "a b"}, "account is 'a b'"),
+        ({"cannotFollow": "wait"}, "cannotFollow is 'wait'"),
+        ({"green": None}, "green has to be an object"),
+        ({"green": {"identity": ""}}, "green.identity is missing"),
+        ({"green": {"identity": "x", "addresses": ["nowhere"]}}, "green.addresses is ['nowhere']"),
+        ({"green": {"identity": "x", "adresses": []}}, "adresses is no known field of green"),
+        ({"streams": []}, "streams is no known field of the body"),
+    ],
+)
+def test_a_wrong_body_is_refused_by_the_field(change: dict[str, Any], word: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        read_start({**BODY, **change})
+    assert refused.value.err_code == 10052
+    assert word in refused.value.description
+
+
+# ---- preflight -------------------------------------------------------------------------------------------------------
+
+WANTED = Migration(ID, Green(IDENTITY[GREEN]), WORLD[GREEN])
+
+
+def stream(name: str = "S", **fields: Any) -> Assignment:
+    config = read_stream({"name": name, "subjects": [name.lower()]})
+    return Assignment("$G", name, f"S.$G.{name}.1", replace(config, **fields), 1, ("b@1",), 1)
+
+
+def codes(*streams: Assignment, wanted: Migration = WANTED, linked: int = 3) -> list[tuple[str, str]]:
+    return [(found.level, found.code) for found in judge(streams, wanted, WORLD[BLUE], linked)]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"retention": "interest"},
+        {"allow_msg_counter": True},
+        {"allow_msg_schedules": True},
+        {"storage": "memory"},
+        {"sealed": True},
+    ],
+)
+def test_what_this_version_cannot_hand_over_is_refused_by_name(fields: dict[str, Any]) -> None:
+    """Rule 23."""
+    [found] = judge([stream("T", **fields), stream()], WANTED, WORLD[BLUE], 3)
+    assert (found.level, found.code, found.subject) == ("refused", "NotCarried", "$G/T")
+    assert "stream T" in found.message
+    assert found.remedy
+
+
+def test_a_mirror_and_a_stream_with_sources_are_refused() -> None:
+    for config in (
+        read_stream({"name": "S", "mirror": {"name": "T"}}),
+        read_stream({"name": "S", "sources": [{"name": "T"}]}),
+    ):
+        assert isinstance(config, StreamConfig)
+        assert codes(replace(stream(), config=config)) == [("refused", "NotCarried")]
+
+
+def test_nothing_is_found_where_all_is_well_and_the_worst_comes_first() -> None:
+    assert codes(stream()) == []
+    assert codes(stream(), linked=0) == [("warn", "GreenNotAsked")]
+    assert codes() == [("refused", "ScopeEmpty")]
+    same = replace(WANTED, world=WORLD[BLUE])
+    assert codes(stream(), wanted=same, linked=0)[0] == ("refused", "SameIdentity")
+
+
+def test_an_answer_has_a_bounded_number_of_findings() -> None:
+    found = judge([stream(f"S{n}", sealed=True) for n in range(FINDINGS_MAX + 5)], WANTED, WORLD[BLUE], 3)
+    assert is_refused(found)
+    told = shown(found)
+    assert len(told) == FINDINGS_MAX + 1
+    assert told[-1]["message"].startswith("5 more")

@@ -79,6 +79,10 @@ class Answerer:
             cache.dropped(asked)
             send(ResponseStatus.UNDECIDED)
 
+        def not_begun() -> None:
+            cache.dropped(asked)
+            send(ResponseStatus.NOT_LEADER)
+
         def give_back(left: bytes) -> None:
             post(node, Frame.PULL_BACK, encode_request(replace(request, payload=left)))
 
@@ -105,7 +109,7 @@ class Answerer:
             replica.guarded(partial(self._mirror_reads.answer, copy, request, settle))
         elif copy is not None:
             try:
-                api.answer(copy, request, respond, undecided, give_back)
+                api.answer(copy, request, respond, undecided, give_back, not_begun)
             except DiskError as error:
                 replica.fail(error)
                 undecided()

@@ -188,16 +188,16 @@ class PendingRequests:
         that it does not lead, or it took the pull and gives back what is left of it. Both leaders would hand out messages
         for it otherwise, more than the client asked for."""
         for pending in list(self._pending.values()):
-            if pending.request.group == group and not self._is_taken(pending, now_ms):
+            is_pull = pending.request.subject.startswith(PULL_PREFIX)
+            if pending.request.group == group and not (is_pull and self._is_there(pending, now_ms)):
                 self._try(pending, now_ms)
 
-    def _is_taken(self, pending: Pending, now_ms: int) -> bool:
-        """Is it a pull that a broker which does not lead the group may have in hand?"""
-        if not (pending.sent and pending.request.subject.startswith(PULL_PREFIX)):
-            return False
+    def _is_there(self, pending: Pending, now_ms: int) -> bool:
+        """Does a broker in contact, which does not lead the group, have the request and owe a word of it?"""
         group, node = pending.request.group, pending.sent_to
-        is_there = node != self._leader_of(group) and node in (*self._peers(group), self._node)
-        return is_there and now_ms < pending.next_try_ms
+        if not pending.sent or now_ms >= pending.next_try_ms or node == self._leader_of(group):
+            return False
+        return node in (*self._peers(group), self._node)
 
     def groups_gone(
         self,
@@ -207,7 +207,7 @@ class PendingRequests:
         now_ms: int,
     ) -> None:
         """Groups are gone. Who asks about a deleted stream hears it now, in the words of `answer`. A stream that goes on in another
-        group is asked with the next tick."""
+        group is asked with the next tick, or when the leader that has the request has said whether it began."""
         gone = frozenset(groups)
         for number, pending in list(self._pending.items()):
             if pending.request.group not in gone:
@@ -218,12 +218,12 @@ class PendingRequests:
                 continue
             group = successor(pending.request)
             if group is not None:
-                # A later lineage has what an earlier leader did, and one that began anew has nothing of it.
-                is_same = is_same_stream(pending.request.group, group)
+                if not is_same_stream(pending.request.group, group):
+                    pending.sent = pending.perhaps_done = (
+                        False  # It has nothing of what an earlier leader did.
+                    )
                 pending.request = replace(pending.request, group=group)
-                pending.perhaps_done = is_same and (pending.perhaps_done or pending.sent)
-                if not self._is_taken(pending, now_ms):
-                    pending.sent = False
+                if not self._is_there(pending, now_ms):
                     pending.next_try_ms = min(pending.next_try_ms, now_ms)
             else:
                 self.response(number, ResponseStatus.ANSWER, answer(pending.request.subject), 0)

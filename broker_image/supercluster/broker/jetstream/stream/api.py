@@ -41,16 +41,18 @@ def answer(
     respond: Respond,
     retry: Callable[[], None],
     give_back: GiveBack | None = None,
+    not_begun: Callable[[], None] | None = None,
 ) -> None:
-    """Answer a request about this stream. `retry` tells the asker to ask the next leader; `give_back` is for a pull that was
-    taken: what is still open of it is for the next leader."""
+    """Answer a request about this stream. `retry` tells the asker to ask the next leader, `not_begun` that nothing of it was done
+    here besides; `give_back` is for a pull that was taken: what is still open of it is for the next leader."""
+    not_begun = not_begun or retry
 
     def run() -> None:
         try:
             if is_chunk:
                 copy.restores.chunk(request, respond)
             else:
-                handle(copy, request, respond, retry, give_back)
+                handle(copy, request, respond, retry, give_back, not_begun)
         except DiskError:
             raise
         except Exception as error:
@@ -65,9 +67,11 @@ def answer(
         # It is whole, and its own configuration is on its way.
         version = max(version, stream.assignment.version)
     if copy.appender.is_closed and request.subject != FACTS_SUBJECT:
-        copy.waiters.until_open(lambda: answer(copy, request, respond, retry, give_back), retry)
+        copy.waiters.until_open(
+            lambda: answer(copy, request, respond, retry, give_back, not_begun), not_begun
+        )
     elif version > stream.state.config_version and not is_chunk:
-        copy.waiters.for_version(version, run, retry)
+        copy.waiters.for_version(version, run, not_begun)
     else:
         run()
 
@@ -78,6 +82,7 @@ def handle(
     respond: Respond,
     retry: Callable[[], None],
     give_back: GiveBack | None = None,
+    not_begun: Callable[[], None] | None = None,
 ) -> None:
     """Answer one request, now or when what it changes is applied."""
     if request.subject == FACTS_SUBJECT:
@@ -86,7 +91,7 @@ def handle(
     kind = parser.answer_kind(request.subject)
     try:
         call = parser.parse_api(request.subject, request.payload)
-        _Requests(copy, request, respond, retry, kind, give_back).handle(call)
+        _Requests(copy, request, respond, retry, kind, give_back, not_begun or retry).handle(call)
     except ApiError as refused:
         respond(answers.error_answer(kind, refused))
 

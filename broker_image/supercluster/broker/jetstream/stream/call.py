@@ -40,6 +40,7 @@ class StreamCall:
         retry: Callable[[], None],
         kind: str,
         give_back: GiveBack | None,
+        not_begun: Callable[[], None],
     ) -> None:
         self.copy = copy
         self.state = copy.stream.state
@@ -48,6 +49,7 @@ class StreamCall:
         self.retry = retry
         self.kind = kind
         self.give_back = give_back
+        self.not_begun = not_begun
 
     def command(
         self,
@@ -82,7 +84,7 @@ class StreamCall:
 
         def done(result: int | None) -> None:
             if result is None:
-                self.retry()
+                self.not_begun()
                 return
             try:
                 run()

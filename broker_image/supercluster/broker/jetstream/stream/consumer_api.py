@@ -63,7 +63,7 @@ class _ConsumerRequests:
                 self.asked.behind_acks(partial(self._tell_of, call.name))
             case requests.ConsumerNextRequest():
                 if self.copy.consumers.is_shut_down:
-                    self.asked.retry()  # It waits at the client's broker until the stream has a leader.
+                    self.asked.not_begun()  # It waits at the client's broker until the stream has a leader.
                     return
                 if not self.copy.consumers.pull(
                     call.name, self.asked.request, call.payload, self.asked.give_back

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import nats
 import pytest
 from nats.aio.client import Client
@@ -304,10 +305,42 @@ async def test_a_client_that_returns_to_the_old_url_is_served_and_asked_again(wo
     assert (await inbox.next_msg(timeout=10)).data == b"x"
     assert not watched.is_closed
     assert described(worlds.blue)[0]["published"] == 1, "through blue, behind the fence (BG-12)"
+    await shows_who_stays(worlds.blue)
     worlds.order(Phase.CLOSED)
     client._reconnect_to_server_handler = None
     await arrive(worlds, ["stays"])
     await client.close()
+
+
+async def shows_who_stays(blue: BrokerProcess) -> None:
+    """`/admin/redirects`, `/connz`, `/varz` and `/metrics` name and count the client (BG-12)."""
+    base = f"http://{blue.place.host}:{blue.monitor_port}"
+    async with aiohttp.ClientSession(base) as session:
+
+        async def get(path: str) -> Any:
+            async with session.get(path) as answer:
+                assert answer.status == 200
+                return await (answer.text() if path == "/metrics" else answer.json())
+
+        told = await get("/admin/redirects")
+        (row,) = (await get("/connz"))["connections"]
+        figures, metrics = await get("/varz"), await get("/metrics")
+    named = {"account": "$G", "user": "", "name": "stays", "language": "python3", "address": "127.0.0.1"}
+    assert told["publishers"] == {"total": 1, "first": [{**named, "messages": 1}]}
+    (bridged,) = told["bridged"]["first"]
+    assert bridged.items() >= {**named, "why": "it came back 3 times", "connections": 1}.items()
+    assert told["states"] == {"waiting": 0, "asked": 0, "returned": 0, "bridged": 1}
+    assert (told["published"], told["orderNotKept"], told["cutOff"]) == (1, 0, 0)
+    assert row["redirect"] == {
+        "state": "bridged",
+        "reach": "seen on green",
+        "asks": 3,
+        "published": 1,
+        "why": "it came back 3 times",
+    }
+    assert (figures["redirects_bridged"], figures["redirects_asked"]) == (1, 3)
+    assert "supercluster_broker_redirects_returned_total{" in metrics
+    assert "supercluster_broker_order_not_kept_total{" in metrics
 
 
 def described(broker: BrokerProcess) -> list[dict[str, Any]]:

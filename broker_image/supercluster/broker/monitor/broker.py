@@ -8,6 +8,7 @@ from typing import Protocol
 from supercluster.broker.auth.credentials import Credentials
 from supercluster.broker.net.clients.certificates import Loaded
 from supercluster.broker.net.clients.client_server import ClientServer
+from supercluster.broker.net.clients.redirection import Redirection
 from supercluster.broker.net.hooks import Core
 from supercluster.broker.net.links.mesh import Mesh
 from supercluster.broker.net.routing.router import Router
@@ -36,6 +37,7 @@ class Network(Identity, Protocol):
     credentials: Credentials
     router: Router
     server: ClientServer
+    redirection: Redirection
     mesh: Mesh | None
     """None: no port was opened yet."""
 

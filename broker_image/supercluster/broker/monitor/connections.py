@@ -86,6 +86,7 @@ class Connections:
         told |= {name: value for name, value in named.items() if value}
         if client.tls is not None:
             told["tls_version"], told["tls_cipher_suite"] = client.tls
+        told |= views.redirect_of(self._network, client)
         if options.flag("auth"):
             told |= {"authorized_user": client.info.user, "account": client.account.name}
             told["name_tag"] = client.account.name

@@ -12,7 +12,10 @@ from prometheus_client import generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-_GAUGES = ("connections", "routes", "gateways", "subscriptions", "mem", "held_bytes", "unusable_copies")
+_GAUGES = (
+    *("connections", "routes", "gateways", "subscriptions", "mem", "held_bytes", "unusable_copies"),
+    *("redirects_waiting", "redirects_bridged"),
+)
 _COUNTERS = (
     "total_connections",
     "in_msgs",
@@ -30,6 +33,12 @@ _COUNTERS = (
     "reading_paused",
     "held_refused",
     "deliveries_dropped",
+    "redirects_asked",
+    "redirects_returned",
+    "redirects_refused",
+    "redirects_cut_off",
+    "pongs_held",
+    "order_not_kept",
     "group_faults",
     "cpu_seconds",
 )

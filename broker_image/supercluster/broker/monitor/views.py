@@ -92,6 +92,7 @@ def varz(broker: Broker, query: dict[str, str]) -> dict[str, Any]:
         "held_refused": counts.held_refused,
         "deliveries_dropped": broker.router.lanes.dropped,
         "subscriptions": sum(account.sublist.local_count for account in broker.router.accounts.values()),
+        **broker.redirection.figures,
         "lame_duck": server.lame_duck,
         "config": config(broker),
     }
@@ -152,7 +153,14 @@ def _connection(broker: Network, client: Client) -> dict[str, Any]:
         "in_bytes": client.in_bytes,
         "out_bytes": client.subscriber.out_bytes,
         "subscriptions": len(client.subscriber.subscriptions),
+        **redirect_of(broker, client),
     }
+
+
+def redirect_of(broker: Network, client: Client) -> dict[str, Any]:
+    """Whether a client is sent to another super-cluster, and how far it is; empty where nothing is migrated."""
+    found = broker.redirection.described(client)
+    return {"redirect": found} if found else {}
 
 
 def routez(broker: Network, query: dict[str, str]) -> dict[str, Any]:

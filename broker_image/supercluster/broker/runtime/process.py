@@ -19,6 +19,7 @@ from supercluster.broker.monitor import views
 from supercluster.broker.monitor.admin_calls import AdminCalls
 from supercluster.broker.monitor.monitor import Monitor
 from supercluster.broker.monitor.rebalance_calls import RebalanceCalls
+from supercluster.broker.monitor.redirect_calls import RedirectCalls
 from supercluster.broker.monitor.system_documents import SystemDocuments
 from supercluster.broker.monitor.system_requests import SystemRequests
 from supercluster.broker.net.clients import listener
@@ -147,6 +148,7 @@ class BrokerProcess:
             at = self.place.monitor_host or host, ports.monitor
             self.monitor_port = await opened("monitoring", *at, self.monitor.start(*at, monitor_tls))
         self.monitor.register_routes(RebalanceCalls(self, self.rebalance).routes())
+        self.monitor.register_routes(RedirectCalls(self, self.redirection).routes())
         if self._make_core is not None:
             core = self.core = self._make_core(self)
             core.invalidate_captures = self.router.invalidate_captures

@@ -338,8 +338,14 @@ def test_who_was_promised_an_acknowledgement_and_has_none_is_known() -> None:
     asked = [waits, plain, later, other]
     assert target.awaiting_answers(asked) == {waits, later}, "not yet forwarded ones as well"
     assert target.awaiting_answers([other]) == set()
+    assert target.unsettled_of(asked) == {waits, plain, later}, (
+        "plain publishers as well (rule 10 of the cutover)"
+    )
     target.verdicts(VerdictRun(1, 2, 1), 0)
     assert target.awaiting_answers(asked) == {later}
+    assert target.unsettled_of(asked) == {later}
     target.flush(leader, 0)
+    assert target.unsettled_of([later, other]) == {later}
     target.verdicts(VerdictRun(3, 1, 3), 0)
     assert target.awaiting_answers(asked) == set()
+    assert target.unsettled_of(asked) == set()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -18,7 +19,8 @@ from supercluster.broker.net.clients.redirect.facts import Facts, Likeness, User
 from supercluster.broker.net.clients.redirect.heard import Heard
 from supercluster.broker.net.clients.redirect.held_pongs import HeldPongs
 from supercluster.broker.net.clients.redirect.orders import NoOrders, Order, RedirectOrders
-from supercluster.broker.net.clients.redirect.redirects import Activity, Redirects, Verdict
+from supercluster.broker.net.clients.redirect.redirects import Activity, Redirects, State, Verdict
+from supercluster.broker.net.clients.redirect.report import report
 
 log = logging.getLogger(__name__)
 
@@ -205,6 +207,34 @@ class Redirection:
         return None if is_internal(client) else self.redirects.orders.order_of(client.account.name)
 
     # What is shown
+
+    def report(self) -> dict[str, Any]:
+        """All of it, for `/admin/redirects`."""
+        clients = self._server.clients
+        return report(
+            self.redirects, lambda number: clients[number].in_messages if number in clients else 0
+        ) | {
+            "parting": len(self.partings),
+            "cutOff": self.partings.cut_off,
+            "pongsHeld": self.pongs.held_total,
+            "orderNotKept": self.pongs.not_kept_total,
+        }
+
+    @property
+    def figures(self) -> dict[str, int]:
+        """For /varz and /metrics."""
+        counts, tracked = self.redirects.counts, self.redirects.tracked.values()
+        states = Counter(self.redirects.shown_state(found) for found in tracked)
+        return {
+            "redirects_waiting": states[State.WAITING] + states[State.RETURNED],
+            "redirects_bridged": states[State.BRIDGED],
+            "redirects_asked": counts["asked"],
+            "redirects_returned": counts["returned"],
+            "redirects_refused": counts["refused"],
+            "redirects_cut_off": self.partings.cut_off,
+            "pongs_held": self.pongs.held_total,
+            "order_not_kept": self.pongs.not_kept_total,
+        }
 
     def described(self, client: Client) -> dict[str, Any]:
         """What /connz shows of it; empty: it is not in scope."""

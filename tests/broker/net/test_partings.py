@@ -1,0 +1,124 @@
+"""How a connection is ended that is to go elsewhere: nothing that it sent is lost, and it gets its answers first (SF-16, rule 10)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from tests.broker.net.test_rebalance import Stocked
+
+from supercluster.broker.net.clients import partings
+from supercluster.broker.net.clients.redirect.orders import Order, Phase
+from supercluster.broker.net.clients.redirect.scouting import Stage
+from supercluster.broker.ports import ClientInfo, Publisher
+
+pytestmark = pytest.mark.covers("SF-16")
+
+GREEN = ("green-0.example:4222",)
+
+
+class Orders:
+    """For all accounts."""
+
+    def __init__(self, phase: Phase = Phase.REDIRECT, tls_urls: tuple[str, ...] = ()) -> None:
+        self.order = Order("m1", phase, GREEN, tls_urls)
+
+    def order_of(self, account: str) -> Order:
+        return self.order
+
+    def order_for_all(self) -> Order:
+        return self.order
+
+
+class Settling(Stocked):
+    """A core that says whose publishes have no verdict."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unsettled_names: set[str] = set()
+
+    def unsettled(self, clients: Mapping[Publisher, ClientInfo]) -> set[Publisher]:
+        return {client for client in clients if getattr(client, "name", None) in self.unsettled_names}
+
+
+async def one(brokers: Any, **options: Any) -> tuple[Any, Settling]:
+    cores: list[Settling] = []
+
+    def make(process: Any) -> Settling:
+        core = Settling()
+        core.network = process.router
+        cores.append(core)
+        return core
+
+    (broker,) = await brokers.start(1, make_core=make, **options)
+    return broker, cores[0]
+
+
+async def connected(brokers: Any, broker: Any, name: str = "c") -> Any:
+    raw = await brokers.raw(broker)
+    raw.send(b'CONNECT {"protocol":1,"name":"%b"}\r\nPING\r\n' % name.encode())
+    await raw.until_line(b"PONG")
+    return raw
+
+
+async def test_a_client_gets_the_answer_that_it_waits_for_before_fin(brokers: Any) -> None:
+    broker, core = await one(brokers)
+    raw = await connected(brokers, broker)
+    raw.send(b"SUB answers 1\r\nPING\r\n")
+    await raw.until_line(b"PONG")
+    other = await brokers.client(broker, name="other", reconnect_time_wait=0.01)
+    redirection = broker.redirection
+    redirection.set_orders(Orders())
+    (client,) = (found for found in broker.server.clients.values() if found.name == "c")
+    await brokers.until(lambda: client.id in redirection.partings, "the client to be asked")
+    core.waiting = {"c"}
+    while b'"ldm":true' not in await raw.line():
+        pass
+    await brokers.until(lambda: client.is_stalled, "its socket to be read no more")
+    raw.send(b"PUB orders.late 0\r\n\r\n")
+    await other.publish("answers", b"yes")
+    assert await raw.line() == b"MSG answers 1 3"
+    assert await raw.line() == b"yes"
+    assert not client.is_leaving
+    core.waiting = set()
+    assert await raw.to_end() == b"", "then FIN, without an error"
+    await brokers.until(lambda: core.orders.taken, "what it had sent meanwhile to be taken")
+    await raw.close()
+
+
+async def test_the_wait_for_answers_is_bounded_and_a_client_that_does_not_close_is_cut_off(
+    brokers: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partings, "HUSH_MS", 50)
+    broker, core = await one(brokers, limits={"drainMs": 100})
+    core.waiting = {"c"}
+    raw = await connected(brokers, broker)
+    broker.redirection.redirects.reported(next(iter(broker.redirection.users)), 0)
+    broker.redirection.set_orders(Orders(Phase.CLOSED))
+    await raw.to_end()
+    await brokers.until(lambda: not broker.server.clients, "the client to be cut off")
+    assert broker.redirection.partings.cut_off == 1
+    await raw.close()
+
+
+async def test_an_account_is_unsettled_until_the_last_publish_of_a_closing_connection_has_its_verdict(
+    brokers: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule 10."""
+    broker, core = await one(brokers)
+    said: list[list[str]] = []
+    broker.redirection.tell_unsettled = lambda accounts: said.append(sorted(accounts))
+    raw = await connected(brokers, broker)
+    core.unsettled_names = {"c"}
+    broker.redirection.set_orders(Orders())
+    await raw.to_end()
+    await raw.close()
+    await brokers.until(lambda: not broker.server.clients, "the client to be gone")
+    assert said[0] == ["$G"]
+    count = len(said)
+    await brokers.until(lambda: len(said) > count, "it to be said again")
+    assert said[-1] == ["$G"]
+    core.unsettled_names = set()
+    await brokers.until(lambda: said[-1] == [], "the end of it")
+    assert broker.redirection.redirects.users.popitem()[1].stage is Stage.TRYING

@@ -16,6 +16,7 @@ import uvloop
 
 from supercluster.broker.auth.credentials import CredentialsError
 from supercluster.broker.dropin import main as dropin
+from supercluster.broker.migration.worlds import MARK
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.runtime import descriptors, entry_command, logs, salvage_command
 from supercluster.broker.runtime.collector import Collector
@@ -126,6 +127,10 @@ def _place(options: argparse.Namespace) -> Place:
     name = options.name
     if not name:
         raise SettingsError("the broker has no name; give --name or set POD_NAME")
+    if MARK in name:
+        raise SettingsError(
+            f"--name is {name!r}; {MARK} is not allowed in it: it stands between a broker and its super-cluster"
+        )
     host = options.host or "127.0.0.1"
     return Place(
         name=name,
@@ -167,7 +172,7 @@ def _parser() -> argparse.ArgumentParser:
         "--credentials",
         type=Path,
         metavar="DIR",
-        help="directory with users.json, cluster.json, gateway.json",
+        help="directory with users.json, cluster.json, gateway.json, migration.json",
     )
     parser.add_argument(
         "--tls-dir",

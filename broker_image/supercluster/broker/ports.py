@@ -68,6 +68,19 @@ class PeerInfo:
     """Which beginning of the map of streams its map goes back to; empty while it has read none (SF-26)."""
 
 
+@dataclass(frozen=True, slots=True)
+class FarSuperCluster:
+    """Another super-cluster that streams are handed to: its brokers are linked while a migration names it."""
+
+    identity: str
+    addresses: tuple[str, ...]
+    """host:port of some of its migration ports; these name the others."""
+    tls_name: str = ""
+    """The certificates of its brokers have to be for this name; empty: for whatever `migrationTls` says."""
+    accounts: frozenset[str] | None = None
+    """Their messages cross; None: those of all accounts but the system's."""
+
+
 class Clock(Protocol):
     """The clocks of a broker. Only `now_ns` may end up in replicated state, and only through leader time (SF-13)."""
 

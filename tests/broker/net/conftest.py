@@ -80,11 +80,11 @@ class Brokers:
         }
         document |= {
             key: options[key]
-            for key in ("gateways", "clusterTls", "gatewayTls", "clientTls", "tags")
+            for key in ("ports", "gateways", "clusterTls", "gatewayTls", "migrationTls", "clientTls", "tags")
             if key in options
         }
-        folder = self.folder / name
-        folder.mkdir(exist_ok=True)
+        folder = self.folder / options.get("identity", "id-1") / name
+        folder.mkdir(exist_ok=True, parents=True)
         (folder / "broker.json").write_text(json.dumps(document))
         for file, content in options.get("credentials", {}).items():
             (folder / file).write_text(json.dumps(content))

@@ -14,7 +14,8 @@ from tests.broker.net.test_links import Listener
 from supercluster.broker.jetstream.meta_leader.map_waits import MAP_WAIT_MS
 from supercluster.broker.monitor import views
 from supercluster.broker.net.links import address_book, gateways
-from supercluster.broker.net.links.mesh import CHECK_S, FAR_SILENCE_MAX_MS, HEARTBEAT_MS, SILENCE_MAX_MS
+from supercluster.broker.net.links.mesh import CHECK_S
+from supercluster.broker.net.links.silence import FAR_SILENCE_MAX_MS, HEARTBEAT_MS, SILENCE_MAX_MS
 from supercluster.broker.ports import Channel
 from supercluster.broker.protocol import frames
 from supercluster.broker.protocol.frames import FrameType, Hello

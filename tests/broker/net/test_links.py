@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from supercluster.broker.net.links.mesh import SILENCE_MAX_MS
-from supercluster.broker.ports import Channel, ClientInfo, PeerInfo
+from supercluster.broker.net.links import silence
+from supercluster.broker.net.links.silence import SILENCE_MAX_MS
+from supercluster.broker.ports import Channel, ClientInfo, FarSuperCluster, PeerInfo
 
 
 class Listener:
@@ -26,6 +27,11 @@ class Listener:
 
     def __init__(self, process: Any) -> None:
         self.invalidate_captures: Any = None
+        self.far_changed: Any = None
+        self.wanted: dict[str, FarSuperCluster] = {}
+        """Other super-clusters, by identity."""
+        self.far: list[PeerInfo] = []
+        self.far_lost: list[str] = []
         self.process = process
         self.incarnation = f"inc-{process.place.name}"
         self.up: list[PeerInfo] = []
@@ -67,6 +73,18 @@ class Listener:
 
     def on_link_down(self, node: str) -> None:
         self.down.append(node)
+
+    def wanted_far(self) -> dict[str, FarSuperCluster]:
+        return self.wanted
+
+    def on_far_up(self, peer: PeerInfo) -> None:
+        self.far.append(peer)
+        self.process.router.send(
+            peer.node, 40, [b"hello from ", self.process.place.name.encode()], Channel.CONTROL
+        )
+
+    def on_far_down(self, node: str) -> None:
+        self.far_lost.append(node)
 
     def stood_still(self) -> None:
         self.stills += 1
@@ -264,10 +282,10 @@ async def test_brokers_are_told_of_stalls_and_give_whoever_stands_still_more_tim
     assert second.core.stalls == [("east-0", link.stall_ms)]
     assert first.core.stalls[-1:] == second.core.stalls, "its own, too"
     link.control.heard_ms -= SILENCE_MAX_MS[Channel.CONTROL] + 2000
-    second.mesh._check_link(link, second.clock.monotonic_ms())
+    silence.check(link, second.clock, second.clock.monotonic_ms(), is_far=False)
     assert not link.control.closed
     link.control.heard_ms -= 10_000
-    second.mesh._check_link(link, second.clock.monotonic_ms())
+    silence.check(link, second.clock, second.clock.monotonic_ms(), is_far=False)
     assert link.control.closed
 
 

@@ -135,7 +135,7 @@ class LinkCredentials:
 KNOWN_MAX = 4096
 """Credentials that fitted a hash, and are found again without comparing it."""
 
-FILES = ("users.json", "cluster.json", "gateway.json")
+FILES = ("users.json", "cluster.json", "gateway.json", "migration.json")
 
 
 class Credentials:
@@ -159,6 +159,7 @@ class Credentials:
         self._key = token_bytes(32)
         self._links = LinkCredentials()
         self._gateways = LinkCredentials()
+        self._migrations = LinkCredentials()
 
     def anonymous(self, connection_type: str) -> User | None:
         """Who a client is that comes this way and shows nothing; None: nobody."""
@@ -186,6 +187,11 @@ class Credentials:
         others = bool(self.users or self._links.accept)
         return replace(self._gateways, is_open=False) if others else self._gateways
 
+    @property
+    def migrations(self) -> LinkCredentials:
+        """Those of the migration port, which never lets in anyone without: it is there for others than this super-cluster."""
+        return replace(self._migrations, is_open=False)
+
     def load(self) -> None:
         """Read the files for the first time.
 
@@ -197,21 +203,21 @@ class Credentials:
             raise CredentialsError(
                 f"--credentials {self._directory}: no such directory; an empty one, or none named, lets anyone in"
             )
-        (self.users, self.accounts), self._links, self._gateways = self._read_all()
+        (self.users, self.accounts), self._links, self._gateways, self._migrations = self._read_all()
         self._note_stamps()
 
     def refresh(self) -> bool:
         """Read again what has changed; True when the users or links are others now."""
         if self._directory is None or not self._note_stamps():
             return False
-        before = ((self.users, self.accounts), self._links, self._gateways)
+        before = ((self.users, self.accounts), self._links, self._gateways, self._migrations)
         try:
             found = self._read_all()
         except CredentialsError as error:
             log.error("credentials stay as they were: %s", error)
             return False
         kept: list[Any] = list(found)
-        secrets = [(users[0], links.accept, gateways.accept) for users, links, gateways in (before, found)]
+        secrets = [(users[0], *(port.accept for port in ports)) for users, *ports in (before, found)]
         for index, (present, changed) in enumerate(zip(*secrets, strict=True)):
             if present and not changed:
                 log.error(
@@ -219,18 +225,21 @@ class Credentials:
                     FILES[index],
                 )
                 kept[index] = before[index]
-        (self.users, self.accounts), self._links, self._gateways = kept
+        (self.users, self.accounts), self._links, self._gateways, self._migrations = kept
         return before != tuple(kept)
 
-    def _read_all(self) -> tuple[tuple[tuple[User, ...], AccountBook], LinkCredentials, LinkCredentials]:
+    def _read_all(
+        self,
+    ) -> tuple[tuple[tuple[User, ...], AccountBook], LinkCredentials, LinkCredentials, LinkCredentials]:
         users: tuple[tuple[User, ...], AccountBook] = self._read(
             "users.json",
             lambda document: (_parse_users(document), _parse_accounts(document)),
             ((), NO_ACCOUNTS),
         )
-        links: LinkCredentials = self._read("cluster.json", _parse_links, LinkCredentials())
-        gateways: LinkCredentials = self._read("gateway.json", _parse_links, LinkCredentials())
-        return users, links, gateways
+        links, gateways, migrations = (
+            self._read(name, _parse_links, LinkCredentials()) for name in FILES[1:]
+        )
+        return users, links, gateways, migrations
 
     def known(self, shown: Shown) -> User | None:
         """Whose it is, where that was found out by a hash since the files were read."""

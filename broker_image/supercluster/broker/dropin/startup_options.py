@@ -10,6 +10,7 @@ from pathlib import Path
 from supercluster.broker.dropin import conf, flags, options
 from supercluster.broker.dropin.flags import Flags
 from supercluster.broker.dropin.options import Options
+from supercluster.broker.migration.worlds import MARK
 from supercluster.broker.net.clients.certificates import ClientCertificates
 from supercluster.broker.settings.settings import SettingsError
 
@@ -46,6 +47,10 @@ def load(given: Flags, environment: Mapping[str, str]) -> Options:
     if found.gateway.name not in ("", found.cluster_name):
         raise StartError(
             f"gateway.name is {found.gateway.name!r} and --cluster_name {found.cluster_name!r}; a cluster has one name"
+        )
+    if MARK in found.server_name:
+        raise StartError(
+            f"server_name is {found.server_name!r}; {MARK} is not allowed in it: it stands between a server and its super-cluster"
         )
     if found.jetstream.enabled and found.is_linked:
         for name, value in (("server_name", found.server_name), ("cluster.name", found.cluster_name)):

@@ -53,6 +53,7 @@ class Broker(Network, Protocol):
     websocket_port: int
     cluster_port: int
     gateway_port: int
+    migration_port: int
     monitor_port: int
 
     @property

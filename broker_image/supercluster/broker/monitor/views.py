@@ -64,6 +64,7 @@ def varz(broker: Broker, query: dict[str, str]) -> dict[str, Any]:
         "ping_max": server.limits.pings_out_max,
         "cluster": {"name": broker.settings.cluster, "cluster_port": broker.cluster_port},
         "gateway": {"name": broker.settings.cluster, "port": broker.gateway_port},
+        "migration": _migration(broker),
         "super_cluster": {"name": broker.settings.super_cluster, "identity": broker.settings.identity},
         "start": time_of(broker.started_ns),
         "now": time_of(broker.clock.now_ns()),
@@ -213,6 +214,21 @@ def gatewayz(broker: Broker, query: dict[str, str]) -> dict[str, Any]:
             for shown in (gateways.book.shown() if gateways is not None else ())
         ],
         "name_conflicts": dict(gateways.book.conflicts) if gateways is not None else {},
+    }
+
+
+def _migration(broker: Broker) -> dict[str, Any]:
+    """Links with brokers of other super-clusters, by their far names, and what came of asking at the addresses of migrations."""
+    far = broker.mesh.far if broker.mesh is not None else None
+    searches = far.searches.items() if far is not None else ()
+    return {
+        "port": broker.migration_port,
+        "links": [link_view(link) for _, link in sorted(far.links.items())] if far is not None else [],
+        "asked": [
+            {"identity": identity, "address": address, "error": search.errors.get(address)}
+            for identity, search in searches
+            for address in search.wanted.addresses
+        ],
     }
 
 

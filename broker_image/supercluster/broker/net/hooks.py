@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from supercluster.broker.ports import ClientInfo, PeerInfo, Publisher
+from supercluster.broker.ports import ClientInfo, FarSuperCluster, PeerInfo, Publisher
 from supercluster.broker.protocol.imports import AccountBook
 from supercluster.broker.settings.settings import Settings
 
@@ -100,6 +100,12 @@ class CoreHooks(Protocol):
     def on_link_down(self, node: str) -> None:
         """Frames on the way to or from the broker may be lost."""
 
+    def on_far_up(self, peer: PeerInfo) -> None:
+        """Frames can be sent to a broker of another super-cluster from now on; `peer.node` is its far name."""
+
+    def on_far_down(self, node: str) -> None:
+        """Frames on the way to or from it may be lost."""
+
     def stood_still(self) -> None:
         """This process did nothing for a while, and the linked brokers may have given it up; called before anything
         that clients sent meanwhile is routed."""
@@ -123,6 +129,12 @@ class Core(CoreHooks, Protocol):
 
     invalidate_captures: Callable[[], None]
     """Set by the process: called when the map of captured subjects has changed."""
+
+    far_changed: Callable[[], None]
+    """Set by the process: called when `wanted_far` answers something else."""
+
+    def wanted_far(self) -> Mapping[str, FarSuperCluster]:
+        """Super-clusters to be linked with, by identity."""
 
     @property
     def incarnation(self) -> str:

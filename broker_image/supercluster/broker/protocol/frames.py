@@ -86,6 +86,8 @@ class Hello:
     """The meta group's name, once the map of streams was recovered by force (SF-9); not said before."""
     founding: str = ""
     """Which beginning of the map of streams its map goes back to; empty while it has read none (SF-26)."""
+    migration_url: str = ""
+    """host:port for brokers of another super-cluster; empty when this one takes none in, and then not said."""
 
     def __repr__(self) -> str:
         return f"Hello(node={self.node!r}, process={self.process!r}, channel={self.channel})"
@@ -158,8 +160,9 @@ class FrameReader:
 def encode_hello(hello: Hello) -> bytes:
     """HELLO's body: JSON, so that later versions may add to it."""
     told = asdict(hello)
-    if not hello.lineage:
-        del told["lineage"]
+    for name in ("lineage", "migration_url"):
+        if not told[name]:
+            del told[name]
     return json.dumps(told).encode()
 
 

@@ -1,7 +1,7 @@
 """Who wants a subject: a trie of subscriptions of one account, local ones and the interest of other brokers.
 
 Of a queue group's members at other brokers those of other clusters (`far`) count only where there are none in the own
-one (CL-2, CL-6).
+one (CL-2, CL-6), and those of another super-cluster (`other_worlds`) only where this one has none (BG-5).
 
 A result is cached by subject, so that a known subject costs one dict hit. Subjects under `_INBOX.` and `_R_.` are cached by all
 but their last token where no subscription names that last token: a client's unique reply subjects then share one
@@ -97,9 +97,12 @@ class _Node(Generic[S]):
 class Sublist(Generic[S]):
     """Subscriptions of one account."""
 
-    def __init__(self, far: Collection[str] = frozenset()) -> None:
-        self._far = far
-        """Brokers of other clusters; may change between calls, for brokers that have no subscriptions here."""
+    def __init__(
+        self, far: Collection[str] = frozenset(), other_worlds: Collection[str] = frozenset()
+    ) -> None:
+        self._tiers = (far, other_worlds)
+        """Brokers of other clusters, and those among them of other super-clusters; may change between calls, for brokers that have
+        no subscriptions here."""
         self._root: _Node[S] = _Node()
         self.cache: dict[bytes, Match[S]] = {}
         """Results by subject; read it directly on the hot path, `match` on a miss."""
@@ -252,11 +255,12 @@ class Sublist(Generic[S]):
                     remote[broker] = remote.get(broker, 0) + count
                 else:
                     nodes.add(broker)
-        far = self._far
-        if far:
-            for group in groups.values():
-                near = {broker: count for broker, count in group.remote.items() if broker not in far}
-                group.remote = near or group.remote
+        for far in self._tiers:
+            if far:
+                for group in groups.values():
+                    near = {broker: count for broker, count in group.remote.items() if broker not in far}
+                    if near:
+                        group.remote = near
         return Match(plain, nodes, list(groups.values()))
 
     def _node(self, subject: bytes) -> _Node[S]:

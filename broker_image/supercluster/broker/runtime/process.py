@@ -99,11 +99,14 @@ class BrokerProcess:
         self.cluster_port = 0
         self.gateway_port = 0
         """0: none is open."""
+        self.migration_port = 0
+        """0: none is open."""
         self.monitor_port = 0
         self.accepting = False
         self.started_ns = self.clock.now_ns()
         self._collector = collector
         self._gateway_certificates: GatewayCertificates | None = None
+        self._migration_certificates: GatewayCertificates | None = None
         self._certificates: dict[str, GatewayCertificates | ClientCertificates] = {}
         """By the names of the settings."""
         self._refresher: asyncio.Task[None] | None = None
@@ -125,10 +128,14 @@ class BrokerProcess:
         Raises:
             OSError: an address can't be bound.
             CredentialsError: a credentials file can't be used.
-            SettingsError: the files of `gatewayTls`, `clientTls`, `websocketTls` or the monitoring port can't be used.
+            SettingsError: the files of `gatewayTls`, `migrationTls`, `clientTls`, `websocketTls` or the monitoring port can't be used.
         """
         if self.settings.gateway_tls is not None:
             self._gateway_certificates = self._link_certificates("gatewayTls", self.settings.gateway_tls)
+        if self.settings.migration_tls is not None:
+            self._migration_certificates = self._link_certificates(
+                "migrationTls", self.settings.migration_tls
+            )
         ports = self.settings.ports
         host = self.place.host
         self.credentials.load()
@@ -152,8 +159,10 @@ class BrokerProcess:
         if self._make_core is not None:
             core = self.core = self._make_core(self)
             core.invalidate_captures = self.router.invalidate_captures
+            core.far_changed = self._far_changed
             self.monitor.register_routes(AdminCalls(core, self.turn, self._security, self._identity).routes())
         await self._open_mesh(host)
+        await self._open_migration_port(host)
         self.router.attach(self.core)
         self.router.serve_domain(self.settings.domain)
         self.turn.start(self.core, self._core_failed)
@@ -163,6 +172,7 @@ class BrokerProcess:
             self.mesh.routes.start()
         if self.settings.gateways is not None:
             self.mesh.gateways.set_seeds(self.settings.gateways)
+        self._far_changed()
         self._refresher = self.loop.create_task(self._refresh())
         log.info(
             "%s starts: brokers on %s, other clusters on %s, monitoring on %d",
@@ -247,6 +257,7 @@ class BrokerProcess:
             map_level=lambda: self.core.map_level if self.core is not None else 0,
             tags=settings.tags,
             gateway_url=self._gateway_url,
+            migration_url=self._migration_url,
             route_url=lambda: (
                 self.place.route_advertise or shown(self.place.cluster_host or host, self.cluster_port)
             ),
@@ -298,6 +309,29 @@ class BrokerProcess:
         told = self.place.gateway_advertise or self.place.advertise
         has_port = ":" in told.rpartition("]")[2]
         return f"{told}{'' if has_port else f':{self.gateway_port}'}" if self.gateway_port else ""
+
+    async def _open_migration_port(self, host: str) -> None:
+        """For brokers of other super-clusters; this broker dials theirs by the same certificates and credentials."""
+        settings, mesh, certificates = self.settings, self.mesh, self._migration_certificates
+        assert mesh is not None
+        mesh.migration_door.tls = certificates
+        if settings.ports.migration < 0 or self.place.is_alone:
+            return
+        if not self.credentials.migrations.accept:
+            log.warning("there is no migration.json, so no broker of another super-cluster is let in")
+        tls = renewed(certificates) if certificates is not None else None
+        listening = mesh.handshakes.listen(mesh.migration_door, host, settings.ports.migration, tls)
+        self.migration_port = await opened(
+            "brokers of other super-clusters", host, settings.ports.migration, listening
+        )
+
+    def _migration_url(self) -> str:
+        return shown(self.place.advertise, self.migration_port) if self.migration_port else ""
+
+    def _far_changed(self) -> None:
+        """The map of streams names other super-clusters."""
+        if self.core is not None and self.mesh is not None:
+            self.mesh.far.want(self.core.wanted_far())
 
     def _peers_found(self, others: Mapping[str, str]) -> None:
         """Routes lead to these brokers."""

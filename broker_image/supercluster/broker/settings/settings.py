@@ -45,6 +45,8 @@ class Ports:
     monitor: int = _bounded(8222, 0, U16_MAX)
     gateway: int = _bounded(7222, 0, U16_MAX)
     """For brokers of other clusters; open only when the settings have `gateways`."""
+    migration: int = _bounded(-1, -1, U16_MAX)
+    """For brokers of another super-cluster that hands its streams to this one; -1: not open."""
     websocket: int = _bounded(-1, -1, U16_MAX)
     """For clients that come by WebSocket; without `websocketTls` TLS is a proxy's affair. -1: not open."""
 
@@ -173,6 +175,8 @@ class Settings:
     cluster_tls: GatewayTls | None = None
     """Of the links inside the cluster, in the same way as `gateway_tls`."""
     gateway_tls: GatewayTls | None = None
+    migration_tls: GatewayTls | None = None
+    """Of the links with another super-cluster, whichever side dials, in the same way as `gateway_tls`."""
     client_tls: ClientTls | None = None
     websocket_tls: ClientTls | None = None
     tags: tuple[str, ...] = ()
@@ -198,6 +202,7 @@ _OF_CLIENTS = (ClientTls, "certFile", "keyFile")
 _TLS: dict[str, tuple[Any, ...]] = {
     "cluster_tls": _OF_LINKS,
     "gateway_tls": _OF_LINKS,
+    "migration_tls": _OF_LINKS,
     "client_tls": _OF_CLIENTS,
     "websocket_tls": _OF_CLIENTS,
 }
@@ -380,8 +385,10 @@ def _refuse_unknown(prefix: str, document: Mapping[str, object], allowed: set[st
 def check_name(field_name: str, value: object) -> str:
     """A broker's, cluster's or super-cluster's name, or an error that names the field."""
     text = _short_text(field_name, value)
-    if any(sign in text for sign in " .*>@/\\"):
-        raise SettingsError(f"{field_name} is {_shown(value)}; spaces and . * > @ / \\ are not allowed in it")
+    if any(sign in text for sign in " .*>@/\\%"):
+        raise SettingsError(
+            f"{field_name} is {_shown(value)}; spaces and . * > @ / \\ % are not allowed in it"
+        )
     return text
 
 

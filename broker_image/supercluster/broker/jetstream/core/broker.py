@@ -57,7 +57,16 @@ from supercluster.broker.jetstream.recovery.stream_survey import StreamSurvey
 from supercluster.broker.jetstream.replica.lineage import META_GROUP
 from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.turn.questions import Questions
-from supercluster.broker.ports import ClientInfo, Clock, GroupStore, Network, PeerInfo, Publisher, Ticket
+from supercluster.broker.ports import (
+    ClientInfo,
+    Clock,
+    FarSuperCluster,
+    GroupStore,
+    Network,
+    PeerInfo,
+    Publisher,
+    Ticket,
+)
 from supercluster.broker.protocol.imports import AccountBook
 from supercluster.broker.raft.confchange import Membership
 from supercluster.broker.raft.config import NEVER_MS
@@ -82,6 +91,7 @@ class BrokerCore:
     ) -> None:
         self.node, self.store, self.clock = settings.node, store, clock
         self.invalidate_captures: Callable[[], None] = lambda: None
+        self.far_changed: Callable[[], None] = lambda: None
         env = self.env = Environment(settings, store, clock, rng, on_event)
         peers = self.peers = Peers(env, network)
         copies = self.copies = Copies(clock, peers.far_groups.broker_of)
@@ -95,9 +105,10 @@ class BrokerCore:
         self._wire_frontend(env, peers, copies, map_view, leaderships)
         self.far_frames = FarFrames(peers.far_groups, env.event)
         self._dispatch = Dispatch(clock, self._handlers(), self.far_frames).dispatch
-        far_links = FarLinks(clock, peers, copies, leaderships, self.acks, self.answers)
+        far_links = self.far_links = FarLinks(clock, peers, copies, leaderships, self.acks, self.answers)
+        far_links.changed = self._far_changed
         self.on_far_up, self.on_far_down = far_links.up, far_links.down
-        self.share_groups = far_links.share_groups
+        self.share_groups, self.want_far = far_links.share_groups, far_links.want
         self.turns = Turns(
             clock,
             peers,
@@ -327,6 +338,13 @@ class BrokerCore:
 
     def _invalidate_captures(self) -> None:
         self.invalidate_captures()
+
+    def _far_changed(self) -> None:
+        self.far_changed()
+
+    def wanted_far(self) -> Mapping[str, FarSuperCluster]:
+        """Super-clusters to be linked with, by identity."""
+        return self.far_links.wanted
 
     @property
     def accounts(self) -> AccountBook:

@@ -6,7 +6,7 @@ rooms and leaderships of groups that are not shared hear nothing of it. What it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from supercluster.broker.jetstream.frontend.ack_forwarder import AckForwarder
 from supercluster.broker.jetstream.frontend.answer_cache import AnswerCache
@@ -14,7 +14,7 @@ from supercluster.broker.jetstream.links.leaderships import Leaderships
 from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.node.copies import Copies
 from supercluster.broker.jetstream.replica.replica import Replica
-from supercluster.broker.ports import Clock, PeerInfo
+from supercluster.broker.ports import Clock, FarSuperCluster, PeerInfo
 
 SPREAD_MS_PER_GROUP = 1
 """Over what time the groups that followed a lost broker look for its successor."""
@@ -38,6 +38,17 @@ class FarLinks:
         self._leaderships = leaderships
         self._acks = acks
         self._answers = answers
+        self.changed: Callable[[], None] = lambda: None
+        """Called when `wanted` is another one."""
+        self.wanted: Mapping[str, FarSuperCluster] = {}
+        """By identity: the super-clusters that migrations name."""
+
+    def want(self, wanted: Mapping[str, FarSuperCluster]) -> None:
+        """Be linked with the brokers of these super-clusters from now on, and let messages of these accounts cross. The map of streams
+        says so; call it again whenever that changes."""
+        if wanted != self.wanted:
+            self.wanted = dict(wanted)
+            self.changed()
 
     def up(self, peer: PeerInfo) -> None:
         """A broker of another super-cluster is linked; `peer.node` is its far name. It is told what this one leads of the groups

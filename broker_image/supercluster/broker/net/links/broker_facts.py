@@ -28,5 +28,7 @@ class BrokerFacts:
     tags: tuple[str, ...] = ()
     gateway_url: Callable[[], str] = str
     """host:port of the gateway port; empty when there is none."""
+    migration_url: Callable[[], str] = str
+    """host:port of the migration port; empty when there is none."""
     route_url: Callable[[], str] = str
     """host:port of the cluster port, for brokers of the own cluster that know each other by address alone."""

@@ -8,7 +8,7 @@ import random
 from collections.abc import Awaitable
 from typing import TypeVar
 
-from supercluster.broker.net.links.door import Door
+from supercluster.broker.net.links.door import ANYBODY, Door, Expected
 from supercluster.broker.net.links.handshake import Handshakes
 from supercluster.broker.net.links.link import Link, LinkConnection, LinkEnvironment
 from supercluster.broker.net.links.resolver import Resolver
@@ -41,19 +41,19 @@ class Dialler:
             log.exception("%s failed in an unexpected way; it is tried again", what)
             return None, UNEXPECTED
 
-    async def dial(self, door: Door, node: str, address: str, cluster: str) -> Link:
-        """Open both connections to a broker of that cluster and shake hands on them.
+    async def dial(self, door: Door, expected: Expected, address: str, name: str, cluster: str) -> Link:
+        """Open both connections to a broker, which is called `name` of `cluster` here, and shake hands on them.
 
         Raises:
             OSError, TimeoutError, FrameError: there is no link; the text says why.
         """
-        self._check_faults(node, cluster)
+        self._check_faults(name, cluster)
         pair = f"{random.getrandbits(64):016x}"
         opened: list[LinkConnection] = []
         try:
             async with asyncio.timeout(2 * self._environment.handshake_s):
                 for channel in (Channel.CONTROL, Channel.BULK):
-                    connection = self._handshakes.connection(door, channel, pair, node)
+                    connection = self._handshakes.connection(door, channel, pair, expected)
                     opened.append(connection)
                     await self._connect(connection, address)
                     await connection.greeted
@@ -66,15 +66,17 @@ class Dialler:
             raise ConnectionError("connection lost while linking")
         return self._handshakes.up(control, bulk)
 
-    async def introduce(self, door: Door, address: str, node: str = "", cluster: str = "") -> Hello:
-        """Let a broker (`node` of `cluster`, or whoever is there) know of this one, and be told whom it knows.
+    async def introduce(
+        self, door: Door, address: str, expected: Expected = ANYBODY, name: str = "", cluster: str = ""
+    ) -> Hello:
+        """Let a broker (called `name` of `cluster` here, or whoever is there) know of this one, and be told whom it knows.
 
         Raises:
             OSError, TimeoutError, FrameError: nobody answered, or refused; the text says why.
         """
-        self._check_faults(node, cluster)
+        self._check_faults(name, cluster)
         pair = f"{random.getrandbits(64):016x}"
-        connection = self._handshakes.connection(door, Channel.CONTROL, pair, node, introduces=True)
+        connection = self._handshakes.connection(door, Channel.CONTROL, pair, expected, introduces=True)
         try:
             async with asyncio.timeout(2 * self._environment.handshake_s):
                 await self._connect(connection, address)
@@ -97,6 +99,8 @@ class Dialler:
             resolved,
             port,
             ssl=tls.client if tls is not None else None,
-            server_hostname=tls.server_name or host if tls is not None else None,
+            server_hostname=tls.server_name or connection.expected.tls_name or host
+            if tls is not None
+            else None,
             ssl_handshake_timeout=environment.handshake_s if tls is not None else None,
         )

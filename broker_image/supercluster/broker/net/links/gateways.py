@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from supercluster.broker.net.links.address_book import AddressBook
 from supercluster.broker.net.links.broker_facts import BrokerFacts
 from supercluster.broker.net.links.dialler import UNEXPECTED, Dialler
-from supercluster.broker.net.links.door import Door
+from supercluster.broker.net.links.door import Door, Expected
 from supercluster.broker.net.links.link import Link, LinkEnvironment
 from supercluster.broker.net.links.routes import Routes
 from supercluster.broker.ports import Channel
@@ -216,9 +216,9 @@ class Gateways:
         """One attempt; returns what went wrong."""
         cluster = self.book.cluster_of(node) or ""
         dial: Awaitable[Link | Hello] = (
-            self._dialler.dial(self._door, node, address, cluster)
+            self._dialler.dial(self._door, Expected(node), address, node, cluster)
             if dials
-            else self._dialler.introduce(self._door, address, node, cluster)
+            else self._dialler.introduce(self._door, address, Expected(node), node, cluster)
         )
         _, error = await self._dialler.attempt(f"linking with {node}", dial)
         if not error:

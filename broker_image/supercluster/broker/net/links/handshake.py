@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from supercluster.broker.net.clients.strangers import PendingConnections, RationedLog
 from supercluster.broker.net.links.broker_facts import BrokerFacts
-from supercluster.broker.net.links.door import Door
+from supercluster.broker.net.links.door import ANYBODY, Door, Expected, name_refusal
 from supercluster.broker.net.links.link import Link, LinkConnection, LinkEnvironment
 from supercluster.broker.net.listen_address import where
 from supercluster.broker.ports import Channel
@@ -27,7 +27,7 @@ HANDSHAKES_MAX = 256
 HANDSHAKES_PER_ADDRESS_MAX = 64
 """Of one address: brokers behind one address have two connections each while they link."""
 LINKS_MAX = 1024
-"""Brokers of a super-cluster, at most."""
+"""Brokers behind a port, at most."""
 
 
 class Handshakes:
@@ -37,7 +37,6 @@ class Handshakes:
         self,
         environment: LinkEnvironment,
         facts: BrokerFacts,
-        links: Mapping[str, Link],
         cluster_of: Callable[[str], str | None],
         up: Callable[[LinkConnection, LinkConnection], Link],
     ) -> None:
@@ -47,7 +46,6 @@ class Handshakes:
         self.refused_total = 0
         self._environment = environment
         self._facts = facts
-        self._links = links
         self._cluster_of = cluster_of
         self._log_ended = RationedLog(log.info, environment.clock.monotonic_ms)
         self._log_refusal = RationedLog(log.warning, environment.clock.monotonic_ms)
@@ -101,7 +99,13 @@ class Handshakes:
     # Connections
 
     def connection(
-        self, door: Door, channel: Channel | None, pair: str, expected: str = "", *, introduces: bool = False
+        self,
+        door: Door,
+        channel: Channel | None,
+        pair: str,
+        expected: Expected = ANYBODY,
+        *,
+        introduces: bool = False,
     ) -> LinkConnection:
         """A new one, by that door."""
         return LinkConnection(self._environment, self, door, channel, pair, expected, introduces=introduces)
@@ -142,10 +146,12 @@ class Handshakes:
         """This broker's HELLO."""
         facts, door = self._facts, connection.door
         login = door.credentials().send
+        # No broker of another super-cluster reads the map of streams.
+        level = 0 if door.is_far else facts.map_level()
         return frames.encode_hello(
             Hello(
                 version=frames.VERSION,
-                version_least=max(frames.VERSION_LEAST, facts.map_level()),
+                version_least=max(frames.VERSION_LEAST, level),
                 super_cluster=facts.super_cluster,
                 identity=facts.identity,
                 cluster=facts.cluster,
@@ -159,10 +165,15 @@ class Handshakes:
                 user=login.user,
                 password=login.password,
                 tags=facts.tags,
-                gateway_url=door.introduced_url(facts) if connection.introduces else facts.gateway_url(),
+                gateway_url=(
+                    door.introduced_url(facts)
+                    if connection.introduces or door.is_far
+                    else facts.gateway_url()
+                ),
                 introduces=connection.introduces,
                 lineage=facts.lineage(),
                 founding=facts.founding(),
+                migration_url=facts.migration_url(),
             )
         )
 
@@ -174,6 +185,11 @@ class Handshakes:
         # Of one that was dialled TLS has compared the name already.
         if door.tls is not None and not connection.dialled and not door.tls.accepts(connection.certificate):
             return f"its certificate is not for {door.tls.server_name}"
+        expected = connection.expected
+        if expected.tls_name and ("DNS", expected.tls_name) not in connection.certificate.get(
+            "subjectAltName", ()
+        ):
+            return f"its certificate is not for {expected.tls_name}, which the migration asks for"
         if (
             door.leads_home
             and hello.introduces
@@ -184,22 +200,25 @@ class Handshakes:
         reason = identity_refusal(facts, hello, door, self._cluster_of)
         if reason:
             return reason
-        if connection.expected and hello.node != connection.expected:
-            return f"its name is {hello.node}; {connection.expected} was dialled"
+        if expected.identity and hello.identity != expected.identity:
+            return f"it is of super-cluster {hello.super_cluster} ({hello.identity}); one of {expected.identity} was dialled"
+        if expected.node and hello.node != expected.node:
+            return f"its name is {hello.node}; {expected.node} was dialled"
         wants_link = not connection.dialled and not hello.introduces
-        if wants_link and hello.node > facts.node:
+        if wants_link and hello.node > facts.node and not door.is_far:
             return f"{facts.node} dials {hello.node}, not the other way round"
         if hello.introduces and door.finder is None:
             return "brokers introduce themselves to those of other clusters, at the gateway port"
         if hello.channel not in (Channel.CONTROL, Channel.BULK):
             return f"channel {hello.channel} is not known"
-        if hello.node not in self._links and len(self._links) >= LINKS_MAX:
+        if door.broker_of(hello) not in door.links and len(door.links) >= LINKS_MAX:
             return f"{facts.node} is linked with {LINKS_MAX} brokers, and that is the most it takes"
         return ""
 
     def greeted(self, connection: LinkConnection, hello: Hello) -> None:
         """A broker said HELLO."""
-        if self._environment.faults.cuts(hello.node, hello.cluster):
+        door = connection.door
+        if self._environment.faults.cuts(door.broker_of(hello), door.cluster_of(hello)):
             connection.cut_off()
             return
         refusal = self.judge(connection, hello)
@@ -241,25 +260,21 @@ def identity_refusal(
     facts: BrokerFacts, hello: Hello, door: Door, cluster_of: Callable[[str], str | None]
 ) -> str:
     """Why a broker with these names has no place in this super-cluster, or not at this port; empty when it has."""
+    if reason := name_refusal(hello):
+        return reason
+    if door.is_far:
+        return door.refusal(facts, hello) or _version_refusal(hello)
     if (hello.super_cluster, hello.identity) != (facts.super_cluster, facts.identity):
         return (
             f"it belongs to super-cluster {hello.super_cluster} ({hello.identity}), "
             f"this broker to {facts.super_cluster} ({facts.identity})"
         )
-    if hello.version < frames.VERSION_LEAST:
-        return (
-            f"its frame version is {hello.version}, and this broker works with {frames.VERSION_LEAST} or newer: update it by way "
-            "of a version between the two"
-        )
+    if reason := _version_refusal(hello):
+        return reason
     if hello.version < facts.map_level():
         return (
             f"its frame version is {hello.version}, and the map of streams has what came with version {facts.map_level()}: no older "
             "image can read it"
-        )
-    if hello.version_least > frames.VERSION:
-        return (
-            f"it works with frame version {hello.version_least} or newer, and this broker speaks {frames.VERSION}: update this "
-            "broker first, to a version between the two"
         )
     if hello.node == facts.node:
         return f"its name is {hello.node}, which is this broker's own; every broker of a super-cluster needs its own"
@@ -270,5 +285,19 @@ def identity_refusal(
         return (
             f"its name is {hello.node}, and cluster {known} has a broker of that name; "
             "every broker of a super-cluster needs its own"
+        )
+    return ""
+
+
+def _version_refusal(hello: Hello) -> str:
+    if hello.version < frames.VERSION_LEAST:
+        return (
+            f"its frame version is {hello.version}, and this broker works with {frames.VERSION_LEAST} or newer: update it by way "
+            "of a version between the two"
+        )
+    if hello.version_least > frames.VERSION:
+        return (
+            f"it works with frame version {hello.version_least} or newer, and this broker speaks {frames.VERSION}: update this "
+            "broker first, to a version between the two"
         )
     return ""

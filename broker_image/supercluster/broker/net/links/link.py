@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 from supercluster.broker.bounds import FRAME_BYTES_MAX
-from supercluster.broker.net.links.door import Door
+from supercluster.broker.net.links.bridge import Bridge
+from supercluster.broker.net.links.door import ANYBODY, Door, Expected
 from supercluster.broker.net.links.faults import LinkFaults
 from supercluster.broker.net.links.open_sockets import OpenSockets
 from supercluster.broker.net.routing.origin import ClientOrigin
@@ -84,7 +85,7 @@ class LinkConnection(asyncio.Protocol):
         door: Door,
         channel: Channel | None,
         pair: str,
-        expected: str = "",
+        expected: Expected = ANYBODY,
         *,
         introduces: bool = False,
     ) -> None:
@@ -97,7 +98,6 @@ class LinkConnection(asyncio.Protocol):
         """None for one that was accepted and has not said HELLO yet."""
         self.pair = pair
         self.expected = expected
-        """The broker that was dialled; empty where whoever answers is right."""
         self.hello: Hello | None = None
         self.link: Link | None = None
         self.greeted: asyncio.Future[Hello] = environment.loop.create_future()
@@ -324,8 +324,11 @@ class Link:
         bulk: LinkConnection,
         on_frame: Callable[[Link, int, memoryview], None],
         on_down: Callable[[Link, str], None],
+        bridge: Bridge | None = None,
     ) -> None:
         self.peer = peer
+        self.bridge = bridge
+        """What crosses it, where it leads to another super-cluster; None: everything."""
         self.on_frame = on_frame
         self.on_down = on_down
         self.control = control
@@ -335,8 +338,8 @@ class Link:
         """The broker is a lame duck: clients are not sent there."""
         self.clients = 0
         """How many clients the broker said it has."""
-        self.interest: dict[str, set[tuple[bytes, bytes]]] = {}
-        """Account → (subject, queue) that the broker said it has subscribers for."""
+        self.interest: dict[str, dict[tuple[bytes, bytes], int]] = {}
+        """Account → (subject, queue) that the broker said it has subscribers for, and how many."""
         self.stall_ms = 0
         """How long the broker says that it stood still at most, lately."""
         self.stall_told_ms = 0

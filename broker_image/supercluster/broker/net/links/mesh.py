@@ -19,12 +19,16 @@ from supercluster.broker.net.clients.client_server import ClientServer
 from supercluster.broker.net.clients.connection import CONGESTED_BYTES
 from supercluster.broker.net.clients.strangers import RationedLog
 from supercluster.broker.net.hooks import CoreHooks
+from supercluster.broker.net.links import silence
+from supercluster.broker.net.links.bridge import is_users
 from supercluster.broker.net.links.broker_facts import BrokerFacts
 from supercluster.broker.net.links.dialler import Dialler
-from supercluster.broker.net.links.door import Door, cluster_refusal, gateway_refusal
+from supercluster.broker.net.links.door import Door, cluster_refusal, gateway_refusal, migration_refusal
+from supercluster.broker.net.links.far_brokers import FarBrokers
 from supercluster.broker.net.links.faults import LinkFaults
 from supercluster.broker.net.links.gateways import Gateways
 from supercluster.broker.net.links.handshake import Handshakes
+from supercluster.broker.net.links.interest import note_interest, tell_interest
 from supercluster.broker.net.links.link import Link, LinkConnection, LinkEnvironment
 from supercluster.broker.net.links.open_sockets import OpenSockets
 from supercluster.broker.net.links.peers import ClusterPeers
@@ -42,16 +46,7 @@ log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 
-HEARTBEAT_MS = 200
 CHECK_S = 0.1
-SILENCE_MAX_MS = {Channel.CONTROL: 1000, Channel.BULK: 5000}
-"""The bulk connection may be slow for a while: its loss is judged more patiently."""
-
-FAR_SILENCE_MAX_MS = {Channel.CONTROL: 2000, Channel.BULK: 10_000}
-"""Between clusters: three packets lost in a row on a long way (repeated after 0.2, 0.4 and 0.8 s) lose no link. No more
-than that: a change of the map of streams waits for brokers in contact for less time than clients wait (SF-14,
-`jetstream/meta_leader/replica.py`)."""
-
 LOAD_MS = 1000
 """How often brokers of a cluster tell each other how many clients they have, when it changed."""
 
@@ -62,8 +57,6 @@ that told them of its stalls (PING) is given as much longer as `patience_ms` say
 STALL_MAX_MS = 2000
 """A link that stays congested for longer holds no publisher back any more: its messages are dropped, and counted, when
 its queue is full."""
-
-INTEREST_ENTRIES_PER_FRAME = 8192
 
 
 class Mesh:
@@ -94,18 +87,35 @@ class Mesh:
             "cluster",
             lambda: credentials.links,
             cluster_refusal,
+            self.links,
             lambda own: own.route_url(),
             leads_home=True,
         )
         self.gateway_door = Door(
-            "gateway", lambda: credentials.gateways, gateway_refusal, lambda own: own.gateway_url()
+            "gateway",
+            lambda: credentials.gateways,
+            gateway_refusal,
+            self.links,
+            lambda own: own.gateway_url(),
         )
         environment = LinkEnvironment(loop, clock, turn, handshake_ms / 1000, self.faults, self.sockets)
-        self.handshakes = Handshakes(environment, facts, self.links, self.cluster_of, self._up)
+        self.handshakes = Handshakes(environment, facts, self.cluster_of, self._up)
         self._dialler = Dialler(environment, self.handshakes, resolver)
         self._peers = ClusterPeers(environment, self._dialler, self.cluster_door, facts.node, facts.cluster)
         self.gateways = Gateways(environment, self._dialler, self.gateway_door, facts, self.links)
         self.gateway_door.finder = self.gateways
+        self.far = FarBrokers(
+            environment, self._dialler, self.links, router, lambda: credentials.system_account, self
+        )
+        self.migration_door = Door(
+            "migration",
+            lambda: credentials.migrations,
+            migration_refusal,
+            self.far.links,
+            lambda own: own.migration_url(),
+            is_far=True,
+        )
+        self.far.attach(self.migration_door)
         self._log_stall = RationedLog(log.warning, clock.monotonic_ms)
         self._core: CoreHooks | None = None
         self._own_cluster: frozenset[str] = frozenset()
@@ -170,7 +180,8 @@ class Mesh:
             await self.routes.stop()
         await self._peers.stop()
         await self.gateways.stop()
-        for link in list(self.links.values()):
+        await self.far.stop()
+        for link in self._all_links():
             link.control.flush()
             link.bulk.flush()
             link.control.close("this broker stops")
@@ -193,7 +204,7 @@ class Mesh:
         """See `ports.Network.send`."""
         if self._changed:
             self._tell_interest()
-        link = self.links.get(node)
+        link = self.links.get(node) or self.far.links.get(node)
         if link is None:
             return False
         self.turn.want()
@@ -212,14 +223,16 @@ class Mesh:
             self._tell_interest()
         link = self.links.get(node)
         if link is None:
-            return False
+            link = self.far.links.get(node)
+            if link is None or not is_users(message[0]):
+                return False
         if link.congested and origin is not None:
             link.stall(origin)
         return link.message(account, plain, queues, message)
 
     def pending_bytes(self, node: str, account: str, inbox: bytes) -> int:
         """Bytes that wait on the control connection to a broker, and at least as many as that said wait there."""
-        link = self.links.get(node)
+        link = self.links.get(node) or self.far.links.get(node)
         if link is None:
             return 0
         waiting = link.control.pending_bytes()
@@ -227,7 +240,7 @@ class Mesh:
 
     def interest_changed(self, account: str, subject: bytes, queue: bytes, members: int) -> None:
         """Tell the brokers, before anything else that is sent from now on."""
-        if self.links:
+        if self.links or self.far.links:
             if not self._changed:
                 self.turn.urgent.append(self)
                 self.turn.want()
@@ -241,37 +254,35 @@ class Mesh:
         changed, self._changed = self._changed, {}
         for account, entries in changed.items():
             for link in self.links.values():
-                self._send_interest(link, account, entries)
-
-    def _send_interest(self, link: Link, account: str, entries: Mapping[tuple[bytes, bytes], int]) -> None:
-        told = [(subject, queue, members) for (subject, queue), members in entries.items()]
-        for start in range(0, len(told), INTEREST_ENTRIES_PER_FRAME):
-            body = frames.encode_interest(account, told[start : start + INTEREST_ENTRIES_PER_FRAME])
-            if not link.frame(FrameType.INTEREST, [body], Channel.CONTROL):
-                link.control.close("its queue is full, and subscriptions have to be told")
-                return
+                tell_interest(link, account, entries)
+            self.far.tell_interest(account, entries)
 
     # Receiving
 
-    def _frame(self, link: Link, frame_type: int, body: memoryview) -> None:
+    def on_frame(self, link: Link, frame_type: int, body: memoryview) -> None:
         """A frame of a linked broker."""
+        bridge = link.bridge
         if frame_type >= CORE_TYPES_FROM:
             core = self._core
             if core is not None:
                 self._tell_core(core.on_frame, link.peer.node, frame_type, body)
         elif frame_type == FrameType.MESSAGES:
-            account, messages = frames.decode_messages(body)
-            self.router.remote_messages(link.peer.node, account, list(messages))
+            account, found = frames.decode_messages(body)
+            messages = list(found) if bridge is None else bridge.messages(account, list(found))
+            self.router.remote_messages(link.peer.node, account, messages)
         elif frame_type == FrameType.DELIVER_TO:
             account, inbox, plain, queues, items = frames.decode_deliver_to(body)
+            if bridge is not None and not bridge.carries(account):
+                return
             self.router.deliveries.remote_deliver(
                 link.peer.node, account, inbox, items, plain=plain, queues=queues
             )
         elif frame_type == FrameType.INTEREST:
             account, entries = frames.decode_interest(body)
-            known = link.interest.setdefault(account, set())
-            for subject, queue, members in entries:
-                (known.add if members else known.discard)((subject, queue))
+            if bridge is not None:
+                self.far.on_interest(link, account, entries)
+                return
+            note_interest(link, account, entries)
             self.router.remote_interest(link.peer.node, account, entries)
         elif frame_type == FrameType.SLOW:
             account, inbox, slow = frames.decode_slow(body)
@@ -279,10 +290,14 @@ class Mesh:
         elif frame_type == FrameType.LEAVING:
             link.leaving = True
             self._tell_urls()
+        elif frame_type == FrameType.GATEWAYS and bridge is not None:
+            self.far.on_addresses(link, body)
         elif frame_type == FrameType.GATEWAYS:
             self.gateways.on_addresses(link, body)
         elif frame_type == FrameType.LOAD:
             link.clients = frames.decode_load(body)
+            if bridge is not None:
+                return
             self.server.set_load(link.peer.client_url, link.clients)
         elif frame_type == FrameType.PING:
             self._peer_stalls(link, frames.decode_ping(body))
@@ -302,6 +317,10 @@ class Mesh:
         hello = control.hello
         assert hello is not None
         self.handshakes.done(control, bulk)
+        self._begin_checks()
+        if control.door.is_far:
+            self._tell_interest()
+            return self.far.up(control, bulk)
         older = self.links.get(hello.node)
         if older is not None:
             older.control.close("a newer link replaces it")
@@ -320,20 +339,18 @@ class Mesh:
         )
         self.router.set_far(peer.node, peer.cluster != self.facts.cluster)
         self._tell_interest()
-        link = self.links[peer.node] = Link(peer, control, bulk, self._frame, self._down)
+        link = self.links[peer.node] = Link(peer, control, bulk, self.on_frame, self._down)
         log.info("linked with %s (%s)", peer.node, control.address)
         for account in self.router.accounts.values():
-            self._send_interest(link, account.name, account.interest)
+            tell_interest(link, account.name, account.interest)
         if self.server.lame_duck:
             link.frame(FrameType.LEAVING, [], Channel.CONTROL)
         self._load_told = -1
         self.gateways.link_up(link)
+        self.far.near_changed()
         if self._core is not None:
             self._tell_core(self._core.on_link_up, peer)
         self._tell_urls()
-        if self._timer is None:
-            self._awake_ms = self.clock.machine_ms()
-            self._timer = self.loop.call_later(CHECK_S, self._check)
         for connection in (control, bulk):
             connection.start(link)
             if self.faults.cuts(peer.node, peer.cluster):
@@ -354,6 +371,7 @@ class Mesh:
             self.router.remote_interest(link.peer.node, account, gone)
         link.release()
         self.gateways.link_down(link)
+        self.far.near_changed()
         if self._core is not None:
             self._tell_core(self._core.on_link_down, link.peer.node)
         if not link.down.done():
@@ -361,9 +379,28 @@ class Mesh:
         self._tell_urls()
         self.turn.want()
 
+    def _begin_checks(self) -> None:
+        if self._timer is None:
+            self._awake_ms = self.clock.machine_ms()
+            self._timer = self.loop.call_later(CHECK_S, self._check)
+
+    def _all_links(self) -> list[Link]:
+        """Also those with brokers of other super-clusters."""
+        return [*self.links.values(), *self.far.links.values()]
+
+    def far_up(self, peer: PeerInfo) -> None:
+        """See `FarHooks`."""
+        if self._core is not None:
+            self._tell_core(self._core.on_far_up, peer)
+
+    def far_down(self, node: str) -> None:
+        """See `FarHooks`."""
+        if self._core is not None:
+            self._tell_core(self._core.on_far_down, node)
+
     def _cut(self) -> None:
         """Other brokers can't be reached now (`faults.py`)."""
-        for link in self.links.values():
+        for link in self._all_links():
             for connection in (link.control, link.bulk):
                 if self.faults.cuts(link.peer.node, link.peer.cluster):
                     connection.cut_off()
@@ -392,17 +429,18 @@ class Mesh:
         now_ms = self.clock.monotonic_ms()
         self._awake_ms = self.clock.machine_ms()
         self.gateways.gossip()
+        self.far.gossip()
         self._tell_load(now_ms)
-        for link in list(self.links.values()):
+        for link in self._all_links():
             if link.congested and now_ms - link.congested_ms > STALL_MAX_MS:
                 link.release()
-            self._check_link(link, now_ms)
+            silence.check(link, self.clock, now_ms, is_far=link.peer.cluster != self.facts.cluster)
         if self._core is not None and self._own_stall_ms != self.clock.stall_ms:
             self._own_stall_ms = self.clock.stall_ms
             self._tell_core(self._core.peer_stalls, self.facts.node, self._own_stall_ms)
-        told_ms = min((link.stall_told_ms for link in self.links.values()), default=0)
+        told_ms = min((link.stall_told_ms for link in self._all_links()), default=0)
         self._stall_told_ms = min(told_ms, self.clock.stall_ms)
-        if self.links:
+        if self.links or self.far.links:
             self._timer = self.loop.call_later(CHECK_S, self._check)
 
     def _peer_stalls(self, link: Link, stall_ms: int) -> None:
@@ -410,25 +448,6 @@ class Mesh:
             link.stall_ms = stall_ms
             if self._core is not None:
                 self._tell_core(self._core.peer_stalls, link.peer.node, stall_ms)
-
-    def _check_link(self, link: Link, now_ms: int) -> None:
-        """Silence is measured by the time of this process itself (`own_time.py`), and the stalls of both are allowed for."""
-        far = link.peer.cluster != self.facts.cluster
-        silence_max_ms = FAR_SILENCE_MAX_MS if far else SILENCE_MAX_MS
-        for connection in (link.control, link.bulk):
-            channel = connection.channel
-            assert channel is not None
-            silent_ms = now_ms - connection.heard_ms
-            if silent_ms > silence_max_ms[channel] + patience_ms(max(link.stall_ms, self.clock.stall_ms)):
-                connection.close(f"silent for {silent_ms} ms")
-                return
-            stall_ms = self.clock.stall_ms
-            is_quiet = now_ms - connection.sent_ms >= HEARTBEAT_MS and not connection.pending_bytes()
-            if is_quiet or (channel is Channel.CONTROL and stall_ms != link.stall_told_ms):
-                connection.write_frame(FrameType.PING, [frames.encode_ping(stall_ms)])
-                connection.flush()
-            if channel is Channel.CONTROL:
-                link.stall_told_ms = stall_ms
 
     def _tell_load(self, now_ms: int) -> None:
         clients = len(self.server.clients)

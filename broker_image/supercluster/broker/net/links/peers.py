@@ -12,7 +12,7 @@ import random
 from collections.abc import Mapping
 
 from supercluster.broker.net.links.dialler import UNEXPECTED, Dialler
-from supercluster.broker.net.links.door import Door
+from supercluster.broker.net.links.door import Door, Expected
 from supercluster.broker.net.links.link import LinkEnvironment
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class ClusterPeers:
         wait_s = BACKOFF_FIRST_S
         said = ""
         while True:
-            dial = self._dialler.dial(self._door, node, self._peers[node], self._cluster)
+            dial = self._dialler.dial(self._door, Expected(node), self._peers[node], node, self._cluster)
             link, error = await self._dialler.attempt(f"linking with {node}", dial)
             if link is not None:
                 wait_s, said = BACKOFF_FIRST_S, ""

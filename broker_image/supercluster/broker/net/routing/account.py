@@ -31,9 +31,11 @@ class Account:
 
     __slots__ = ("cross_account", "interest", "name", "sublist")
 
-    def __init__(self, name: str, far: Collection[str] = frozenset()) -> None:
+    def __init__(
+        self, name: str, far: Collection[str] = frozenset(), other_worlds: Collection[str] = frozenset()
+    ) -> None:
         self.name = name
-        self.sublist: Sublist[Subscription] = Sublist(far)
+        self.sublist: Sublist[Subscription] = Sublist(far, other_worlds)
         self.interest: dict[tuple[bytes, bytes], int] = {}
         """(subject, queue) → local subscriptions: what links are told."""
         self.cross_account: CrossAccountRoutes | None = None
@@ -64,7 +66,9 @@ class Accounts(dict[str, Account]):
         super().__init__()
         self.far: set[str] = set()
         """Brokers of other clusters."""
+        self.other_worlds: set[str] = set()
+        """Of these the ones of other super-clusters."""
 
     def __missing__(self, name: str) -> Account:
-        found = self[name] = Account(name, self.far)
+        found = self[name] = Account(name, self.far, self.other_worlds)
         return found

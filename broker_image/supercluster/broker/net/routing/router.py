@@ -367,6 +367,11 @@ class Router:
         """Is the broker of another cluster? Said before anything is known of its subscriptions."""
         (self.accounts.far.add if far else self.accounts.far.discard)(node)
 
+    def set_other_world(self, node: str) -> None:
+        """The broker is of another super-cluster. Said before anything is known of its subscriptions."""
+        self.accounts.far.add(node)
+        self.accounts.other_worlds.add(node)
+
     # ports.Network
 
     def send(self, node: str, frame_type: int, body: Sequence[bytes | memoryview], channel: Channel) -> bool:

@@ -7,14 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.broker.jetstream.meta_leader.meta_story import OPERATOR, Meta, meta
+from tests.broker.jetstream.meta_leader.meta_story import OPERATOR, Meta, facts_of, meta
 
 from supercluster.broker.jetstream.config.limits import ServerLimits
 from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.meta.map_recovery import MapRecovery
 from supercluster.broker.jetstream.meta.migration import Following, Green, Migration, StreamStage, next_group
 from supercluster.broker.jetstream.meta.migration_steps import MigrationStep, StepKind
 from supercluster.broker.jetstream.meta_leader.migrations import AT_ONCE_MAX, TELL_MS, OpenWord
+from supercluster.broker.jetstream.meta_leader.recoveries import RecoverCall
 from supercluster.broker.jetstream.meta_leader.stream_request import Decided
 
 GREEN, BLUE = "94ee94ee", "0b1e0b1e"
@@ -294,3 +296,75 @@ def test_a_stream_is_shown_when_its_own_group_says_that_it_is_open() -> None:
         assert bool(story.group.state.shown()) == (attempt == 1)
     assert story.stream().config == config
     assert story.done("delete").assignment.name == "S"
+
+
+def beats(story: Meta, ms: int) -> None:
+    for _ in range(ms // 1000):
+        story.turn(1000)
+
+
+def test_a_copy_that_lost_its_data_follows_again_under_a_name_that_never_was() -> None:
+    """SF-4: what it had acknowledged to blue is not there any more."""
+    story = meta(east_1="east", east_2="east")
+    follow(story, num_replicas=3)
+    before = story.stream()
+    assert before.following is not None
+    lost = before.following.members[1]
+    story.group.copy_lost("east-1", SOURCE, lost, story.host.now_ms)
+    beats(story, 3000)
+    after = story.stream()
+    assert after.following is not None
+    changed = [(a, b) for a, b in zip(before.members, after.members, strict=True) if a != b]
+    [(old, new)] = changed
+    assert old.partition("@")[0] == new.partition("@")[0]
+    assert lost not in after.following.members
+    assert (after.group, after.following.attempt) == (before.group, before.following.attempt)
+    story.group.copy_lost("east-1", SOURCE, lost, story.host.now_ms)
+    beats(story, 3000)
+    assert story.stream() == after, "what is said late of one that was replaced changes nothing"
+
+
+def test_a_copy_whose_broker_is_gone_follows_on_another_one() -> None:
+    story = meta(east_1="east", east_2="east", east_3="east")
+    follow(story, num_replicas=3)
+    gone = next(m for m in story.stream().members if not m.startswith("east-0")).partition("@")[0]
+    del story.host.contact[gone]
+    beats(story, 50_000)
+    assert any(member.startswith(gone) for member in story.stream().members)
+    beats(story, 15_000)
+    assert not any(member.startswith(gone) for member in story.stream().members)
+    assert "FollowerReplaced" in story.host.events
+
+
+def test_nothing_of_a_stream_that_is_about_to_go_is_recovered_by_force() -> None:
+    """SF-20: what another copy would take is lost where green opens the stream."""
+    story = blue("S")
+    answers: list[tuple[int, Any]] = []
+
+    def recover() -> tuple[int, Any]:
+        call = RecoverCall("$G", "S", "east-0", 0, "r1", dry_run=False)
+        story.group.recoveries.ask(call, lambda status, told: answers.append((status, told)), lambda: None)
+        story.turn()
+        return answers.pop()
+
+    assert "migration" not in recover()[1]["error"]
+    step(story, "S", StepKind.HANDING)
+    status, told = recover()
+    assert (status, TO_GREEN.id in told["error"]) == (409, True)
+    step(story, "S", StepKind.OPENED, digest="d1", last_seq=41)
+    assert TO_GREEN.id in recover()[1]["error"]
+
+
+def test_a_map_that_lost_the_mark_has_it_again_before_the_stream_is_confirmed() -> None:
+    """SF-20: the stream's leader says that it is handed; the map does not take it for one of its own."""
+    story = blue("S")
+    group = story.group.state
+    for state in (group, story.group.tail.state):
+        state.recovered(MapRecovery("r", "meta~1", "m", "meta", 0, 9, 9, 3, "", 0), state.applied_index)
+    story.host.facts["S"] = facts_of(story.stream(), migrating={"stage": "handed"}, is_settled=True)
+    beats(story, 3000)
+    assert story.stream().is_unconfirmed
+    step(story, "S", StepKind.HANDING)
+    beats(story, 3000)
+    assert not story.stream().is_unconfirmed
+    assert stages(story) == [StreamStage.HANDING]

@@ -10,6 +10,7 @@ from tests.broker.migration.two_worlds import ACCOUNT, TwoWorlds
 from tests.simulator.cutover_plan import BLUE, GREEN
 from tests.simulator.ledger import MAIN
 
+from supercluster.broker.jetstream.config.metadata_keys import FSYNC_KEY
 from supercluster.broker.jetstream.core.broker import BrokerCore
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.migration import StreamStage
@@ -26,12 +27,13 @@ from supercluster.broker.raft.confchange import node_of
 class Story(TwoWorlds):
     """A stream with messages on blue."""
 
-    def __init__(self, count: int = 20) -> None:
+    def __init__(self, fsync: str = "interval") -> None:
         super().__init__()
         self.events: list[tuple[str, str, str]] = []
         self.on_event = lambda node, group, reason, text: self.events.append((node, reason, text))
         self.begin()
-        config = {"name": MAIN, "subjects": ["orders.>"], "num_replicas": 3}
+        config: dict[str, Any] = {"name": MAIN, "subjects": ["orders.>"], "num_replicas": 3}
+        config["metadata"] = {FSYNC_KEY: fsync}
         answer = self.api("blue-0", f"$JS.API.STREAM.CREATE.{MAIN}", config)
         assert answer is not None
         assert "error" not in answer, answer
@@ -120,6 +122,64 @@ def test_before_it_converts_a_copy_has_no_vote_and_nobody_sees_its_stream(story:
     for key in story.brokers(GREEN):
         assert story.core(key).map.stream_of(ACCOUNT, MAIN) is None
     story.until(story.is_open)
+    story.finish()
+
+
+@pytest.mark.parametrize("what", ["volume", "copy"])
+def test_a_green_broker_that_lost_its_data_follows_again(story: Story, what: str) -> None:
+    """SF-4, SF-20: blue waits with the fence for the copy that comes in its place, and nothing is lost."""
+    story.load("blue-1", "ack")
+    story.migrate()
+    story.until(lambda: len(story.greens()) == 3)
+    story.cut_worlds()
+    assert not story.is_open()
+    [group] = story.registered("green-1")
+    story.stop("green-1", power=False)
+    if what == "volume":
+        story.lose_volume("green-1")
+    else:
+        story.nodes["green-1"].store.lose_copy(group)
+    story.start("green-1")
+    story.run_ms(5000)
+    story.mend()
+    story.until(story.is_open, 120_000)
+    story.until(lambda: len(story.greens()) == 3)
+    story.finish()
+
+
+def test_blues_copies_stay_closed_behind_every_restart_until_they_are_cleaned(story: Story) -> None:
+    """SF-20, SF-22: nobody opens or drops them, whoever restarts, and from whatever map they begin."""
+    story.load("blue-1", "ack")
+    story.migrate()
+    story.until(story.is_open)
+    story.until(lambda: story.copies().keys() == story.greens().keys())
+    source = list(story.registered("blue-0"))
+    for key in story.brokers(BLUE):
+        story.stop(key, power=False)
+    for key in story.brokers(BLUE):
+        story.start(key)
+    story.until(lambda: all(core.map.is_fresh for core in story.cores(BLUE)))
+    story.run_ms(3000)
+    assert story.copies().keys() == story.greens().keys()
+    assert all(list(story.registered(key)) == source for key in story.brokers(BLUE))
+    story.finish()
+
+
+def test_green_goes_on_from_its_disks_when_all_of_it_restarts_at_once() -> None:
+    """SF-20: the same when the map says that the copies follow, and when it says that they are open."""
+    story = Story("always")
+    story.load("blue-1", "ack")
+    story.migrate()
+    story.until(lambda: len(story.greens()) == 3)
+    for _ in range(2):
+        for key in story.brokers(GREEN):
+            story.stop(key, power=True)
+        story.run_ms(500)
+        for key in story.brokers(GREEN):
+            story.start(key)
+        story.until(story.is_open, 120_000)
+        story.until(lambda: len(story.greens()) == 3)
+    assert not [text for _, reason, text in story.events if reason in ("RecordLost", "CopyDropped")]
     story.finish()
 
 

@@ -18,6 +18,9 @@ from supercluster.broker.jetstream.placement.dry_run import MovePlan
 from supercluster.broker.migration.worlds import world_of
 from supercluster.broker.ports import ClientInfo
 
+DROPPED = "dropped"
+"""The refusal by which green says that it follows nothing of an attempt (any more)."""
+
 
 class MapFrames:
     def __init__(self, peers: Peers, copies: Copies, map_view: MapView, map_reader: MapReader) -> None:
@@ -101,17 +104,24 @@ class MapFrames:
         told, leader = Drop.decode(body), self._copies.map
         if leader is None or not leader.serves:
             return
+        dropped = Prepared(told.group, told.attempt, refusal=DROPPED).encode()
         found = leader.state.by_group(told.group)
         if found is None or found.following is None or found.following.world != world_of(node):
+            self._peers.post(node, Frame.PREPARED, dropped)
             return
         following = Following(told.migration, told.attempt, told.group, found.following.world, ())
+
+        def respond(outcome: Decided | MovePlan | ApiError | None) -> None:
+            if outcome is not None:
+                self._peers.post(node, Frame.PREPARED, dropped)
+
         leader.request(
             StreamRequest(
                 "unfollow",
                 ClientInfo(found.account, "", is_operator=True),
                 found.name,
                 None,
-                lambda outcome: None,
+                respond,
                 following=following,
             )
         )

@@ -111,8 +111,16 @@ class MemoryLoss:
         for group_id, reports in list(self._reports.items()):
             found = self._tail.state.by_group(group_id)
             fresh = {node: at_ms for node, at_ms in reports.items() if now_ms - at_ms < LOST_REPORT_MS}
-            # In a recovered map the members may be old ones (SF-5): others may hold what nobody here knows of.
-            if found is None or found.config.storage != "memory" or not fresh or found.is_unconfirmed:
+            # In a recovered map the members may be old ones (SF-5): others may hold what nobody here knows of. What another
+            # super-cluster has, or has still, is not made anew here.
+            is_here = found is not None and found.is_shown and not found.far_world
+            if (
+                found is None
+                or not is_here
+                or found.config.storage != "memory"
+                or not fresh
+                or found.is_unconfirmed
+            ):
                 self._forget(group_id)
                 continue
             self._reports[group_id] = fresh

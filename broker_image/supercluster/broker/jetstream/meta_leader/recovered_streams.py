@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.meta.assignment import Assignment
+from supercluster.broker.jetstream.meta.migration import StreamStage
 from supercluster.broker.jetstream.meta.operations import confirm_stream, start_move
 from supercluster.broker.jetstream.meta.state import MetaState
 from supercluster.broker.jetstream.meta_leader.candidates import Candidates
@@ -68,6 +69,8 @@ class RecoveredStreams:
         # A membership on its way may yet be another one: it comes to an end first, by itself.
         if not found.is_unconfirmed or not facts.is_settled:
             return
+        if facts.migrating.get("stage") in ("fenced", "handed") and not _is_marked(found):
+            return  # Its own log says that it is about to be green's: it asks for the mark, which the map has lost.
         config = _newer_config(found, facts, self._tail.state)
         try:
             self._tail.propose(confirm_stream(found, facts.voters, config))
@@ -119,6 +122,10 @@ class RecoveredStreams:
             if not choice.refusal:
                 return choice
         return whole
+
+
+def _is_marked(found: Assignment) -> bool:
+    return found.migration is not None and found.migration.stage is not StreamStage.LEARNING
 
 
 def _newer_config(found: Assignment, facts: StreamFacts, state: MetaState) -> StreamConfig | None:

@@ -12,6 +12,7 @@ from typing import Any
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.assignment import Assignment
+from supercluster.broker.jetstream.meta.migration import StreamStage
 from supercluster.broker.jetstream.meta.operations import recover_stream
 from supercluster.broker.jetstream.meta.state import MetaState
 from supercluster.broker.jetstream.meta.stream_recovery import (
@@ -108,6 +109,8 @@ class Recoveries:
             return
         if found.group != group_id:
             raise errors.recovery_refused(found.name, "another recovery came first")
+        if why := _whose(found):
+            raise errors.recovery_refused(found.name, why)
         contact = host.brokers_in_contact()
         situation = Situation(
             found.name,
@@ -169,6 +172,19 @@ class Recoveries:
         self._waiting.clear()
         for asked in left:
             asked.undecided()
+
+
+def _whose(found: Assignment) -> str:
+    """Why nobody here may have it go on from a copy; empty: it is this super-cluster's."""
+    if found.following is not None:
+        return f"super-cluster {found.following.world} has it until it is open here"
+    way = found.migration
+    if way is not None and way.stage is not StreamStage.LEARNING:
+        return (
+            f"migration {way.id} has handed it over, or is about to: what another copy would take is lost where green opens it; "
+            "ask green, and abort the migration if green has refused it"
+        )
+    return ""
 
 
 def _is_known(found: Assignment, recovery_id: str) -> bool:

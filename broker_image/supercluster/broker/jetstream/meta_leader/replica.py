@@ -202,6 +202,7 @@ class MetaReplica(Replica):
         """A broker says, again and again, that its copy of a stream in memory is gone, or one that was to join."""
         if self.upkeep is not None:
             self.upkeep.targets.copy_lost(group, member)
+            self.upkeep.followers.copy_lost(group, member)
         self.memory_loss.on_copy_lost(node, group, now_ms)
 
     def on_failed_copies(self, node: str, copies: Mapping[str, str], now_ms: int) -> None:

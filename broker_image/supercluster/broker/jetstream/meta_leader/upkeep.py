@@ -8,6 +8,7 @@ from supercluster.broker.jetstream.meta_leader.absences import Absences
 from supercluster.broker.jetstream.meta_leader.broker_requests import BrokerRequests
 from supercluster.broker.jetstream.meta_leader.candidates import Candidates
 from supercluster.broker.jetstream.meta_leader.copy_reports import CopyReports
+from supercluster.broker.jetstream.meta_leader.followers import Followers
 from supercluster.broker.jetstream.meta_leader.host import MetaHost
 from supercluster.broker.jetstream.meta_leader.map_tail import MapTail
 from supercluster.broker.jetstream.meta_leader.move_targets import MoveTargets
@@ -38,6 +39,7 @@ class Upkeep:
         self._voters = VoterUpkeep(tail, newcomers, self._absences)
         self._recovered = RecoveredStreams(tail, host, candidates)
         self.targets = MoveTargets(tail, host, candidates, self._absences)
+        self.followers = Followers(tail, host, candidates, self._absences)
         self.copies = CopyReports(tail, host, now_ms)
 
     def turn(self, now_ms: int) -> None:
@@ -47,7 +49,7 @@ class Upkeep:
         self._absences.look(now_ms, contact)
         # In a single cluster without moves nothing changes with time, while all are there who belong to it.
         is_one = len({record.cluster for record in state.brokers.values()}) < 2
-        watched = state.moving or state.short or state.leaving or state.away or self._absences
+        watched = state.moving or state.short or state.coming or state.leaving or state.away or self._absences
         recovered = bool(state.unconfirmed) or self._voters.is_needed(is_one=is_one)
         self._is_needed = bool(watched) or self.copies.is_needed or not is_one or recovered
         if now_ms < self._due_ms:
@@ -57,6 +59,7 @@ class Upkeep:
         self.copies.advance(now_ms, contact)
         self._voters.look(now_ms, contact)
         self.targets.look(now_ms)
+        self.followers.look(now_ms)
         self._recovered.look()
 
     def deadline_ms(self) -> int | None:

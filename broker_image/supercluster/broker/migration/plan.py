@@ -9,10 +9,12 @@ Theory. A stage is evidence, so it is the same for every leader, and one that co
 Within a stage the first row whose condition holds says what to do, and to which stage that leads. A row that waits names what it
 waits for. Up to HANDED the stream's leader takes the steps, from OPEN on the leader of the map.
 
-Three things keep two sides from writing, which no later row can repair (docs/adr/cutover.md):
+Four things keep two sides from writing, which no later row can repair (docs/adr/cutover.md):
 
 - an attempt has one mark `handing` in the map, asked for by one leader in its term, and at most one fence under it. So neither a mark
   nor its end that comes late can be about another fence;
+- a leader that finds a mark or a fence of an earlier one takes nothing in before green's word, or its copies, show that there was no HANDED:
+  its own log may have lost that with a volume;
 - HANDED is appended behind a fence of this leader's, under its mark, with the digest, and with FENCED on all of green's copies;
 - behind HANDED the fence is taken back by green's committed refusal alone.
 
@@ -91,6 +93,8 @@ class Mark(StrEnum):
     NONE = "none"
     OWN = "own"
     """`handing`, asked for by this leader in its term, which has not asked for its end."""
+    ENDED = "ended"
+    """The same, and it has asked for its end."""
     OTHER = "another leader's"
 
 
@@ -136,6 +140,10 @@ class View:
     mark: Mark = Mark.NONE
     marked_ms: int = 0
     """For how long this leader has seen its mark."""
+    cleared: bool = False
+    """All of green's copies have answered this leader, with its log: none has a HANDED that blue's log has lost."""
+    superseded: bool = False
+    """The map is at a later attempt, which begins only where green has refused this one, or never had it."""
     owns_fence: bool = False
     """This leader has appended FENCED, in its term."""
     fenced_ms: int = 0
@@ -209,6 +217,23 @@ TABLE: Mapping[Stage, tuple[Row, ...]] = {
     Stage.LEARNING: (
         Row(lambda v: not v.applied, Do.WAIT, "the log's end is not committed yet"),
         Row(
+            lambda v: v.mark is Mark.ENDED,
+            Do.UNMARK,
+            "this leader did not hand the stream over",
+            Stage.LEARNING,
+        ),
+        Row(
+            lambda v: v.mark is Mark.OTHER and v.word is Word.OPEN,
+            Do.NOTE_OPEN,
+            "green has opened the stream, and blue's log has lost that",
+            Stage.OPEN,
+        ),
+        Row(
+            lambda v: v.mark is Mark.OTHER and not (v.cleared or v.word is Word.REFUSED),
+            Do.ASK,
+            "an earlier leader has marked the attempt, and green has not shown what became of it",
+        ),
+        Row(
             lambda v: v.mark is Mark.OTHER,
             Do.UNMARK,
             "an earlier leader has marked the attempt and did not hand the stream over",
@@ -251,6 +276,17 @@ TABLE: Mapping[Stage, tuple[Row, ...]] = {
     ),
     Stage.FENCED: (
         Row(lambda v: not v.applied, Do.WAIT, "the fence is not committed yet"),
+        Row(
+            lambda v: not v.owns_fence and v.word is Word.OPEN,
+            Do.NOTE_OPEN,
+            "green has opened the stream, and blue's log has lost that",
+            Stage.OPEN,
+        ),
+        Row(
+            lambda v: not (v.owns_fence or v.cleared or v.superseded or v.word is Word.REFUSED),
+            Do.ASK,
+            "an earlier leader has fenced the stream, and green has not shown what became of it",
+        ),
         Row(lambda v: v.cancelled, Do.UNFENCE, "the migration is called off", Stage.LEARNING),
         Row(
             lambda v: not v.owns_fence, Do.UNFENCE, "an earlier leader has fenced the stream", Stage.LEARNING
@@ -268,6 +304,12 @@ TABLE: Mapping[Stage, tuple[Row, ...]] = {
     ),
     Stage.HANDED: (
         Row(lambda v: not v.applied, Do.WAIT, "the hand-over is not committed yet"),
+        Row(
+            lambda v: v.superseded,
+            Do.TAKE_BACK,
+            "the map is at a later attempt, and blue's log has lost its return",
+            Stage.LEARNING,
+        ),
         Row(lambda v: v.mark is Mark.NONE, Do.MARK, "the map has lost the mark"),
         Row(lambda v: v.word is Word.OPEN, Do.NOTE_OPEN, "green has opened the stream", Stage.OPEN),
         Row(lambda v: v.word is Word.REFUSED, Do.TAKE_BACK, "green has refused the attempt", Stage.LEARNING),

@@ -150,11 +150,38 @@ def test_a_new_leader_takes_back_a_fence_that_it_finds_and_begins_the_next_attem
     worlds.settle(2000)
     new = worlds.leader()
     assert new is not old
-    worlds.until(lambda: new.group.state.cut.stage is CutStage.NONE)
+    assert worlds.stage is CutStage.FENCED, "a log that has lost HANDED would look like this"
     worlds.is_linked = True
+    worlds.until(lambda: new.group.state.cut.stage is CutStage.NONE, 1000)
     worlds.until(lambda: bool(worlds.blue_map.far_world))
     assert worlds.blue_map.migration is not None
     assert worlds.blue_map.migration.attempt == 2
+
+
+@pytest.mark.covers("SF-20", "SF-22")
+def test_a_leader_with_an_earlier_leader_s_mark_takes_nothing_before_green_has_shown_what_became_of_it() -> (
+    None
+):
+    worlds = started()
+    worlds.cuts_link_when = lambda: "handing" in worlds.steps
+    worlds.begin_migration()
+    worlds.until(
+        lambda: worlds.blue_map.migration is not None and worlds.blue_map.migration.stage == "handing"
+    )
+    worlds.lost = {worlds.leader().node}
+    worlds.settle(2000)
+    leader = worlds.leader()
+    leader.group.copy.inbox.open_session(ORIGIN)
+    worlds.publish(1, b"x")
+    answers: list[bytes | None] = []
+    leader.ask("$JS.API.STREAM.INFO.S", {}, respond=answers.append)
+    worlds.settle(3000)
+    assert (worlds.stage, leader.group.state.last_seq, answers) == (CutStage.NONE, 0, [])
+    worlds.cuts_link_when = lambda: False
+    worlds.is_linked = True
+    worlds.until(lambda: leader.group.state.last_seq == 1, 1500)
+    assert len(answers) == 1
+    worlds.until(lambda: bool(worlds.blue_map.far_world))
 
 
 @pytest.mark.covers("SF-21")

@@ -5,6 +5,7 @@ It begins anew with each leader, by what the log and the map say.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from supercluster.broker.jetstream.links.migration_frames import CutAsk, CutTold, Prepared
@@ -24,8 +25,10 @@ STRAY_AGAIN_MS = 1000
 class CurrentMigration:
     """Of one stream's replica. While it does not lead there is none."""
 
-    def __init__(self, migrating: MigratingStream) -> None:
+    def __init__(self, migrating: MigratingStream, reopened: Callable[[], None]) -> None:
+        """`reopened`: whoever waits for the stream is to be served again."""
         self._migrating = migrating
+        self._reopened = reopened
         self._replica, self._stream, self._host = migrating.replica, migrating.stream, migrating.host
         self.migrator: Migrator | None = None
         self._opening: Opening | None = None
@@ -50,7 +53,7 @@ class CurrentMigration:
     def follow(self, now_ms: int) -> None:
         """The map shows something else; or this replica leads from now on."""
         if not self._replica.serves:
-            self.migrator = self._opening = None
+            self.stop()
             return
         if self._came_here:
             self._opening = self._opening or Opening(self._migrating)
@@ -64,8 +67,15 @@ class CurrentMigration:
             self.migrator = Migrator(self._migrating, record, now_ms)
         elif record is not None and self.migrator is not None:
             self.migrator.set_record(record)
+        self._hold()
         if self.migrator is not None or self._opening is not None:
             self._host.touch(self._replica.id)
+
+    def _hold(self) -> None:
+        held, self._stream.is_held = self._stream.is_held, self.migrator is not None and self.migrator.holds
+        if held and not self._stream.is_held:
+            self._reopened()
+            self._host.touch_next(self._replica.id)
 
     def wake(self) -> None:
         """What a migration may wait for is applied."""
@@ -79,6 +89,7 @@ class CurrentMigration:
         """This replica does not lead any more."""
         self.migrator = self._opening = None
         self._stray_ms = None
+        self._stream.is_held = False
 
     # ---- what comes in --------------------------------------------------------------------------------------------
 
@@ -107,6 +118,7 @@ class CurrentMigration:
             self._opening.advance(now_ms)
         if self.migrator is not None:
             self.migrator.advance(now_ms)
+            self._hold()
             self._stray_ms = None
         else:
             self._drop_strays(now_ms)

@@ -70,6 +70,7 @@ class _Attempt:
     fenced_ms: int | None = None
     digest: bytes = b""
     word: Word = Word.NONE
+    told: CutTold | None = None
     asked_ms: dict[Do, int] = field(default_factory=dict)
     """When something was last asked for."""
 
@@ -123,11 +124,12 @@ class Migrator:
         """Green has opened the stream, or refused it."""
         record, cut = self.record, self._stream.state.cut
         about = (told.next_group, told.migration, told.attempt)
-        if about != (record.next_group, record.id, record.attempt) or cut.attempt != told.attempt:
+        if about != (record.next_group, record.id, record.attempt):
             return
-        if told.told is Told.OPEN and told.digest != cut.digest:
+        if told.told is Told.OPEN and cut.stage is CutStage.HANDED and told.digest != cut.digest:
             self._event("MigrationWaits", "green says that it has opened another cut; ask green's operator")
             return
+        self._attempt.told = told
         self._attempt.word = Word.OPEN if told.told is Told.OPEN else Word.REFUSED
         self._look_ms = 0
 
@@ -137,7 +139,23 @@ class Migrator:
         record, attempt = self._stream.assignment.migration, self._attempt
         if record is None or record.attempt != attempt.number or record.stage is not StreamStage.HANDING:
             return Mark.NONE
-        return Mark.OWN if record.term == self._term and not attempt.gave_up else Mark.OTHER
+        if record.term != self._term:
+            return Mark.OTHER
+        return Mark.ENDED if attempt.gave_up else Mark.OWN
+
+    @property
+    def holds(self) -> bool:
+        """Does nothing go on before green has shown what became of a mark that an earlier leader has set?"""
+        return (
+            self._mark() is Mark.OTHER and self._attempt.word is not Word.REFUSED and not self._is_cleared()
+        )
+
+    def _is_cleared(self) -> bool:
+        """Have all of green's copies an entry of this leader's? Then none has converted, and whatever they have, blue has."""
+        raft, log = self._replica.raft, self._replica.log
+        members = self._attempt.members or self._stream.state.cut.members
+        found = [raft.progress.get(member) for member in members]
+        return bool(found) and all(p is not None and log.term(p.match) == self._term for p in found)
 
     @property
     def _is_settled(self) -> bool:
@@ -156,7 +174,7 @@ class Migrator:
         attempt, cut, mark = self._attempt, self._stream.state.cut, self._mark()
         if mark is Mark.OWN and attempt.marked_ms is None:
             attempt.marked_ms = now_ms
-        migration = self._host.map.migration(self.record.id)
+        migration, found = self._host.map.migration(self.record.id), self._stream.assignment.migration
         return View(
             attempt=attempt.number,
             log=_LOGS.get(cut.stage, Log.FREE),
@@ -164,6 +182,8 @@ class Migrator:
             settled=self._is_settled,
             mark=mark,
             marked_ms=now_ms - attempt.marked_ms if attempt.marked_ms is not None else 0,
+            cleared=self._is_cleared(),
+            superseded=cut.is_closed and found is not None and found.attempt > cut.attempt,
             owns_fence=attempt.fenced_ms is not None,
             fenced_ms=now_ms - attempt.fenced_ms if attempt.fenced_ms is not None else 0,
             cancelled=migration is not None and migration.cancelled,
@@ -214,6 +234,8 @@ class Migrator:
             self._unfence(now_ms, is_refused=step.do is Do.TAKE_BACK)
         elif step.do in (Do.ASK, Do.ASK_REFUSAL):
             self._ask(Wants.WORD if step.do is Do.ASK else Wants.REFUSE, now_ms)
+            if step.stage is Stage.LEARNING:
+                self._prepare(now_ms, AGAIN_MS)
         elif step.do in (Do.MARK, Do.UNMARK, Do.NOTE_OPEN, Do.END):
             self._ask_map(step.do, now_ms)
         if step.stage is Stage.FENCED and not attempt.digest and attempt.fenced_ms is not None:
@@ -249,7 +271,7 @@ class Migrator:
             self._tell_green(Frame.CUT_ASK, asked.encode())
 
     def _ask_map(self, do: Do, now_ms: int) -> None:
-        record, attempt, cut = self.record, self._attempt, self._stream.state.cut
+        record, attempt = self.record, self._attempt
         if do is Do.UNMARK and not attempt.gave_up:
             attempt.gave_up = True
             self._rest(now_ms)
@@ -258,8 +280,8 @@ class Migrator:
         step = MigrationStep(_STEPS[do], self._replica.id, record.id, record.attempt)
         if do is Do.MARK:
             step = replace(step, mark=replace(record, term=self._term))
-        elif do is Do.NOTE_OPEN:
-            step = replace(step, digest=cut.digest.hex(), last_seq=cut.last_seq)
+        elif do is Do.NOTE_OPEN and attempt.told is not None:
+            step = replace(step, digest=attempt.told.digest.hex(), last_seq=attempt.told.last_seq)
         self._host.migration_step(step)
 
     def _fence(self, now_ms: int) -> None:

@@ -13,12 +13,14 @@ from supercluster.broker.jetstream.state.stream_reader import StreamReader
 
 
 class HeldStream:
-    __slots__ = ("assignment", "source", "state")
+    __slots__ = ("assignment", "is_held", "source", "state")
 
     def __init__(self, assignment: Assignment, state: StreamState) -> None:
         self.assignment = assignment
         self.state = state
         self.source = StreamReader(state)
+        self.is_held = False
+        """May another super-cluster have the stream, by the map, though its own log says nothing of it?"""
 
     def take_state(self, state: StreamState) -> None:
         """Another state is in force."""

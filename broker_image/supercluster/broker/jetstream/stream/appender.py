@@ -112,7 +112,7 @@ class Appender:
     @property
     def is_closed(self) -> bool:
         """Does the stream take nothing in, up to the end of this leader's log?"""
-        return self.admission is not None and self.admission.end.is_closed
+        return self.admission is not None and (self.admission.end.is_closed or self._stream.is_held)
 
     @property
     def is_cut_pending(self) -> bool:

@@ -87,7 +87,8 @@ class StreamReplica(Replica):
             )
         )
         self.migration = CurrentMigration(
-            MigratingStream(self, self.stream, host, appender.put_cut, lambda: appender.is_cut_pending)
+            MigratingStream(self, self.stream, host, appender.put_cut, lambda: appender.is_cut_pending),
+            waiters.opened,
         )
         snapshots = SnapshotSender(group, self.stream, host, self.consumers.advisories)
         restores = RestoreReceiver(

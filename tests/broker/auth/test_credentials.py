@@ -161,14 +161,15 @@ def test_the_gateway_port_has_its_own_and_is_no_way_around_the_others(tmp_path: 
     assert "'g'" not in repr(credentials.gateways)
 
 
-@pytest.mark.parametrize("name", ["cluster.json", "gateway.json"])
+@pytest.mark.parametrize("name", ["cluster.json", "gateway.json", "migration.json"])
 def test_files_of_links_that_vanish_open_no_door(tmp_path: Path, name: str, caplog: Any) -> None:
     write(tmp_path, name, {"accept": [{"user": "route", "password": "a"}]})
     credentials = Credentials(tmp_path)
     credentials.load()
     (tmp_path / name).unlink()
     assert not credentials.refresh()
-    door = credentials.links if name == "cluster.json" else credentials.gateways
+    doors = {"cluster.json": "links", "gateway.json": "gateways", "migration.json": "migrations"}
+    door = getattr(credentials, doors[name])
     assert door.accepts("route", "a")
     assert not door.accepts("", "")
     assert f"{name} is gone or empty" in caplog.text

@@ -169,6 +169,7 @@ def test_errors_say_where_and_why_without_passwords(text: str, why: str) -> None
     ("words", "why"),
     [
         (["-js"], "streams in a cluster need server_name"),
+        (["--name", "a%b"], "server_name is 'a%b'; % is not allowed in it"),
         (["--cluster_name", "B"], "gateway.name is 'A' and --cluster_name 'B'"),
     ],
 )

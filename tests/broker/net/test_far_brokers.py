@@ -14,12 +14,14 @@ from tests.broker.net.test_gateways import answer, hello
 from tests.broker.net.test_links import Listener
 from tests.support.certificates import Authority
 
+from supercluster.broker.jetstream.meta.migration import Green, Migration
 from supercluster.broker.migration.worlds import far_name, world_id
 from supercluster.broker.monitor import views
 from supercluster.broker.net.links.bridge import is_users
 from supercluster.broker.net.links.silence import FAR_SILENCE_MAX_MS
 from supercluster.broker.ports import Channel, FarSuperCluster
 from supercluster.broker.runtime.process import BrokerProcess
+from supercluster.broker.runtime.process_core import make_core
 
 pytestmark = pytest.mark.covers("BG-5", "CL-3")
 
@@ -365,6 +367,31 @@ async def test_what_crossed_once_never_crosses_back(worlds: TwoWorlds) -> None:
     for client in clients:
         await client.flush()
     assert [sorted(found) for found in got] == [sorted(sent)] * 4
+
+
+async def test_a_subject_is_captured_on_the_side_that_read_it_alone(worlds: TwoWorlds) -> None:
+    """Both sides have a stream on it. Whoever listens on the other side hears the message, and no stream there takes it."""
+    await worlds.start(make_core=make_core)
+    green, blue = worlds.green[0], worlds.blue[0]
+    await worlds.brokers.until(lambda: blue.core.meta is not None, "a map of blue")
+    found = Migration("m", Green("green", addresses=(f"{green.place.host}:{PORT}",)), GREEN)
+    blue.core.meta.state.migrations["m"] = found  # As the operator's call has it put there.
+    blue.core._map_changed()
+    await worlds.all_linked()
+    assert list(blue.core.peers.far) == [far_name("east-0", GREEN)]
+    assert blue.core.peers.linked == {}
+    there, here = await worlds.brokers.client(green), await worlds.brokers.client(blue)
+    for client in (there, here):
+        await client.jetstream().add_stream(name="S", subjects=["s.>"])
+    heard = await there.subscribe("s.>")
+    await there.flush()
+    await worlds.interest(blue, "s.x")
+    acknowledged = await here.jetstream().publish("s.x", b"1")
+    assert acknowledged.seq == 1
+    assert (await heard.next_msg(timeout=20)).data == b"1"
+    await there.flush()
+    states = [(await client.jetstream().stream_info("S")).state for client in (here, there)]
+    assert [state.messages for state in states] == [1, 0]
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,9 @@ def test_bad_arguments_and_settings_exit_with_2(tmp_path: Path) -> None:
     code, said = ended(tmp_path, "--config", str(settings(tmp_path)), *data)
     assert code == 2
     assert "POD_NAME" in said
+    code, said = ended(tmp_path, "--config", str(settings(tmp_path)), "--name", "east%0", *data)
+    assert code == 2
+    assert "--name is 'east%0'; % is not allowed in it" in said
 
 
 def test_bad_credentials_exit_with_2(tmp_path: Path) -> None:

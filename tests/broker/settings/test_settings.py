@@ -84,6 +84,9 @@ def test_tls_for_clients_is_read_with_its_defaults() -> None:
     [
         ({"cluster": None}, ["cluster is null", "1 to 63"]),
         ({"cluster": "a b"}, ["cluster", "a b", "not allowed"]),
+        ({"peers": {"east%0": "host:1"}}, ["peers: name", "east%0", "% are not allowed"]),
+        ({"ports": {"migration": -2}}, ["ports.migration is -2", "from -1 to 65535"]),
+        ({"migrationTls": {"certFile": "c"}}, ["migrationTls.keyFile is missing"]),
         ({"identity": ""}, ["identity"]),
         ({"peers": []}, ["peers is []", "object"]),
         ({"peers": {"east-0": "nowhere"}}, ["peers.east-0", '"nowhere"', "host:port"]),

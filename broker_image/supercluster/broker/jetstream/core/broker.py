@@ -36,6 +36,7 @@ from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.links.raft_outbox import RaftOutbox
 from supercluster.broker.jetstream.meta.shared_groups import shared_groups
 from supercluster.broker.jetstream.meta.view import MapView
+from supercluster.broker.jetstream.meta.wanted_far import wanted_far
 from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
 from supercluster.broker.jetstream.node.bootstrap import MapBootstrap
 from supercluster.broker.jetstream.node.copies import Copies
@@ -193,6 +194,7 @@ class BrokerCore:
             self.ingest,
             self._invalidate_captures,
             self._streams_changed,
+            self._map_changed,
         )
         self.bootstrap = MapBootstrap(env, peers, copies, map_view, leaderships, opener, self.ingest, host)
         self.stream_lineages = StreamLineages(env, copies, map_view, leaderships, self.copy_manager)
@@ -335,6 +337,11 @@ class BrokerCore:
         if gone:
             self.acks.groups_gone(gone)
             self.requests.groups_gone(gone, self.router.successor, not_there, self.clock.monotonic_ms())
+
+    def _map_changed(self) -> None:
+        """The map of streams moved on."""
+        assert self.map.replica is not None
+        self.want_far(wanted_far(self.map.replica.state))
 
     def _invalidate_captures(self) -> None:
         self.invalidate_captures()

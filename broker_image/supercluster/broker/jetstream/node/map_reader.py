@@ -43,8 +43,11 @@ class MapReader:
         ingest: PublishWindows,
         invalidate_captures: Callable[[], None],
         on_streams_changed: Callable[[list[str]], None],
+        on_changed: Callable[[], None],
     ) -> None:
-        """`on_streams_changed(gone)` is called when streams of the map changed, with the groups that it no longer has."""
+        """`on_streams_changed(gone)` is called when streams of the map changed, with the groups that it no longer has, and `on_changed`
+        when anything did."""
+        self._on_changed = on_changed
         self._env = env
         self._peers = peers
         self._copies = copies
@@ -76,6 +79,7 @@ class MapReader:
             self._ingest.set_map(whole, self._invalidate_captures)
             present = {found.group for found in self._map.replica.state.streams.values()}
             self._on_streams_changed([group for group in groups if group not in present])
+        self._on_changed()
         self._map.index = self._map.replica.applied_index
         leader = self._leaderships.leader_of(self._map.meta_id)
         if leader is not None and leader != self._env.node:

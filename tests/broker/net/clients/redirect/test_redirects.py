@@ -20,6 +20,7 @@ from supercluster.broker.net.clients.redirect.redirects import (
     State,
     Verdict,
 )
+from supercluster.broker.net.clients.redirect.refusals import Refusals
 from supercluster.broker.net.clients.redirect.scouting import (
     RETURNS_MAX,
     SCOUT_MS,
@@ -67,10 +68,12 @@ class Story:
     def went(self, number: int) -> None:
         self.core.went(number, self.now_ms)
 
+    def is_refused(self, address: str = "10.1.1.1") -> bool:
+        return self.core.turns_away(address, self.now_ms)
+
     def comes_back(self, user: User = ANN, name: str = "c") -> int:
-        """A client that was asked is refused three times, and then served over the bridge."""
-        for _ in range(3):
-            assert self.came(user, name)[1] is Verdict.REFUSE
+        """A client that was asked is refused once, and then served over the bridge."""
+        assert (self.is_refused("10.9.9.9"), self.is_refused(), self.is_refused()) == (False, True, False)
         number, verdict = self.came(user, name)
         assert verdict is Verdict.SERVE
         return number
@@ -157,7 +160,7 @@ def test_a_client_that_comes_back_is_served_and_asked_when_it_is_quiet_three_tim
     assert story.step(10 * AGAIN_MS) == []
     assert story.state(number) is State.BRIDGED
     assert story.core.why(story.core.tracked[number]) == "it came back 3 times"
-    assert story.core.counts == {"asked": 3, "gone": 3, "returned": 3, "refused": 9, "published": 0}
+    assert story.core.counts == {"asked": 3, "gone": 3, "returned": 3, "refused": 3, "published": 0}
 
 
 def test_a_client_that_comes_back_only_after_two_seconds_knows_no_other_server_and_is_served_at_once() -> (
@@ -168,6 +171,7 @@ def test_a_client_that_comes_back_only_after_two_seconds_knows_no_other_server_a
     assert story.step() == [number]
     story.went(number)
     story.now_ms += 2000
+    assert not story.is_refused()
     again, verdict = story.came()
     assert (verdict, story.state(again)) == (Verdict.SERVE, State.RETURNED)
 
@@ -299,16 +303,12 @@ def test_by_policy_new_clients_of_a_user_that_green_knows_are_told_and_then_refu
     assert story.came(name="early")[1] is Verdict.SERVE, "nobody knows yet whether green takes the user"
     story.core.reported(ANN, 0)
     number, verdict = story.came(name="late")
-    assert verdict is Verdict.TELL, "it does not know green"
+    assert verdict is Verdict.TELL, "it need not know green"
     story.went(number)
-    verdicts = [story.came(name="late")[1] for _ in range(6)]
-    assert verdicts == [Verdict.REFUSE] * 5 + [Verdict.SERVE], "it may be unable to reach green"
-
-
-def test_where_the_first_info_names_green_a_client_is_refused_at_once() -> None:
-    story = Story(replace(ORDER, policy=Policy.REFUSE), for_all=True)
-    story.core.reported(ANN, 0)
-    assert story.came()[1] is Verdict.REFUSE
+    assert [story.is_refused() for _ in range(6)] == [True] * 5 + [False]
+    assert story.came(name="late")[1] is Verdict.SERVE, "it may be unable to reach green"
+    story.went(story.last_id)
+    assert story.came(name="late", is_websocket=True)[1] is Verdict.REFUSE
 
 
 def test_behind_the_end_nobody_is_served() -> None:
@@ -323,6 +323,7 @@ def test_behind_the_end_nobody_is_served() -> None:
     story.core.orders_changed()
     assert story.step() == [bridged]
     story.went(bridged)
+    assert [story.is_refused() for _ in range(6)] == [True] * 5 + [False]
     assert [story.came()[1] for _ in range(20)] == [Verdict.REFUSE] * 20
     number, verdict = story.came(name="new")
     assert verdict is Verdict.TELL
@@ -346,4 +347,16 @@ def test_departures_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         found.add(each, Departure(1, 0))
     assert len(found) == 3
     assert [found.take(each, 0) is not None for each in likeness] == [False, False, True, True, True]
+    assert len(found) == 0
+
+
+def test_refusals_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("supercluster.broker.net.clients.redirect.refusals.ADDRESSES_MAX", 2)
+    found = Refusals()
+    for address in ("a", "b", "c"):
+        found.allow(address, 1, 100)
+    assert [found.take(address, 99) for address in ("a", "b", "c", "c")] == [False, True, True, False]
+    found.allow("b", 2, 100)
+    found.allow("b", 1, 200)
+    assert [found.take("b", now_ms) for now_ms in (99, 100, 100)] == [True, True, False]
     assert len(found) == 0

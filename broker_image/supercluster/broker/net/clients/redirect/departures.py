@@ -20,8 +20,6 @@ class Departure:
     asks: int
     """How often, all connections of it together."""
     at_ms: int
-    refusals: int = 0
-    """How often it was refused since."""
 
 
 class Departures:

@@ -1,7 +1,7 @@
 """Decides which connections of blue are asked to go to green, and when; what it decides is carried out by `redirection.py`.
 
-A client that comes back at once is refused before its first PONG, a few times: it then tries another server, where one that is served
-would stay. (nats.js tries the server that it has just left first, and nats-py any of them.) After that it is served over the bridge and
+A client that comes back at once is refused before it is greeted: it then tries another server, where one that is served would stay.
+(nats.js tries the server that it has just left first, and nats-py any of them.) When it comes again it is served over the bridge, and
 asked again once it is quiet, three times in all; then it stays, and is listed (rule 20).
 """
 
@@ -16,6 +16,7 @@ from itertools import islice
 from supercluster.broker.net.clients.redirect.departures import Departure, Departures
 from supercluster.broker.net.clients.redirect.facts import Facts, Reach, User, obstacle
 from supercluster.broker.net.clients.redirect.orders import Order, Phase, Policy, RedirectOrders
+from supercluster.broker.net.clients.redirect.refusals import Refusals
 from supercluster.broker.net.clients.redirect.scouting import Scouting, Stage
 
 ASKS_MAX = 3
@@ -38,12 +39,9 @@ RESTLESS_MS = 10_000
 USERS_MAX = 65_536
 """Users of green that are remembered."""
 
-REFUSALS_MAX = {Policy.BRIDGE: 3, Policy.REFUSE: 5}
-"""How often a client that was asked is refused before it is served again; it may be unable to reach green."""
-
-REFUSED_WITHIN_MS = {Policy.BRIDGE: 1500, Policy.REFUSE: 10_000}
-"""So long after it was gone. Clients wait two seconds before they try a server again that they know to be down, so one that knows no
-other server is not refused under `BRIDGE`."""
+REFUSALS = {Policy.BRIDGE: (1, 1500), Policy.REFUSE: (5, 10_000)}
+"""How often a client that is gone may be refused, and for how many milliseconds. Clients wait two seconds before they try a server again
+that they know to be down, so one that knows no other server is not refused under `BRIDGE`; it may be unable to reach green, too."""
 
 
 class Activity(IntEnum):
@@ -62,7 +60,7 @@ class Verdict(Enum):
     TELL = "tell"
     """Let it in, and ask it to leave at once: it does not know green yet."""
     REFUSE = "refuse"
-    """Close it before its first PONG, without -ERR."""
+    """Close it in place of its first PONG, without -ERR."""
 
 
 class State(Enum):
@@ -106,6 +104,7 @@ class Redirects:
         self._candidates: dict[User, OrderedDict[int, None]] = {}
         """Who may be asked, in the order in which they are looked at."""
         self._departures = Departures()
+        self._refusals = Refusals()
         self._credit_ms = 0
         self._stepped_ms: int | None = None
         self.counts: Counter[str] = Counter()
@@ -117,12 +116,11 @@ class Redirects:
         if order is None or facts.is_internal:
             return Verdict.SERVE
         found = self._departures.take(facts.likeness, now_ms)
-        verdict = self._verdict(facts, order, found, now_ms)
+        verdict = self._verdict(facts, order, found)
         if verdict is Verdict.REFUSE:
             self.counts["refused"] += 1
-            again = found or Departure(1, now_ms)
-            again.refusals += 1
-            self._departures.add(facts.likeness, again)
+            if found is not None:
+                self._departures.add(facts.likeness, found)
             return verdict
         asks = found.asks if found is not None else 0
         tracked = self.tracked[facts.id] = Tracked(facts, State.WAITING, asks, now_ms, published)
@@ -152,6 +150,17 @@ class Redirects:
         if tracked.state is State.ASKED:
             self.counts["gone"] += 1
             self._departures.add(tracked.facts.likeness, Departure(tracked.asks, now_ms))
+            order = self.orders.order_of(tracked.facts.user.account)
+            if order is not None:
+                is_closed = order.phase is Phase.CLOSED
+                times, within_ms = REFUSALS[Policy.REFUSE if is_closed else order.policy]
+                self._refusals.allow(tracked.facts.likeness.address, times, now_ms + within_ms)
+
+    def turns_away(self, address: str, now_ms: int) -> bool:
+        """Is a connection that comes from there refused before it is greeted?"""
+        is_refused = self._refusals.take(address, now_ms)
+        self.counts["refused"] += is_refused
+        return is_refused
 
     def reported(self, user: User, now_ms: int) -> None:
         """Green says that the user is connected there; it may say so before there is an order."""
@@ -245,24 +254,17 @@ class Redirects:
     def _stage(self, user: User) -> Stage:
         return self._scouting(user).stage
 
-    def _verdict(self, facts: Facts, order: Order, found: Departure | None, now_ms: int) -> Verdict:
+    def _verdict(self, facts: Facts, order: Order, found: Departure | None) -> Verdict:
         if order.phase is Phase.ANNOUNCE:
             return Verdict.SERVE
         is_closed = order.phase is Phase.CLOSED
         is_strict = is_closed or order.policy is Policy.REFUSE
-        if obstacle(facts, order):
-            return Verdict.REFUSE if is_strict else Verdict.SERVE
-        is_back = (
-            found is not None
-            and found.refusals < REFUSALS_MAX[order.policy]
-            and now_ms - found.at_ms < REFUSED_WITHIN_MS[order.policy]
-        )
-        if is_closed or is_back:
-            knows_green = found is not None or self.orders.order_for_all() is not None
-            return Verdict.REFUSE if knows_green else Verdict.TELL
-        if found is None and is_strict and self._stage(facts.user) is Stage.SEEN:
-            return Verdict.REFUSE if self.orders.order_for_all() is not None else Verdict.TELL
-        return Verdict.SERVE
+        if is_strict and obstacle(facts, order):
+            return Verdict.REFUSE
+        if found is not None:  # It knows green.
+            return Verdict.REFUSE if is_closed else Verdict.SERVE
+        is_told = is_closed or (is_strict and self._stage(facts.user) is Stage.SEEN)
+        return Verdict.TELL if is_told and not obstacle(facts, order) else Verdict.SERVE
 
     def _settle(self, tracked: Tracked, order: Order) -> None:
         """Where a connection belongs that is not asked at present."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
@@ -15,13 +16,17 @@ from supercluster.broker.jetstream.core.broker import BrokerCore
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.migration import StreamStage
 from supercluster.broker.jetstream.meta.migration_changes import finalize_migration
+from supercluster.broker.jetstream.migration import opening
+from supercluster.broker.jetstream.migration.cut_digest import cut_digesting
 from supercluster.broker.jetstream.recovery import migrating_copies
 from supercluster.broker.jetstream.recovery.conversion import begin_group
 from supercluster.broker.jetstream.recovery.migrating_copies import MigratingCopies
 from supercluster.broker.jetstream.replica.lineage import is_meta
+from supercluster.broker.jetstream.state.stream import StreamState
 from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.migration.worlds import world_of
 from supercluster.broker.raft.confchange import node_of
+from supercluster.broker.storage.volume.volume import GROUPS, directory_name
 
 
 class Story(TwoWorlds):
@@ -68,7 +73,7 @@ class Story(TwoWorlds):
         return {g: m for g, m in self.core(key).store.registered().items() if not is_meta(g)}
 
     def greens(self) -> dict[str, StreamReplica]:
-        return {key: copy for key, copy in self.copies().items() if key in self.brokers(GREEN)}
+        return {key: held for key, held in self.copies().items() if key in self.brokers(GREEN)}
 
     def messages(self, key: str) -> int:
         return self.copies()[key].state.messages
@@ -114,10 +119,10 @@ def test_before_it_converts_a_copy_has_no_vote_and_nobody_sees_its_stream(story:
     story.load("blue-1", "ack")
     story.migrate()
     story.until(lambda: len(story.greens()) == 3)
-    for copy in story.greens().values():
-        assert world_of(node_of(copy.member))
-        assert copy.member not in copy.raft.membership.all_voters
-        assert not copy.serves
+    for held in story.greens().values():
+        assert world_of(node_of(held.member))
+        assert held.member not in held.raft.membership.all_voters
+        assert not held.serves
     assert story.assignment(GREEN) is not None
     for key in story.brokers(GREEN):
         assert story.core(key).map.stream_of(ACCOUNT, MAIN) is None
@@ -165,6 +170,35 @@ def test_blues_copies_stay_closed_behind_every_restart_until_they_are_cleaned(st
     story.finish()
 
 
+def test_an_older_volume_of_blue_does_not_bring_the_stream_back(story: Story) -> None:
+    """SF-20: its copy has no fence, and the mark in the map hides it."""
+    story.load("blue-1", "ack")
+    story.run_ms(500)
+    source = story.found(BLUE).group
+    story.stop("blue-0", power=False)
+    disk = story.nodes["blue-0"].store.disk
+    older = copy.deepcopy(disk)
+    story.start("blue-0")
+    story.run_ms(2000)
+    story.migrate()
+    story.until(story.is_open)
+    story.run_ms(1000)
+    story.stop("blue-0", power=False)
+    folder = f"{GROUPS}/{directory_name(source)}/"
+    for now, then in ((disk._names, older._names), (disk._durable_names, older._durable_names)):
+        for path in [path for path in now if path.startswith(folder)]:
+            del now[path]
+        now.update({path: file for path, file in then.items() if path.startswith(folder)})
+    story.start("blue-0")
+    story.until(lambda: story.core("blue-0").map.is_fresh)
+    story.until(lambda: story.copies().keys() == story.greens().keys())
+    story.run_ms(3000)
+    assert story.copies().keys() == story.greens().keys()
+    story.finish()
+    story.propose(finalize_migration("m1"))
+    story.until(lambda: not any(story.registered(key) for key in story.brokers(BLUE)), 60_000)
+
+
 def test_green_goes_on_from_its_disks_when_all_of_it_restarts_at_once() -> None:
     """SF-20: the same when the map says that the copies follow, and when it says that they are open."""
     story = Story("always")
@@ -181,6 +215,38 @@ def test_green_goes_on_from_its_disks_when_all_of_it_restarts_at_once() -> None:
         story.until(lambda: len(story.greens()) == 3)
     assert not [text for _, reason, text in story.events if reason in ("RecordLost", "CopyDropped")]
     story.finish()
+
+
+def test_after_a_refusal_green_begins_anew_and_has_nothing_of_the_attempt_before(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SF-20: copies that have converted come again under other names; blue serves meanwhile."""
+    load = story.load("blue-1", "ack")
+    refused: list[str] = []
+    digesting = cut_digesting
+
+    def wrong(state: StreamState) -> Generator[int, None, bytes]:
+        found = yield from digesting(state)
+        if not refused:
+            refused.append("")
+            return bytes(len(found))
+        return found
+
+    monkeypatch.setattr(opening, "cut_digesting", wrong)
+    story.migrate()
+    story.until(lambda: "CutDiffers" in [reason for _, reason, _ in story.events])
+    before = {key: member for key in story.brokers(GREEN) for member in story.registered(key).values()}
+    story.until(story.is_open, 120_000)
+    story.until(lambda: len(story.greens()) == 3)
+    found = story.found(GREEN)
+    assert found.arrival is not None
+    assert found.arrival.attempt == 2
+    for key in story.brokers(GREEN):
+        [(group, member)] = story.registered(key).items()
+        assert group == found.group
+        assert member != before[key]
+    story.finish()
+    assert len(load.acked) == load.sent
 
 
 MOMENTS = ("begun", "registered", "forgotten")

@@ -221,3 +221,92 @@ async def test_all_brokers_are_asked_before_a_restart_and_the_one_is_told(
         with pytest.raises(BrokersUnreachableError, match="east-7 is not ready"):
             await admin.hand_over(both, "east-7", (), 60_000)
     assert broker.asked[-1] == ("POST", "/admin/restart", {"avoid": ["east-1"], "holdMs": 60_000})
+
+
+MIGRATION = "/admin/migrations/ns%2Fover%2Fu"
+
+
+@pytest.mark.covers("BG-9")
+async def test_a_migration_is_asked_for_by_its_escaped_name(admin: BrokerAdmin, broker: Broker) -> None:
+    to, body = target(broker.url), {"id": "ns/over/u", "account": ""}
+    broker.answers = [
+        (200, {"identity": "i"}),
+        (200, {}),
+        (202, {}),
+        (200, {"final": False}),
+        (202, {}),
+        (202, {}),
+    ]
+    assert await admin.identity(to) == {"identity": "i"}
+    await admin.preflight_migration(to, body)
+    await admin.start_migration(to, body)
+    assert await admin.migration_state(to, "ns/over/u") == {"final": False}
+    await admin.abort_migration(to, "ns/over/u")
+    await admin.finalize_migration(to, "ns/over/u")
+    assert broker.asked == [
+        ("GET", "/admin/identity", None),
+        ("POST", "/admin/migrations/preflight", body),
+        ("POST", "/admin/migrations", body),
+        ("GET", MIGRATION, None),
+        ("POST", f"{MIGRATION}/abort", {}),
+        ("POST", f"{MIGRATION}/finalize", {}),
+    ]
+
+
+async def test_only_the_brokers_own_word_says_that_they_do_not_know_a_migration(
+    admin: BrokerAdmin, broker: Broker
+) -> None:
+    """Another server, as behind a proxy's address, answers 404 too."""
+    broker.answers = [(404, {"error": "no migration", "err_code": 19023}), (404, {"error": "not found"})]
+    assert await admin.migration_state(target(broker.url), "ns/over/u") is None
+    with pytest.raises(BrokersRefusedError, match="not found"):
+        await admin.migration_state(target(broker.url), "ns/over/u")
+
+
+async def test_the_streams_of_a_migration_come_in_pages(admin: BrokerAdmin, broker: Broker) -> None:
+    pages = [{"streams": [{"name": "a"}], "more": 1, "after": "$G/a"}, {"streams": [{"name": "b"}]}]
+    broker.answers = [*((200, page) for page in pages), (404, {"error": "no migration", "err_code": 19023})]
+    found = await admin.migration_streams(target(broker.url), "ns/over/u")
+    assert [each["name"] for each in found] == ["a", "b"]
+    assert broker.asked[1][1] == f"{MIGRATION}/streams?after=$G/a"
+    assert await admin.migration_streams(target(broker.url), "ns/over/u") == [], "nothing of it came there"
+
+
+async def test_a_list_that_does_not_go_on_ends(admin: BrokerAdmin, broker: Broker) -> None:
+    broker.answers = [(200, {"streams": [], "more": 1, "after": "$G/a"})] * 2
+    assert await admin.migration_streams(target(broker.url), "ns/over/u") == []
+
+
+async def test_streams_that_were_handed_are_those_of_the_operator_s_account(
+    admin: BrokerAdmin, broker: Broker
+) -> None:
+    handed = {"account": "$G", "name": "a", "stage": "open"}
+    broker.answers = [
+        (200, {"streams": [handed, {"account": "B", "name": "b"}]}),
+        (404, {"error": "no such call"}),
+    ]
+    assert await admin.handed_streams(target(broker.url)) == {"a": handed}
+    assert await admin.handed_streams(target(broker.url)) == {}, "brokers of before migrations"
+
+
+@pytest.mark.covers("SF-30")
+async def test_credentials_follow_no_redirect(admin: BrokerAdmin, broker: Broker) -> None:
+    elsewhere: list[str] = []
+
+    async def handle(request: web.Request) -> web.Response:
+        elsewhere.append(request.headers.get("Authorization", ""))
+        return web.json_response({})
+
+    async def redirect(_: web.Request) -> web.Response:
+        raise web.HTTPTemporaryRedirect(f"{away}/admin/identity")
+
+    async with serving(handle) as away, serving(redirect) as url:
+        with pytest.raises(BrokersUnreachableError, match="no JSON object"):
+            await admin.identity(target(url))
+    assert elsewhere == []
+
+
+async def test_authorities_that_can_not_be_read_are_named(admin: BrokerAdmin) -> None:
+    to = replace(target("https://127.0.0.1:1"), ca="no certificate")
+    with pytest.raises(BrokersUnreachableError, match="caSecret"):
+        await admin.identity(to)

@@ -201,6 +201,8 @@ class PreflightReport(ApiModel):
     checked_at: Time = Field(default="", description="When it was made.")
     streams: int = Field(default=0, description="Streams in scope.")
     bytes: int = Field(default=0, description="Bytes that they hold.")
+    clients_cannot: int = Field(default=0, description="Clients that cannot be redirected.")
+    clients_may: int = Field(default=0, description="Clients that may follow: their own options decide.")
     refused: int = Field(default=0, description="Findings that speak against the start.")
     warnings: int = Field(default=0, description="Findings to know of.")
     findings: tuple[Finding, ...] = Field(

@@ -34,6 +34,8 @@ MAP_RECOVER_PATH = "meta/recover"
 # The brokers' err_code: no move runs, or another one than is meant.
 NOT_IN_PROGRESS = 10129
 NO_MIGRATION = 19023
+# Of a list of streams; the brokers put a thousand on one.
+PAGES_MAX = 1_000
 # Trust stores of other super-clusters' monitoring ports that are kept ready.
 CONTEXTS_MAX = 64
 
@@ -217,9 +219,22 @@ class BrokerAdmin:
             raise
 
     async def migration_streams(self, target: BrokerTarget, migration_id: str) -> list[Json]:
-        path = f"{_migration_path(migration_id)}/streams"
-        answer = await self._call_any(target, "GET", path, "the streams of a migration")
-        return [dict(mapping(entry)) for entry in answer.get("streams") or ()]
+        path, after = f"{_migration_path(migration_id)}/streams", ""
+        found = list[Json]()
+        for _ in range(PAGES_MAX):
+            query = f"?after={quote(after, safe='')}" if after else ""
+            try:
+                answer = await self._call_any(target, "GET", path + query, "the streams of a migration")
+            except BrokersRefusedError as error:
+                if error.code == NOT_FOUND and error.err_code == NO_MIGRATION:
+                    return []  # Nothing of it came to green.
+                raise
+            found += [dict(mapping(entry)) for entry in answer.get("streams") or ()]
+            told = str(answer.get("after") or "")
+            if not answer.get("more") or told <= after:
+                return found
+            after = told
+        raise BrokersUnreachableError(f"the streams of a migration: more than {PAGES_MAX} pages")
 
     async def abort_migration(self, target: BrokerTarget, migration_id: str) -> None:
         await self._call_any(target, "POST", f"{_migration_path(migration_id)}/abort", "a migration", {})

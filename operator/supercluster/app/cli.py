@@ -17,6 +17,7 @@ from supercluster.app.commands import (
     dev,
     explanation,
     manifests,
+    migrate,
     moves,
     overview,
     rebalance,
@@ -172,6 +173,73 @@ async def _cancel_move(kube: KubeClient, given: argparse.Namespace, namespace: s
     return EXIT_OK
 
 
+def _wish(given: argparse.Namespace) -> migrate.Wish:
+    blue, green = (
+        migrate.side(which, *(getattr(given, f"{which}{part}") for part in ("", "_url", "_secret", "_ca")))
+        for which in ("blue", "green")
+    )
+    is_plan = given.action == "plan"
+    return migrate.Wish(given.name, blue, green, given.account, given.cannot_follow, is_plan)
+
+
+async def _migrate(kube: KubeClient, given: argparse.Namespace, namespace: str) -> int:
+    if given.action == "status":
+        return await _migrations(kube, given, namespace)
+    if given.action in ("plan", "start"):
+        return await _begin_migration(kube, given, namespace)
+    if given.action == "finalize":
+        print(migrate.statement(await migrate.find(kube, namespace, given.name)))
+        if not given.yes:
+            return _complain(
+                f"nothing was done; `migrate finalize {given.name} --yes` does it", EXIT_NOT_READY
+            )
+    field = {"approve": "approved", "abort": "abort", "finalize": "finalize"}[given.action]
+    print(await migrate.change(kube, namespace, given.name, **{field: True}))
+    return EXIT_OK
+
+
+async def _begin_migration(kube: KubeClient, given: argparse.Namespace, namespace: str) -> int:
+    said = await migrate.create(kube, namespace, _wish(given))
+    is_plan = given.action == "plan"
+    if not is_plan:
+        print(said, flush=True)
+        if not given.wait:
+            return EXIT_OK
+    until = migrate.is_reported if is_plan else migrate.is_over
+    found = await migrate.watch(kube, namespace, given.name, until, given.timeout, _progress)
+    if found is None:
+        left = await migrate.find(kube, namespace, given.name)
+        print(migrate.described(left))
+        return _complain(f"Migration {given.name} did not come so far in {given.timeout:g} s", EXIT_NOT_READY)
+    if not is_plan:
+        print(migrate.described(found))
+        return EXIT_OK if found.status.phase in migrate.ARRIVED else EXIT_FAILED
+    print("\n".join(migrate.report(found)))
+    if found.status.phase != "AwaitingApproval":
+        return _complain(f"Migration {given.name}: {found.status.message}", EXIT_FAILED)
+    _progress(
+        f"`supercluster migrate approve {given.name}` starts it; `kubectl delete migration {given.name}` forgets it"
+    )
+    return EXIT_OK
+
+
+async def _migrations(kube: KubeClient, given: argparse.Namespace, namespace: str) -> int:
+    if given.name:
+        found = await migrate.find(kube, namespace, given.name)
+        is_json = given.output == "json"
+        print(json.dumps(found.to_object(), indent=2) if is_json else migrate.described(found))
+        return EXIT_OK
+    if given.output == "json":
+        print(json.dumps((await kube.list(API_VERSION, "Migration", namespace)).get("items") or [], indent=2))
+        return EXIT_OK
+    text = await migrate.listed(kube, namespace)
+    if text:
+        print(text)
+    else:
+        _progress(f"no migrations in namespace {namespace}")
+    return EXIT_OK
+
+
 async def _explain(kube: KubeClient, given: argparse.Namespace, namespace: str) -> int:
     text = await explanation.explained(kube, namespace, given.stream)
     if text is None:
@@ -232,6 +300,10 @@ async def _recover_map(kube: KubeClient, given: argparse.Namespace, namespace: s
     return EXIT_OK if possible else EXIT_FAILED
 
 
+_REFUSALS = (
+    *(KubeError, moves.MoveError, migrate.MigrateError),
+    *(rebalance.RebalanceError, recover_stream.RecoverError),
+)
 COMMANDS = {
     "apply": _apply,
     "status": _status,
@@ -239,6 +311,7 @@ COMMANDS = {
     "replica": _replica,
     "moves": _moves,
     "cancel-move": _cancel_move,
+    "migrate": _migrate,
     "explain": _explain,
     "rebalance": _rebalance,
     "recover": _recover,
@@ -292,7 +365,7 @@ def _run(argv: list[str] | None) -> int:
         return asyncio.run(_with_kube(given))
     except (kubeconfig.KubeconfigError, manifests.ManifestError) as error:
         return _complain(str(error), EXIT_USAGE)
-    except (KubeError, moves.MoveError, rebalance.RebalanceError, recover_stream.RecoverError) as error:
+    except _REFUSALS as error:
         return _complain(str(error), EXIT_FAILED)
     except BrokersError as error:
         return _complain(f"the brokers: {error}", EXIT_FAILED)

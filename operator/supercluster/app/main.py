@@ -37,6 +37,7 @@ from supercluster.app.brokers import NatsBrokers
 from supercluster.app.kube import PLURALS, KubeClient
 from supercluster.app.kubeconfig import Connection, KubeconfigError, lenient, load
 from supercluster.app.lease import LeaseHolder, LeaseLostError, Leases
+from supercluster.app.migration_metrics import migration_families
 from supercluster.app.repair_metrics import repair_families
 from supercluster.app.settings import EXIT_FAILED, EXIT_LEASE_LOST, EXIT_OK, EXIT_USAGE, Settings, parse
 from supercluster.app.strategies import installed_strategies
@@ -318,6 +319,7 @@ class Operator:
             more=lambda: chain(
                 repair_families(self.cache, self.rounds.counters.repairs),
                 stream_families(self.rounds.counters.streams),
+                migration_families(self.cache),
             ),
         )
 

@@ -65,6 +65,7 @@ def parser() -> argparse.ArgumentParser:
     _add_timeout(status, 60.0, "for --wait")
     _add_connection(status)
     _add_moves(commands)
+    _add_migrate(commands)
     explain = commands.add_parser(
         "explain", help="say why a stream is where it is, or why no broker suits it: each of them, and why"
     )
@@ -165,6 +166,65 @@ def _add_moves(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     for command in (move, replica):
         _add_wishes(command)
     for command in (move, replica, moves, cancel):
+        _add_connection(command)
+
+
+def _add_migrate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    migrate = commands.add_parser(
+        "migrate",
+        help="take a live super-cluster, blue, to another one, green",
+        description="A cutover of streams, consumers and clients, by a Migration resource. Nothing is deleted on blue before finalize.",
+    )
+    actions = migrate.add_subparsers(dest="action", required=True, metavar="ACTION")
+    plan = actions.add_parser("plan", help="check both sides, and start nothing before approve")
+    start = actions.add_parser("start", help="check both sides, and start")
+    for command in (plan, start):
+        command.add_argument("name", metavar="NAME", help="of the Migration that is created")
+        for which in ("blue", "green"):
+            command.add_argument(
+                f"--{which}", metavar="NAME", help=f"SuperCluster that is {which}, of the same namespace"
+            )
+            command.add_argument(
+                f"--{which}-url",
+                action="append",
+                default=[],
+                metavar="URL",
+                help="instead: a monitoring port of one that is somewhere else; may be repeated",
+            )
+            command.add_argument(
+                f"--{which}-secret",
+                metavar="NAME",
+                help="with that: Secret of the type supercluster.dev/migration",
+            )
+            command.add_argument(f"--{which}-ca", metavar="NAME", help="with that: Secret with ca.crt")
+        command.add_argument("--account", metavar="NAME", help="of which the streams go (all)")
+        command.add_argument(
+            "--cannot-follow",
+            choices=("Refuse", "Bridge"),
+            default="Refuse",
+            help="what becomes of clients that cannot be redirected (%(default)s)",
+        )
+        _add_timeout(
+            command, 60.0 if command is plan else 600.0, "until checked" if command is plan else "for --wait"
+        )
+    start.add_argument(
+        "--wait", action="store_true", help="wait until green serves everything, and tell how far it is"
+    )
+    status = actions.add_parser("status", help="show all migrations, or one with its stages")
+    status.add_argument("name", nargs="?", metavar="NAME", help="name of the Migration")
+    status.add_argument("-o", "--output", choices=("table", "json"), default="table", help="(%(default)s)")
+    named = {
+        "approve": "let one start that waits for approval",
+        "abort": "go back to blue; refused once green serves all streams",
+        "finalize": "pass the point of no return: blue's copies are deleted",
+    }
+    others = {action: actions.add_parser(action, help=text) for action, text in named.items()}
+    for command in others.values():
+        command.add_argument("name", metavar="NAME", help="name of the Migration")
+    others["finalize"].add_argument(
+        "--yes", action="store_true", help="do it; without it, say what that means and do nothing"
+    )
+    for command in (plan, start, status, *others.values()):
         _add_connection(command)
 
 

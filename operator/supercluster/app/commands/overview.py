@@ -45,8 +45,8 @@ def condition(body: Mapping[str, Any], type_: str) -> Mapping[str, Any]:
 
 
 def is_ready(body: Mapping[str, Any]) -> bool:
-    """Ready and whole, and about the spec as it is now. A move is something that happens: it is never waited for here."""
-    if body.get("kind") == "StreamMove":
+    """Ready and whole, and about the spec as it is now. Moves and migrations are something that happens: they are never waited for here."""
+    if body.get("kind") in ("StreamMove", "Migration"):
         return True
     return is_up_to_date(body) and all(
         condition(body, type_).get("status") == "True" for type_ in ("Ready", "Whole")
@@ -98,12 +98,18 @@ def _replica_policy(_: Mapping[str, Any], status: Mapping[str, Any]) -> str:
     return f"{selected}, in force for {status.get('inForce', 0)}, {below}, {status.get('repairing', 0)} repairing"
 
 
+def _migration(_: Mapping[str, Any], status: Mapping[str, Any]) -> str:
+    on_green = f"{status.get('onGreen', 0)}/{status.get('streams', 0)} streams on green"
+    return f"{status.get('phase') or 'Pending'}, {on_green}"
+
+
 _STATES = {
     "SuperCluster": _super_cluster,
     "Cluster": _cluster,
     "Stream": _stream,
     "StreamMove": _stream_move,
     "ReplicaPolicy": _replica_policy,
+    "Migration": _migration,
 }
 
 

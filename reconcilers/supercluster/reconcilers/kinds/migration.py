@@ -14,7 +14,10 @@ MIGRATION = Reconciler(
     observe=look_at_migration,
     plan=lambda _, desired, seen, now: plan_migration(desired, seen, now),
     status=StatusFields(
-        figures={"preflight": frozenset({"checkedAt", "bytes"}), "proof": frozenset({"comparedAt"})},
+        figures={
+            "preflight": frozenset({"checkedAt", "bytes", "clientsMay"}),
+            "proof": frozenset({"comparedAt"}),
+        },
         words={
             "message": None,
             "worstLag": None,

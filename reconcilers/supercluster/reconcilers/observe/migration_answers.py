@@ -82,7 +82,15 @@ def preflight_report(answer: Mapping[str, Any], now: datetime) -> PreflightRepor
         )
         for entry in map(mapping, answer.get("findings") or ())
     ]
-    return report(_count(answer.get("streams")), _count(answer.get("bytes")), findings, timestamp(now))
+    clients = mapping(answer.get("clients"))
+    return report(
+        findings,
+        timestamp(now),
+        streams=_count(answer.get("streams")),
+        bytes=_count(answer.get("bytes")),
+        clients_cannot=_count(clients.get("cannot")),
+        clients_may=_count(clients.get("may")),
+    )
 
 
 def blue_stream(answer: Mapping[str, Any]) -> Handed:

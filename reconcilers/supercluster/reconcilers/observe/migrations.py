@@ -121,7 +121,7 @@ async def _report(
         if error.is_passing:
             return None, str(error)
         finding = Finding(level="Refused", code="Refused", message=text(str(error), TEXT_CHARACTERS_MAX))
-        return report(0, 0, (finding,), timestamp(now)), ""
+        return report((finding,), timestamp(now)), ""
     except BrokersUnreachableError as error:
         return None, str(error)
     return preflight_report(answer, now), ""

@@ -15,6 +15,7 @@ NEGATIVE = frozenset(
     {
         *(ConditionType.WARNING, ConditionType.DEFERRED, ConditionType.BLOCKED, ConditionType.MESSAGES_LOST),
         *(ConditionType.RECONCILING, ConditionType.STALLED),
+        *(ConditionType.HANDED, ConditionType.ABORTED, ConditionType.POINT_OF_NO_RETURN),
     }
 )
 # Types whose bad state is an event too: they speak of the spec and change seldom.

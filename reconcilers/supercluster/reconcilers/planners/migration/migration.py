@@ -255,7 +255,7 @@ def _open(
         return draft.plan(recheck_after_ms=WAITING_RECHECK_MS)
     served = f"green serves {total} streams with {proof.consumers} consumers, by its own answer"
     draft.opened(served)
-    if state.stages.open:
+    if state.stages.open and state.clients.still_on_blue:
         message = f"{served}; {clients_text(state)}"
         draft.enter("Open", Reason.OPEN_ON_GREEN, message, ready=True)
         return draft.plan(recheck_after_ms=OPEN_RECHECK_MS)

@@ -52,14 +52,13 @@ def port_trouble(desired: Migration, green: SideView) -> Trouble | None:
     return None
 
 
-def report(streams: int, bytes_: int, findings: Iterable[Finding], checked_at: str) -> PreflightReport:
-    """Those that refuse first; so many as a status holds."""
+def report(findings: Iterable[Finding], checked_at: str, **figures: int) -> PreflightReport:
+    """Those that refuse first; so many as a status holds. `figures`: what was counted, by the report's own names."""
     found = sorted(findings, key=lambda each: each.level != "Refused")
     refused = sum(each.level == "Refused" for each in found)
     return PreflightReport(
         checked_at=checked_at,
-        streams=streams,
-        bytes=bytes_,
+        **figures,
         refused=refused,
         warnings=len(found) - refused,
         findings=tuple(found[:FINDINGS_MAX]),

@@ -17,6 +17,7 @@ from tests.support.certificates import Authority
 from supercluster.broker.jetstream.meta.migration import Green, Migration
 from supercluster.broker.migration.worlds import far_name, world_id
 from supercluster.broker.monitor import views
+from supercluster.broker.net.clients.redirect.facts import User
 from supercluster.broker.net.links.bridge import is_users
 from supercluster.broker.net.links.silence import FAR_SILENCE_MAX_MS
 from supercluster.broker.ports import Channel, FarSuperCluster
@@ -463,3 +464,33 @@ async def test_messages_of_the_accounts_of_the_migration_cross_and_no_others(wor
     await worlds.interest(blue, "x", account="A", wanted=False)
     await worlds.interest(green, "y", account="A", wanted=False)
     assert blue.router.has_interest("B", b"x")
+
+
+# ---- redirected clients ---------------------------------------------------------------------------------------------
+
+
+async def test_brokers_tell_each_other_of_users_and_of_what_is_unsettled_in_accounts_that_cross(
+    worlds: TwoWorlds,
+) -> None:
+    """Rules 10 and 22 of the cutover; who has come before the link is told when it comes up."""
+    await worlds.start()
+    (blue,), (green,) = worlds.blue, worlds.green
+    client = await worlds.brokers.client(green, name="early")
+    await worlds.link()
+    on_green = blue.redirection.redirects.on_green
+    await worlds.brokers.until(lambda: on_green == {User("$G", "")}, "the user that green has")
+    blue.redirection.tell_unsettled(["$G", "$SYS"])
+    heard, now_ms = green.redirection.heard, green.clock.monotonic_ms
+    await worlds.brokers.until(lambda: bool(heard.is_unsettled("$G", now_ms())), "what blue has unsettled")
+    assert not heard.is_unsettled("$SYS", now_ms()), "the system account does not cross"
+    late = asyncio.create_task(worlds.brokers.client(green, name="late"))
+
+    def waits() -> bool:
+        blue.redirection.tell_unsettled(["$G"])  # What is not said again does not last.
+        return len(green.redirection.pongs) == 1
+
+    await worlds.brokers.until(waits, "a first PONG to wait")
+    blue.redirection.tell_unsettled([])
+    await late
+    assert green.redirection.pongs.not_kept_total == 0
+    await client.flush()

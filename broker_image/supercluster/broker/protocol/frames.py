@@ -54,6 +54,8 @@ class FrameType(IntEnum):
     GATEWAYS = 8
     LOAD = 9
     DELIVER_TO = 10
+    UNSETTLED = 11
+    USERS = 12
 
 
 @dataclass(frozen=True, slots=True)

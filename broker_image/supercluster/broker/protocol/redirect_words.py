@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from supercluster.broker.protocol.frames import FrameError
+
 UNSETTLED_MS = 600
 """Three repeats: the word of a broker that is gone does not hold anybody up for longer."""
 
@@ -19,7 +21,7 @@ ENTRIES_MAX = 65_535
 _TEXT_BYTES_MAX = 65_535
 
 
-class WordsError(ValueError):
+class WordsError(FrameError):
     """The body is not well-formed."""
 
 

@@ -272,6 +272,7 @@ class BrokerProcess:
             self.resolver,
             facts,
             settings.limits.auth_timeout_ms,
+            self.redirection,
         )
         if settings.link_faults:
             for method in ("GET", "PUT"):

@@ -36,6 +36,9 @@ class FarHooks(Protocol):
     def far_down(self, node: str) -> None:
         """It is lost."""
 
+    def far_carries(self, link: Link) -> None:
+        """The link is new, or other accounts may cross it."""
+
     def on_frame(self, link: Link, frame_type: int, body: memoryview) -> None:
         """A frame of such a broker."""
 
@@ -231,6 +234,7 @@ class FarBrokers:
 
     def _carry_anew(self, link: Link) -> None:
         """Other accounts may cross from now on: both sides' interest in them is told and taken, or forgotten."""
+        self._hooks.far_carries(link)
         bridge = link.bridge
         assert bridge is not None
         for account in list(self._router.accounts.values()):

@@ -17,6 +17,7 @@ from typing import ParamSpec
 from supercluster.broker.auth.credentials import Credentials
 from supercluster.broker.net.clients.client_server import ClientServer
 from supercluster.broker.net.clients.connection import CONGESTED_BYTES
+from supercluster.broker.net.clients.redirection import Redirection
 from supercluster.broker.net.clients.strangers import RationedLog
 from supercluster.broker.net.hooks import CoreHooks
 from supercluster.broker.net.links import silence
@@ -32,6 +33,7 @@ from supercluster.broker.net.links.interest import note_interest, tell_interest
 from supercluster.broker.net.links.link import Link, LinkConnection, LinkEnvironment
 from supercluster.broker.net.links.open_sockets import OpenSockets
 from supercluster.broker.net.links.peers import ClusterPeers
+from supercluster.broker.net.links.redirect_links import RedirectLinks
 from supercluster.broker.net.links.resolver import Resolver
 from supercluster.broker.net.links.routes import Routes
 from supercluster.broker.net.routing.origin import ClientOrigin
@@ -73,6 +75,7 @@ class Mesh:
         resolver: Resolver,
         facts: BrokerFacts,
         handshake_ms: int,
+        redirection: Redirection,
     ) -> None:
         self.loop = loop
         self.clock = clock
@@ -116,6 +119,7 @@ class Mesh:
             is_far=True,
         )
         self.far.attach(self.migration_door)
+        self.redirects = RedirectLinks(self.far.links, redirection)
         self._log_stall = RationedLog(log.warning, clock.monotonic_ms)
         self._core: CoreHooks | None = None
         self._own_cluster: frozenset[str] = frozenset()
@@ -301,7 +305,7 @@ class Mesh:
             self.server.set_load(link.peer.client_url, link.clients)
         elif frame_type == FrameType.PING:
             self._peer_stalls(link, frames.decode_ping(body))
-        else:
+        elif bridge is None or not self.redirects.on_frame(link, frame_type, body):
             raise FrameError(f"type {frame_type} is not known")
 
     def _tell_core(self, call: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
@@ -392,6 +396,10 @@ class Mesh:
         """See `FarHooks`."""
         if self._core is not None:
             self._tell_core(self._core.on_far_up, peer)
+
+    def far_carries(self, link: Link) -> None:
+        """See `FarHooks`."""
+        self.redirects.carries(link)
 
     def far_down(self, node: str) -> None:
         """See `FarHooks`."""

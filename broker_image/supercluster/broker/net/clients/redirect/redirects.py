@@ -100,7 +100,8 @@ class Redirects:
         self.orders = orders
         self.tracked: dict[int, Tracked] = {}
         self.users: dict[User, Scouting] = {}
-        self._on_green: set[User] = set()
+        self.on_green: set[User] = set()
+        """Users that green has reported, before there was an order as well."""
         self._candidates: dict[User, OrderedDict[int, None]] = {}
         """Who may be asked, in the order in which they are looked at."""
         self._departures = Departures()
@@ -164,8 +165,8 @@ class Redirects:
 
     def reported(self, user: User, now_ms: int) -> None:
         """Green says that the user is connected there; it may say so before there is an order."""
-        if len(self._on_green) < USERS_MAX:
-            self._on_green.add(user)
+        if len(self.on_green) < USERS_MAX:
+            self.on_green.add(user)
         if user in self.users:
             self.users[user].reported(now_ms)
 
@@ -248,7 +249,7 @@ class Redirects:
 
     def _scouting(self, user: User) -> Scouting:
         if user not in self.users:
-            self.users[user] = Scouting(Stage.SEEN if user in self._on_green else Stage.UNTRIED)
+            self.users[user] = Scouting(Stage.SEEN if user in self.on_green else Stage.UNTRIED)
         return self.users[user]
 
     def _stage(self, user: User) -> Stage:

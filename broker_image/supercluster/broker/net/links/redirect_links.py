@@ -1,0 +1,73 @@
+"""What brokers of two super-clusters tell each other of redirected clients, over the links between them (`redirect_words.py`).
+
+Of the accounts that cross a link alone, in both directions. Nothing here is relied on: without it PONGs do not wait, and nobody follows
+the first connection of a user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from supercluster.broker.net.clients.redirect.facts import User
+from supercluster.broker.net.clients.redirection import Redirection
+from supercluster.broker.net.links.link import Link
+from supercluster.broker.ports import Channel
+from supercluster.broker.protocol import redirect_words
+from supercluster.broker.protocol.frames import FrameType
+
+
+class RedirectLinks:
+    """Of one broker. `links`: those with brokers of other super-clusters."""
+
+    def __init__(self, links: Mapping[str, Link], redirection: Redirection) -> None:
+        self._links = links
+        self._redirection = redirection
+        redirection.tell_unsettled = self._tell_unsettled
+        redirection.tell_users = self._tell_users
+
+    def carries(self, link: Link) -> None:
+        """The link is new, or other accounts cross it now."""
+        self._say_users(link, self._redirection.users)
+
+    def on_frame(self, link: Link, frame_type: int, body: memoryview) -> bool:
+        """Was it one of these?
+
+        Raises:
+            FrameError: it is not well-formed.
+        """
+        if frame_type == FrameType.UNSETTLED:
+            told = redirect_words.decode_accounts(body)
+            self._redirection.unsettled_told(link.peer.node, _crossing(link, told))
+        elif frame_type == FrameType.USERS:
+            users = [User(*user) for user in redirect_words.decode_users(body)]
+            self._redirection.users_reported([user for user in users if _crosses(link, user.account)])
+        else:
+            return False
+        return True
+
+    def _tell_unsettled(self, accounts: Collection[str]) -> None:
+        for link in self._links.values():
+            body = redirect_words.encode_accounts(_crossing(link, accounts)[: redirect_words.ENTRIES_MAX])
+            link.frame(FrameType.UNSETTLED, [body], Channel.CONTROL)
+
+    def _tell_users(self, users: Collection[User]) -> None:
+        for link in self._links.values():
+            self._say_users(link, users)
+
+    def _say_users(self, link: Link, users: Iterable[User]) -> None:
+        crossing = [user for user in users if _crosses(link, user.account)]
+        for some in _pieces(crossing):
+            link.frame(FrameType.USERS, [redirect_words.encode_users(some)], Channel.CONTROL)
+
+
+def _crosses(link: Link, account: str) -> bool:
+    return link.bridge is not None and link.bridge.carries(account)
+
+
+def _crossing(link: Link, accounts: Iterable[str]) -> list[str]:
+    return [account for account in accounts if _crosses(link, account)]
+
+
+def _pieces(users: list[User]) -> Iterable[list[User]]:
+    most = redirect_words.ENTRIES_MAX
+    return (users[at : at + most] for at in range(0, len(users), most))

@@ -6,16 +6,18 @@ import base64
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 import nats
 import pytest
 
 from supercluster.broker.monitor import monitor
+from supercluster.broker.monitor.admin_calls import AdminCalls
 from supercluster.broker.runtime.process import BrokerProcess
 from supercluster.broker.settings import settings
 from supercluster.broker.settings.place import Place
+from supercluster.broker.version import VERSION
 
 USERS = {
     "users": [
@@ -127,6 +129,16 @@ async def test_admin_needs_the_operator(broker: BrokerProcess) -> None:
     assert (status, json.loads(text)["query"]["kind"]) == (200, "a/b"), "a part may have an escaped slash"
     for path in ("things/x/y", "things//y/state", "things/x/y/state/more"):
         assert (await get(broker, f"/admin/{path}", headers=operator))[0] == 404
+
+
+async def test_a_broker_says_which_super_cluster_it_is_of(broker: BrokerProcess) -> None:
+    calls = AdminCalls(cast("Any", None), broker.turn, dict, broker._identity)
+    broker.monitor.register_routes(calls.routes())
+    status, text = await get(broker, "/admin/identity", headers=basic("operator:op-secret"))
+    told = json.loads(text)
+    assert (status, told["identity"], told["migrationPort"]) == (200, broker.settings.identity, None)
+    assert (told["superCluster"], told["version"]) == (broker.settings.super_cluster, VERSION)
+    assert told["timeNs"] > 0
 
 
 async def test_more_requests_than_the_bound_are_turned_away(

@@ -234,7 +234,7 @@ class BrokerProcess:
             "identity": settings.identity,
             "version": VERSION,
             "timeNs": self.clock.now_ns(),
-            "migrationPort": None,  # None: no port for brokers of other super-clusters is open.
+            "migrationPort": self.migration_port or None,
         }
 
     def _security(self) -> dict[str, Any]:

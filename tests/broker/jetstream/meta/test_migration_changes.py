@@ -221,6 +221,17 @@ def test_of_migrations_that_ended_only_the_last_ones_are_remembered() -> None:
     assert TO_GREEN.id in found.state.migrations
 
 
+def test_a_migration_is_remembered_for_as_long_as_green_has_a_stream_by_it() -> None:
+    """Blue's clients are served from there, so where that is has to be known."""
+    found = handed()
+    found.do(far_stream(found.stream, TO_GREEN.id, 1, "d1", 41))
+    found.do(end_migration(TO_GREEN.id))
+    for number in range(2 * ENDED_MAX):
+        found.do(start_migration(replace(TO_GREEN, id=f"m{number}")))
+        found.do(end_migration(f"m{number}"))
+    assert TO_GREEN.id in found.state.migrations
+
+
 def test_finalize_and_abort_are_marks_of_the_migration() -> None:
     found = blue()
     found.do(finalize_migration(TO_GREEN.id))

@@ -7,7 +7,7 @@ whoever asks for one may ask again until the map shows it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -140,8 +140,10 @@ def _of_stream(what: str, found: Assignment, **told: Any) -> bytes:
 # ---- effects on migrations -------------------------------------------------------------------------------------------
 
 
-def change_migrations(migrations: dict[str, Migration], op: Mapping[str, Any], entry: Entry) -> None:
-    """Of an operation whose name begins with PREFIX."""
+def change_migrations(
+    migrations: dict[str, Migration], op: Mapping[str, Any], entry: Entry, needed: Container[str] = ()
+) -> None:
+    """Of an operation whose name begins with PREFIX. `needed`: migrations that streams are on their way by, or went by."""
     what, present = op["op"].removeprefix(PREFIX), migrations.get(op["id"])
     if what == "start":
         wanted = Migration.from_json(op["migration"])
@@ -149,7 +151,7 @@ def change_migrations(migrations: dict[str, Migration], op: Mapping[str, Any], e
             found.runs and found.overlaps(wanted.account) for found in migrations.values()
         ):
             migrations[wanted.id] = replace(wanted, started_ns=entry.time_ns)
-            _forget_ended(migrations)
+            _forget_ended(migrations, needed)
         return
     if what not in _CHANGED:
         raise AssertionError(f"meta group: unknown operation {op['op']!r} in entry {entry.index}")
@@ -157,8 +159,9 @@ def change_migrations(migrations: dict[str, Migration], op: Mapping[str, Any], e
         migrations[present.id] = _CHANGED[what](present, entry)
 
 
-def _forget_ended(migrations: dict[str, Migration]) -> None:
-    ended = [found.id for found in migrations.values() if not found.runs]
+def _forget_ended(migrations: dict[str, Migration], needed: Container[str]) -> None:
+    """Where a stream went stays known for as long as it is there: its clients on this side are served from there."""
+    ended = [found.id for found in migrations.values() if not found.runs and found.id not in needed]
     for migration_id in ended[: max(0, len(ended) - ENDED_MAX)]:
         del migrations[migration_id]
 

@@ -117,7 +117,8 @@ class MetaState:
             self._put_cordon(op)
             return []
         if what.startswith(MIGRATION_PREFIX):
-            change_migrations(self.migrations, op, entry)
+            ways = (self.streams[key].migration for key in self.migrating)
+            change_migrations(self.migrations, op, entry, {way.id for way in ways if way is not None})
             return []
         if "record" in op:
             self.accounts.set_totals(

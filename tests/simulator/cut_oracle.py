@@ -18,7 +18,7 @@ from supercluster.broker.jetstream.replica.lineage import base_of, is_meta, line
 from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.state.cut import Fence, Handed, Opened, Unfenced
 from supercluster.broker.jetstream.stream.replica import StreamReplica
-from supercluster.broker.raft.entry import Entry, EntryKind
+from supercluster.broker.raft.entry import Entry
 
 if TYPE_CHECKING:
     from tests.simulator.cutover_world import CutoverWorld
@@ -86,7 +86,7 @@ class CutOracle:
         is_heir = group.id in stream.heirs
         if not is_heir and group.id != stream.group:
             stream.group = group.id  # Made again, or recovered by force.
-        if entry.kind != EntryKind.BATCH:
+        if not entry.has_sections:
             return
         found = list(sections(entry.payload))
         self._may_take(stream, group.id, entry, [kind for kind, _ in found])

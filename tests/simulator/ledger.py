@@ -195,7 +195,7 @@ class Ledger:
         if known is None:
             history.records[entry.index] = record
             history.last_index = max(history.last_index, entry.index)
-            if entry.kind == EntryKind.BATCH:
+            if entry.has_sections:
                 if entry.time_ns < history.last_time_ns:
                     raise self.broken(f"SF-13: leader time goes back at entry {entry.index} of {group.id}")
                 history.last_time_ns = entry.time_ns

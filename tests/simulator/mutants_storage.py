@@ -60,7 +60,7 @@ STORAGE_MUTANTS: tuple[Mutant, ...] = (
         "A membership is confirmed before it is durable, where the stream's policy calls what is written durable.",
         (
             "storage/log/entry_log.py",
-            "            return max(self._synced_index, self._memberships[0] - 1)\n",
+            "            return max(self._synced_index, self._unforgotten[0] - 1)\n",
             "            return self.last_index\n",
         ),
     ),

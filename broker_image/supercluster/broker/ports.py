@@ -121,8 +121,9 @@ class RaftLog(Protocol):
         """Term of the entry at `index` (also of the base); None when it is not held."""
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """Append entries that follow `last_index` without a gap. `persisted_index` stays before a CONFIG entry until that
-        is durable, whatever the fsync policy: a group must not commit a membership that its members may forget (SF-4).
+        """Append entries that follow `last_index` without a gap. `persisted_index` stays before a CONFIG or DURABLE entry
+        until that is durable, whatever the fsync policy: a group must not commit what decides who writes (its membership, a
+        stream's cut) while its members may forget it (SF-4, SF-20).
 
         Raises:
             DiskError: nothing of them was kept.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from supercluster.broker.raft.entry import Entry, EntryKind
+from supercluster.broker.raft.entry import NEVER_FORGOTTEN, Entry
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.storage.log import memory_log
 
@@ -27,8 +27,8 @@ class MemoryLog(memory_log.MemoryLog):
         if self.fail:
             raise DiskError("no space left", "memory")
         super().append(entries)
-        # A membership is durable whatever the policy: a member that lost one might elect itself alone.
-        if self.sync_at_once or any(entry.kind == EntryKind.CONFIG for entry in entries):
+        # These are durable whatever the policy: a member that lost a membership might elect itself alone.
+        if self.sync_at_once or any(entry.kind in NEVER_FORGOTTEN for entry in entries):
             self.sync()
 
     def sync(self) -> None:
@@ -60,5 +60,5 @@ class MemoryLog(memory_log.MemoryLog):
 
     def lose_after(self, index: int) -> None:
         """Power failure under a relaxed fsync policy: confirmed entries are gone too, but for memberships."""
-        configs = [entry.index for entry in self._entries if entry.kind == EntryKind.CONFIG]
-        self.truncate_after(max([index, *configs]))
+        kept = [entry.index for entry in self._entries if entry.kind in NEVER_FORGOTTEN]
+        self.truncate_after(max([index, *kept]))

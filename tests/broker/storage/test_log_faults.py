@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -249,12 +250,15 @@ def test_the_interval_policy_fsyncs_when_its_time_has_come(disk: SimDisk) -> Non
     assert log.next_sync_ms() is None
 
 
-@pytest.mark.covers("SF-4")
+@pytest.mark.covers("SF-4", "SF-20")
+@pytest.mark.parametrize("kind", [EntryKind.CONFIG, EntryKind.DURABLE])
 @pytest.mark.parametrize("fsync", list(Fsync))
-def test_a_membership_counts_when_it_is_durable_whatever_the_policy(disk: SimDisk, fsync: Fsync) -> None:
+def test_what_decides_who_writes_counts_when_it_is_durable_whatever_the_policy(
+    disk: SimDisk, fsync: Fsync, kind: EntryKind
+) -> None:
     log, _ = open_(disk, LogOptions(fsync=fsync))
     syncs = disk.syncs
-    log.append([make_entry(index=1, term=1, kind=EntryKind.CONFIG, time_ns=1, payload=b"a,b,c")])
+    log.append([make_entry(index=1, term=1, kind=kind, time_ns=1, payload=b"a,b,c")])
     log.append([batch(2)])
     assert disk.syncs == syncs, "whoever appends does not wait"
     assert log.persisted_index == 0
@@ -266,17 +270,22 @@ def test_a_membership_counts_when_it_is_durable_whatever_the_policy(disk: SimDis
     assert log.last_index == 2
 
 
-@pytest.mark.covers("SF-4")
-def test_a_membership_that_a_killed_process_left_unsynced_is_not_confirmed_by_the_next(disk: SimDisk) -> None:
-    log = filled(disk, 3)
+@pytest.mark.covers("SF-4", "SF-20")
+@pytest.mark.parametrize("kind", [EntryKind.CONFIG, EntryKind.DURABLE])
+@pytest.mark.parametrize("fsync", [Fsync.INTERVAL, Fsync.NEVER])
+def test_what_a_killed_process_left_unsynced_of_that_is_not_confirmed_by_the_next(
+    disk: SimDisk, fsync: Fsync, kind: EntryKind
+) -> None:
+    options = replace(OPTIONS, fsync=fsync)
+    log = filled(disk, 3, options)
     log.sync()
     log.close(clean=False)
     disk.crash()
-    log, _ = open_(disk)
+    log, _ = open_(disk, options)
     durable = log.persisted_index
-    log.append([make_entry(index=4, term=1, kind=EntryKind.CONFIG, time_ns=1, payload=b"a,b,c")])
+    log.append([make_entry(index=4, term=1, kind=kind, time_ns=1, payload=b"a,b,c")])
     disk.crash()
-    log, _ = open_(disk)
+    log, _ = open_(disk, options)
     assert log.last_index == 4
     assert log.persisted_index <= durable
     assert log.next_sync_ms() == 0

@@ -40,6 +40,13 @@ class EntryKind(IntEnum):
     """The group's membership: see `raft.confchange`."""
     BATCH = 2
     """Sections for the state machine: see `jetstream.encoding.sections`."""
+    DURABLE = 3
+    """Sections too. It counts as persisted only once it is durable, whatever the group's fsync policy, as CONFIG does."""
+
+
+_WITH_SECTIONS = frozenset((EntryKind.BATCH, EntryKind.DURABLE))
+NEVER_FORGOTTEN = frozenset((EntryKind.CONFIG, EntryKind.DURABLE))
+"""Kinds that are confirmed only once they are durable, whatever the group's fsync policy."""
 
 
 class CorruptRecordError(ValueError):
@@ -62,6 +69,10 @@ class Entry:
     first_seq: int
     count: int
     record: bytes
+
+    @property
+    def has_sections(self) -> bool:
+        return self.kind in _WITH_SECTIONS
 
     @property
     def payload(self) -> memoryview:

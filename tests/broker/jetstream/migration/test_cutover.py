@@ -10,9 +10,10 @@ from tests.broker.jetstream.migration.two_worlds import BLUE_SESSION, TwoWorlds,
 from tests.broker.jetstream.publish.stream_story import block, message
 from tests.broker.jetstream.stream.test_replica import ASSIGNMENT, NEXT, ORIGIN, with_consumer
 
-from supercluster.broker.jetstream.encoding.sections import Section
+from supercluster.broker.jetstream.encoding.sections import Section, sections
 from supercluster.broker.jetstream.links.frames import Forward, Frame
-from supercluster.broker.jetstream.state.cut import CutStage
+from supercluster.broker.jetstream.state.cut import CUT_SECTIONS, CutStage
+from supercluster.broker.raft.entry import EntryKind
 
 
 def at_the_fence(worlds: TwoWorlds) -> None:
@@ -55,6 +56,23 @@ def test_a_stream_goes_to_green_with_all_that_it_has() -> None:
     assert worlds.blue_map.migration is not None
     assert worlds.blue_map.migration.digest == green.cut.digest.hex()
     assert worlds.steps == ["handing", "arrived", "opened"]
+
+
+@pytest.mark.covers("SF-4", "SF-20")
+def test_no_entry_of_a_cut_counts_before_it_is_durable() -> None:
+    worlds = started()
+    worlds.begin_migration()
+    worlds.until(lambda: worlds.green_map is not None and worlds.green_map.following is None)
+    assert worlds.green is not None
+    log = worlds.green.group.log
+    found = {
+        kind: entry.kind
+        for entry in log.entries(log.base_index + 1, log.last_index, 1 << 30)
+        if entry.has_sections
+        for kind, _ in sections(entry.payload)
+        if kind in CUT_SECTIONS
+    }
+    assert found == dict.fromkeys((Section.FENCED, Section.HANDED, Section.OPENED), EntryKind.DURABLE)
 
 
 @pytest.mark.covers("SF-19")

@@ -56,7 +56,7 @@ def view_of(entry: Entry, payload_bytes: int = 0) -> dict[str, Any]:
         shown |= {"firstSeq": entry.first_seq, "lastSeq": entry.last_seq}
     if entry.kind == EntryKind.CONFIG:
         shown["membership"] = _tried(lambda: str(Membership.decode(entry.payload)))
-    elif entry.kind == EntryKind.BATCH:
+    elif entry.has_sections:
         shown["sections"] = list(_sections(entry.payload, payload_bytes))
     return shown
 

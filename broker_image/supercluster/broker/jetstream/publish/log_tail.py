@@ -103,7 +103,7 @@ class LogTail:
 
     def _replay(self, entry: Entry) -> None:
         """Take an entry of an earlier leader (or of an earlier turn) into account."""
-        if entry.kind == EntryKind.BATCH:
+        if entry.has_sections:
             for kind, body in sections(entry.payload):
                 if kind == Section.MESSAGES:
                     found = decode_messages(body)

@@ -82,7 +82,7 @@ def begun_at_end(log: StreamLog) -> Begun | None:
 
 
 def _handed_attempt(entry: Entry) -> int | None:
-    if entry.kind != EntryKind.BATCH:
+    if not entry.has_sections:
         return None
     found = [body for kind, body in sections(entry.payload) if kind == Section.HANDED]
     return Handed.decode(Reader(found[0])).attempt if found else None

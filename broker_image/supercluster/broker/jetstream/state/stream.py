@@ -46,7 +46,7 @@ from supercluster.broker.jetstream.state.source_readers import decode_reader
 from supercluster.broker.jetstream.turn.slices import Job, emptying
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.protocol.headers import header_value
-from supercluster.broker.raft.entry import Entry, EntryKind
+from supercluster.broker.raft.entry import Entry
 
 MSG_ID = b"Nats-Msg-Id"
 ROLLUP = b"Nats-Rollup"
@@ -103,7 +103,7 @@ class StreamState(RetainedMessages):
         done = Applied(entry.index)
         first_seq = self.first_seq
         self.leader_time_ns = max(self.leader_time_ns, entry.time_ns)
-        if entry.kind == EntryKind.BATCH:
+        if entry.has_sections:
             next_seq = entry.first_seq
             for kind, body in sections(entry.payload):
                 if kind == Section.MESSAGES:

@@ -146,13 +146,14 @@ class Appender:
         for key, run in proposal.early:
             self._host.verdicts(self._replica.id, key, [run], appended=True)
 
-    def _append(self, proposal: Proposal, payload: bytes) -> Entry | None:
+    def _append(self, proposal: Proposal, payload: bytes, kind: EntryKind = EntryKind.BATCH) -> Entry | None:
         is_packed = proposal.count and self._stream.state.config.compression != "none"
         return self._replica.raft.propose(
             packed(payload) if is_packed else payload,
             time_ns=self._replica.leader_time_ns(),
             first_seq=proposal.first_seq if proposal.count else 0,
             count=proposal.count,
+            kind=kind,
         )
 
     def append(self, proposal: Proposal) -> bool:
@@ -176,7 +177,7 @@ class Appender:
             return 0
         proposal = Proposal()
         proposal.add(kind, [body])
-        entry = self._append(proposal, b"".join(proposal.payload))
+        entry = self._append(proposal, b"".join(proposal.payload), EntryKind.DURABLE)
         if entry is None:
             return 0
         self.admission.end.appended(entry, len(entry.record))

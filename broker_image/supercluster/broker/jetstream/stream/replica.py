@@ -245,7 +245,7 @@ class StreamReplica(Replica):
         return self._head.least_index() is not None
 
     def frees_room(self, entry: Entry) -> bool:
-        """Raft's own are among them: without a leader nothing is purged."""
+        """Raft's own are among them, and what opens a closed stream: without a leader, and while it is closed, nothing is purged."""
         if entry.kind != EntryKind.BATCH:
             return True
         return any(kind in _FREEING for kind, _ in sections(entry.payload))

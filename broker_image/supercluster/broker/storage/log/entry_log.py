@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from supercluster.broker.raft.entry import Entry, EntryKind
+from supercluster.broker.raft.entry import NEVER_FORGOTTEN, Entry, EntryKind
 from supercluster.broker.raft.errors import DiskError, NoDescriptorError
 from supercluster.broker.storage.disk.disk import Disk
 from supercluster.broker.storage.log.cache import EntryCache
@@ -77,10 +77,10 @@ class EntryLog:
         """The highest index noted as committed that is held."""
         self._synced_index = synced_index
         self._directory_dirty = synced_index < self.last_index
-        # What a process that was killed left unsynced may have memberships in it; where it has none, recovery knows.
-        self._memberships = [synced_index + 1] if synced_index < self.last_index and not unsure_index else []
-        """CONFIG entries that are not durable yet, oldest first. None of them is confirmed before, whatever the policy: a
-        group must not go on by a membership that a majority of its members may forget (SF-4)."""
+        # What a process that was killed left unsynced may have some of these in it; where it has none, recovery knows.
+        self._unforgotten = [synced_index + 1] if synced_index < self.last_index and not unsure_index else []
+        """CONFIG and DURABLE entries that are not durable yet, oldest first. None of them is confirmed before, whatever the policy:
+        a group must not go on by what a majority of its members may forget (SF-4, SF-20)."""
         self._truncations = 0
         self._ticket: SyncTicket | None = None
         self._vote: VoteTicket | None = None
@@ -125,8 +125,8 @@ class EntryLog:
     def persisted_index(self) -> int:
         if self._pace.fsync is Fsync.ALWAYS:
             return max(self._synced_index, self._confirmed_index)
-        if self._memberships:
-            return max(self._synced_index, self._memberships[0] - 1)
+        if self._unforgotten:
+            return max(self._synced_index, self._unforgotten[0] - 1)
         return self.last_index
 
     @property
@@ -167,8 +167,8 @@ class EntryLog:
             segment, before = self._write(entries)
         segment.note(entries)
         for entry in entries:
-            if entry.kind == _CONFIG:
-                self._memberships.append(entry.index)
+            if entry.kind in NEVER_FORGOTTEN:
+                self._unforgotten.append(entry.index)
             if entry.term != self.last_term or not self._terms:
                 self._terms.note(entry.index, entry.term)
                 self.last_term = entry.term
@@ -256,7 +256,7 @@ class EntryLog:
         self._synced_index = min(self._synced_index, index)
         self._confirmed_index = min(self._confirmed_index, index)
         self._wanted_index = min(self._wanted_index, index)
-        self._memberships = [each for each in self._memberships if each <= index]
+        self._unforgotten = [each for each in self._unforgotten if each <= index]
         self._unsealed = [each for each in self._segments.all if each.full and not each.sealed]
         self._checkpoints.remove_after(index)
 
@@ -296,7 +296,7 @@ class EntryLog:
     def memberships(self, first: int, last: int) -> list[Entry]:
         self._guard()
         try:
-            indexes = list(self._segments.configs(first, min(last, self.last_index)))
+            indexes = list(self._segments.unforgotten(first, min(last, self.last_index)))
         except DamagedError as error:
             raise self._damaged(error) from error
         found = [self.entry(index) for index in indexes]
@@ -419,7 +419,7 @@ class EntryLog:
 
     @property
     def _is_urgent(self) -> bool:
-        return bool(self._memberships) or self._is_mark_due or self._wanted_index > self._synced_index
+        return bool(self._unforgotten) or self._is_mark_due or self._wanted_index > self._synced_index
 
     def next_sync_ms(self) -> int | None:
         """When `sync_due` turns true (0: it is); None while everything is as durable as the policy wants it."""
@@ -490,7 +490,7 @@ class EntryLog:
             if part.segment.sealed:
                 self._segments.release(part.segment)
         self._synced_index = max(self._synced_index, ticket.index)
-        self._memberships = [each for each in self._memberships if each > self._synced_index]
+        self._unforgotten = [each for each in self._unforgotten if each > self._synced_index]
 
     def _marked(self, ticket: SyncTicket) -> None:
         if ticket.mark is None:

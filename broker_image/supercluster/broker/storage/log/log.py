@@ -291,7 +291,7 @@ class FileLog(EntryLog):
         self._truncations += 1
         self.last_index = self.commit_index = self._synced_index = base_index
         self._confirmed_index = self._wanted_index = 0
-        self._memberships = []
+        self._unforgotten = []
         self.last_term = base_term
         if self._unsure_index:
             self._unsure_index = 0

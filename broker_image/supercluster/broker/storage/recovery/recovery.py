@@ -371,11 +371,11 @@ class _LogOpener:
         # log begins at `base.index` says nothing of the entries before it in its first segment.
         head = found.segments.all[0].first_index - 1 if len(found.segments) else base.index
         synced_index = min(max(notes.durable_index, head), last_index)
-        # With fsync `never` only a membership is ever confirmed as durable; all that stands before it has to be, too.
+        # With fsync `never` only CONFIG and DURABLE entries are ever confirmed as durable; all that stands before them has to be, too.
         confirms = (
             self.options.fsync is not Fsync.NEVER
             or self.is_marked is not False
-            or found.segments.has_config_behind(synced_index)
+            or found.segments.has_unforgotten_behind(synced_index)
         )
         unsure_index = last_index if not confirms and synced_index < last_index else 0
         for segment in found.segments.all:

@@ -10,9 +10,9 @@ from contextlib import suppress
 from supercluster.broker.raft.entry import (
     HEADER,
     HEADER_BYTES,
+    NEVER_FORGOTTEN,
     CorruptRecordError,
     Entry,
-    EntryKind,
     decode_entry,
 )
 from supercluster.broker.raft.errors import DiskError
@@ -225,15 +225,15 @@ class Segments:
         except DiskError as error:
             raise DamagedError(self.path(segment), error.message) from error
 
-    def has_config_behind(self, index: int) -> bool:
-        """Is one of the entries behind `index` a membership? Also when that cannot be read."""
+    def has_unforgotten_behind(self, index: int) -> bool:
+        """May one of the entries behind `index` never be forgotten (CONFIG, DURABLE)? Also when that cannot be read."""
         try:
-            return any(True for _ in self.configs(index + 1, _ALL))
+            return any(True for _ in self.unforgotten(index + 1, _ALL))
         except DamagedError:
             return True
 
-    def configs(self, first: int, last: int) -> Iterator[int]:
-        """Indexes of memberships from `first` to `last`, and of records that are cut off. Only the heads are read.
+    def unforgotten(self, first: int, last: int) -> Iterator[int]:
+        """Indexes of CONFIG and DURABLE entries from `first` to `last`, and of records that are cut off. Only the heads are read.
 
         Raises:
             DamagedError: a segment cannot be read.
@@ -247,12 +247,12 @@ class Segments:
             data, data_at = b"", 0
             for position in range(begin, end):
                 if held.counts[position]:
-                    continue  # A membership adds no message.
+                    continue  # Neither kind adds a message.
                 at = held.offsets[position]
                 if at + HEADER_BYTES > data_at + len(data):
                     data, data_at = self._data(segment, at, _HEADS_BYTES), at
                 header = data[at - data_at : at - data_at + HEADER_BYTES]
-                if len(header) < HEADER_BYTES or HEADER.unpack(header)[-1] == EntryKind.CONFIG:
+                if len(header) < HEADER_BYTES or HEADER.unpack(header)[-1] in NEVER_FORGOTTEN:
                     yield segment.first_index + position
 
     def write_again(self, segment: Segment, index: int) -> None:

@@ -61,8 +61,9 @@ async def test_a_migration_opens_green_s_port_and_gives_blue_the_key_to_it() -> 
     await world.converge()
     assert world.config("west")["ports"]["migration"] == 7223
     assert ports_of(world, "west")[-1] == "migration"
-    accept = json.loads(world.file("next", "migration.json"))["accept"]
-    assert json.loads(world.file("demo", "migration.json")) == {"send": accept[0]}
+    given = json.loads(world.file("next", "migration.json"))
+    assert given["accept"] == [given["send"]]
+    assert json.loads(world.file("demo", "migration.json")) == given, "each side shows it to the other"
     assert world.config("east") == before, "blue's brokers are not restarted for it"
     assert "migration" not in ports_of(world, "east")
     (started,) = world.brokers.migrations.started

@@ -307,7 +307,7 @@ async def test_an_abort_that_comes_too_late_says_so_and_changes_nothing(world: C
     await started(world)
     world.edit(abort=True)
     status = await world.to("open")
-    assert (status["phase"], world.says("Aborted")) == ("Open", ("False", "TooLateToCancel"))
+    assert (status["phase"], world.says("Aborted")) == ("AwaitingFinalize", ("False", "TooLateToCancel"))
     assert "in the other direction" in world.message("Aborted")
     assert not world.brokers.migrations.records[status["migrationId"]]["cancelled"]
 

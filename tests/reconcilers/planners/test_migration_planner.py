@@ -81,6 +81,12 @@ def test_accounts_of_their_own_do_not_overlap() -> None:
     assert winner(migration(**A), migration("older", age=9, **A)) == "older"
 
 
+@pytest.mark.covers("BG-2")
+def test_blue_has_one_green_at_a_time() -> None:
+    third: dict[str, Any] = {"green": {"superCluster": "third"}}
+    assert winner(migration(**A), migration("older", age=9, **B, **third)) == "older"
+
+
 def test_one_super_cluster_is_known_by_its_identity_whatever_it_is_called() -> None:
     by_url = {"urls": ["http://10.0.0.1:8222"], "credentialsSecret": "s"}
     known = {"blue": {"identity": "blue"}, "green": {"identity": "third"}}

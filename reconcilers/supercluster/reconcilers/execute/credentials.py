@@ -40,7 +40,9 @@ def completed(
         if part == MIGRATION:
             link = secret_json(secret, MIGRATION_FILE)
             entry = {"user": MIGRATION_USER, "password": password()}
-            data[MIGRATION_FILE] = _encoded({**link, "accept": [*(link.get("accept") or ()), entry]})
+            data[MIGRATION_FILE] = _encoded(
+                {"send": entry, **link, "accept": [*(link.get("accept") or ()), entry]}
+            )
             continue
         if part in links:
             file, name = links[part]

@@ -1,6 +1,6 @@
 """Secrets of a migration: those that it names of a side that is somewhere else, and what the brokers of both sides are given.
 
-Blue's brokers show one user to green's migration port. With certificates, each side trusts the authorities of both.
+The brokers of both sides show each other one user, that of green's migration port. With certificates, each side trusts the authorities of both.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from supercluster.api import Cluster, SuperCluster
 from supercluster.api.conditions import Reason
 from supercluster.api.migration import SECRET_TYPE, MigrationSpec, Side
 from supercluster.reconcilers.observe.cache import ObjectCache
-from supercluster.reconcilers.observe.views import accepted, secret_json
+from supercluster.reconcilers.observe.views import secret_json
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.migration.views import Trouble
 from supercluster.reconcilers.ports import Json, Kube, KubeError, mapping
@@ -25,7 +25,7 @@ class Shared:
     """What the brokers of both sides are to have."""
 
     send: Mapping[str, str] = field(repr=False)
-    """Blue's: user and password for green's migration port."""
+    """User and password of green's migration port, which blue's brokers show and want to be shown."""
     authorities: tuple[str, ...] = ()
     """Both sides', as PEM; none: links between them are not encrypted."""
 
@@ -33,7 +33,10 @@ class Shared:
         """Has a credentials Secret all of it?"""
         there = secret_json(secret or {}, naming.MIGRATION_FILE)
         text = _text(secret, naming.MIGRATION_AUTHORITIES)
-        is_sent = not sends or dict(mapping(there.get("send"))) == dict(self.send)
+        accept = [dict(mapping(each)) for each in there.get("accept") or ()]
+        is_sent = not sends or (
+            dict(mapping(there.get("send"))) == dict(self.send) and dict(self.send) in accept
+        )
         return is_sent and all(each in text for each in self.authorities)
 
     def added_to(self, secret: Json, *, sends: bool) -> dict[str, str]:
@@ -41,7 +44,11 @@ class Shared:
         there, text = secret_json(secret, naming.MIGRATION_FILE), _text(secret, naming.MIGRATION_AUTHORITIES)
         files = {}
         if sends:
-            files[naming.MIGRATION_FILE] = json.dumps({**there, "send": dict(self.send)}, indent=1) + "\n"
+            entry, before = dict(self.send), there.get("accept") or ()
+            accept = [*before, *([entry] if entry not in before else [])]
+            files[naming.MIGRATION_FILE] = (
+                json.dumps({**there, "accept": accept, "send": entry}, indent=1) + "\n"
+            )
         lacking = [each for each in self.authorities if each not in text]
         if lacking:
             files[naming.MIGRATION_AUTHORITIES] = "\n".join((*([text] if text else []), *lacking))
@@ -71,8 +78,9 @@ async def _send(cache: ObjectCache, kube: Kube, namespace: str, green: Side) -> 
             else dict(zip(("user", "password"), given.values(), strict=True))
         )
     secret = naming.credentials_secret(green.super_cluster)
-    entry = accepted(cache.get("Secret", namespace, secret) or {}, naming.MIGRATION_FILE)
-    if not entry:
+    there = secret_json(cache.get("Secret", namespace, secret) or {}, naming.MIGRATION_FILE)
+    entry = mapping(there.get("send"))
+    if not (entry.get("user") and entry.get("password")):
         return Reason.MIGRATION_PORT_CLOSED, f"Secret {secret} has no user of the migration port yet"
     return {"user": str(entry["user"]), "password": str(entry["password"])}
 

@@ -133,7 +133,7 @@ def credentials_view(secret: Mapping[str, Any] | None) -> CredentialsView | None
         operator_users=frozenset(str(user["user"]) for user in named if user.get("role") == "operator"),
         has_route=_has_link(secret_json(secret, "cluster.json")),
         has_gateway=_has_link(secret_json(secret, "gateway.json")),
-        has_migration=bool(accepted(secret, naming.MIGRATION_FILE)),
+        has_migration=_has_link(secret_json(secret, naming.MIGRATION_FILE)),
         has_migration_authorities=naming.MIGRATION_AUTHORITIES in mapping(secret.get("data")),
         broken=f"{', '.join(broken)} can't be read as a JSON object" if broken else "",
         marks=marks_view(secret),
@@ -166,12 +166,6 @@ def _is_broken(secret: Mapping[str, Any], file: str) -> bool:
 
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
-
-
-def accepted(secret: Mapping[str, Any], file: str) -> Mapping[str, Any]:
-    """The first credentials that a port lets in; empty: it lets nobody in."""
-    entries = map(mapping, _list(secret_json(secret, file).get("accept")))
-    return next((each for each in entries if each.get("user") and each.get("password")), {})
 
 
 def _has_link(link: Mapping[str, Any]) -> bool:

@@ -160,6 +160,13 @@ def overlap(desired: Migration, observed: MigrationObserved) -> tuple[Migration,
         accounts = {desired.spec.scope.account, other.spec.scope.account}
         if _same(desired, "blue", other, "blue", known) and (None in accounts or len(accounts) == 1):
             return other, "both take streams of blue"
+        if _same(desired, "blue", other, "blue", known) and not _same(
+            desired, "green", other, "green", known
+        ):
+            return (
+                other,
+                "blue's brokers are linked with one green at a time, and the two name different ones",
+            )
         if _same(desired, "blue", other, "green", known):
             return other, "its green is blue here: wait until it has ended"
         if _same(desired, "green", other, "blue", known):

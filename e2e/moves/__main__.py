@@ -30,7 +30,7 @@ STOP_SECONDS = 30.0
 EXIT_CODES = "Exit codes: 0 every row is right, 1 one is wrong, 2 something could not be run or a stage was never hit, 130 interrupted."
 
 
-def _interrupt(number: int, frame: object) -> None:
+def interrupt(number: int, frame: object) -> None:
     """Raise, and once more after a while: where the interpreter just runs a callback (of a fork, of a collected object), it
     drops what is raised."""
     signal.setitimer(signal.ITIMER_REAL, INTERRUPT_AGAIN_SECONDS)
@@ -79,7 +79,7 @@ def main() -> int:
         signal.SIGTERM,
         signal.SIGALRM,
     ):  # Stopped either way, nothing is left behind.
-        signal.signal(number, _interrupt)
+        signal.signal(number, interrupt)
     say = Speaker()
     with ExitStack() as stack:
         stack.callback(stop_children)

@@ -285,7 +285,7 @@ class Site:
         return found
 
 
-class _Brokers(SuperclusterBrokers):
+class CuttableBrokers(SuperclusterBrokers):
     """Brokers whose links can be cut."""
 
     def command(self, number: int) -> list[str]:
@@ -299,10 +299,15 @@ class _Brokers(SuperclusterBrokers):
 class DirectSite(Site):
     """Broker processes without Kubernetes; none outlives the process that started it."""
 
-    def __init__(self, directory: Path, sizes: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        sizes: Mapping[str, int],
+        make: Callable[[Path, int, Mapping[str, int]], CuttableBrokers] = CuttableBrokers,
+    ) -> None:
         (origin, size), *others = sizes.items()
         assert origin == "east", "benchmarks.servers calls its first cluster east"
-        self._fleet = _Brokers(directory, size, dict(others))
+        self._fleet = make(directory, size, dict(others))
         clusters = {cluster: list(self._fleet.hosts_of(cluster)) for cluster in sizes}
         super().__init__(clusters, Credentials(), Credentials())
 

@@ -1,0 +1,113 @@
+"""Connections of nats-py, unmodified, and when each was without a broker.
+
+A redirect is for the client a connection that ends and another one that begins, so the stall that it brings is told apart from the
+others by the times that are noted here.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+import nats.errors
+from nats.aio.client import Client
+from nats.js import JetStreamContext
+
+from supercluster.spark.client import Credentials
+
+OPEN_SECONDS = 20.0
+ANSWER_SECONDS = 15.0
+CLOSE_SECONDS = 5.0
+WINDOW = 2_000
+"""Publishes that are open at most, of one connection."""
+ERRORS_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """A connection was gone."""
+
+    began: float
+    ended: float
+    host: str
+    """Where it is now."""
+
+
+@dataclass(slots=True)
+class Connection:
+    """One client of the application."""
+
+    name: str
+    urls: Sequence[str]
+    login: Credentials
+    outages: list[Outage] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    client: Client = field(default_factory=Client)
+    _down_at: float = 0.0
+
+    async def open(self) -> None:
+        """Raises an error of nats-py when no broker takes it."""
+        options: dict[str, Any] = {
+            "name": self.name,
+            "max_reconnect_attempts": -1,
+            # It begins at the broker that the row means it to; only a reconnection goes elsewhere.
+            "dont_randomize": True,
+            "error_cb": self._on_error,
+            "disconnected_cb": self._on_down,
+            "reconnected_cb": self._on_up,
+        }
+        if self.login.user:
+            options |= {"user": self.login.user, "password": self.login.password}
+        await self.client.connect(list(self.urls), **options)
+
+    def js(self) -> JetStreamContext:
+        return self.client.jetstream(timeout=ANSWER_SECONDS, publish_async_max_pending=WINDOW)
+
+    @property
+    def host(self) -> str:
+        """Where it is connected; empty: nowhere."""
+        found = self.client.connected_url if self.client.is_connected else None
+        return (urlsplit(found.geturl()).hostname or "") if found is not None else ""
+
+    @property
+    def is_closed(self) -> bool:
+        """nats-py has given up."""
+        return bool(self.client.is_closed)
+
+    async def _on_error(self, error: Exception) -> None:
+        if len(self.errors) < ERRORS_MAX:
+            self.errors.append(f"{time.monotonic():.3f} {type(error).__name__}: {error}")
+
+    async def _on_down(self) -> None:
+        self._down_at = time.monotonic()
+
+    async def _on_up(self) -> None:
+        self.outages.append(Outage(self._down_at, time.monotonic(), self.host))
+
+    async def close(self) -> None:
+        try:
+            await self.client.close()
+        except (nats.errors.Error, OSError):
+            pass
+
+
+def longest_gap_ms(
+    answers: Sequence[float], outages: Sequence[Outage], since: float, until: float
+) -> tuple[float, float]:
+    """(longest time without an answer while connected, longest time from a lost connection to the first answer behind it).
+    Pure.
+
+    A gap that an outage reaches into counts as the redirect's."""
+    edges = [since, *(at for at in answers if since <= at <= until), until]
+    stall = redirect = 0.0
+    for before, after in itertools.pairwise(edges):
+        broken = any(outage.began < after and outage.ended > before for outage in outages)
+        if broken:
+            redirect = max(redirect, after - before)
+        else:
+            stall = max(stall, after - before)
+    return 1000 * stall, 1000 * redirect

@@ -1,0 +1,98 @@
+"""What one story of a cutover found, and the table of all. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from e2e.cutover.ledger import Verdict
+
+HEADS = (
+    *("by", "event", "victim", "stage wanted", "stage hit"),
+    *("msg/s", "sent", "lost", "repeated", "out of order", "displaced", "refused", "unanswered"),
+    *("fenced to open, ms", "worst", "longest stall, ms", "redirect, ms", "clients on green"),
+    *("tries", "stood still, ms", "ended as", "after, s", ""),
+)
+
+
+@dataclass(slots=True)
+class Row:
+    """One story."""
+
+    way: str
+    """Brokers by manifests ("plane"), or started directly."""
+    event: str
+    victim: str = "-"
+    stage: str = "-"
+    hit: str = "-"
+    """The stage at which the event really came, by the leader's own log."""
+    rate: float = 0.0
+    sent: int = 0
+    verdict: Verdict | None = None
+    fenced_ms: float = 0.0
+    """Median over the streams, from the fence to green's word that it is open."""
+    fenced_worst_ms: float = 0.0
+    stall_ms: float = 0.0
+    """The longest time without an answer to a publisher whose connection stayed."""
+    redirect_ms: float = 0.0
+    """The longest time from a lost connection to the first answer over the next one."""
+    on_green: str = "-"
+    tries: int = 0
+    stood_still_ms: int = 0
+    """The longest time for which a broker got no turn: what of the stall is the machine's, or shows what is not."""
+    ended: str = "not at all"
+    seconds: float = 0.0
+    wrongs: list[str] = field(default_factory=list)
+
+    @property
+    def is_right(self) -> bool:
+        return not self.wrongs and self.verdict is not None and self.verdict.is_clean
+
+    @property
+    def is_hit(self) -> bool:
+        return self.hit == self.stage
+
+    def cells(self) -> list[str]:
+        found = self.verdict
+        counts: Sequence[int | str] = ["?"] * 6
+        if found is not None:
+            counts = [
+                *(found.lost, found.repeated, found.disordered, found.displaced),
+                *(found.refused, found.unanswered),
+            ]
+        times = (self.fenced_ms, self.fenced_worst_ms, self.stall_ms, self.redirect_ms)
+        return [
+            *(self.way, self.event, self.victim, self.stage, self.hit),
+            *(f"{self.rate:,.0f}", f"{self.sent:,d}", *map(str, counts)),
+            *(f"{found_ms:,.0f}" if found_ms else "-" for found_ms in times),
+            *(self.on_green, str(self.tries), f"{self.stood_still_ms:,d}", self.ended, f"{self.seconds:.1f}"),
+            "" if self.is_right else "WRONG",
+        ]
+
+    @property
+    def line(self) -> str:
+        """For people who watch."""
+        named = dict(zip(HEADS, self.cells(), strict=True))
+        return ", ".join(f"{name} {text}".strip() for name, text in named.items() if text not in ("-", ""))
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Markdown, and below it what is wrong."""
+    cells = [list(HEADS), *(row.cells() for row in rows)]
+    widths = [max(len(line[n]) for line in cells) for n in range(len(HEADS))]
+    lines = [
+        "| " + " | ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)) + " |"
+        for line in cells
+    ]
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    for number, row in enumerate(rows, 1):
+        examples = row.verdict.examples if row.verdict is not None else ()
+        lines += [f"row {number}: {text}" for text in (*row.wrongs, *examples)]
+    return "\n".join(lines)
+
+
+def never_hit(rows: Sequence[Row]) -> list[str]:
+    """Stages at which the victim was never hit."""
+    wanted = {(row.way, row.event, row.victim, row.stage) for row in rows if row.stage != "-"}
+    hit = {(row.way, row.event, row.victim, row.stage) for row in rows if row.is_hit}
+    return [f"{way}: {event}, {victim} at {stage}" for way, event, victim, stage in sorted(wanted - hit)]

@@ -59,8 +59,8 @@ test-all: $(STAMP) ## Everything: all tests, 2,000 seeds, all mutants, long matr
 smoke: $(STAMP) ## What another Python may break: imports, definitions, reconcilers, NATS's newest clients (under 2 minutes)
 	$(PY) -m pytest tests/test_imports.py tests/api tests/reconcilers tests/py_clients -m 'not long' $(IN_PARALLEL)
 
-sim: $(STAMP) ## Run the simulator: make sim SEEDS=2000 (replay one: make sim SEED=17, MOVES=1: all with moves)
-	$(PY) -m tests.simulator.run --seeds $(SEEDS) --jobs $(JOBS) $(if $(SEED),--seed $(SEED) --verbose) $(if $(MOVES),--moves)
+sim: $(STAMP) ## Run the simulator: make sim SEEDS=2000 (replay one: make sim SEED=17, MOVES=1: all with moves, CUTOVER=1: all as cutovers)
+	$(PY) -m tests.simulator.run --seeds $(SEEDS) --jobs $(JOBS) $(if $(SEED),--seed $(SEED) --verbose) $(if $(MOVES),--moves) $(if $(CUTOVER),--cutover)
 
 sim-mutants: $(STAMP) ## Take each safety rule out of a copy of the code and show that the simulator notices
 	$(PY) -m tests.simulator.mutants --jobs $(JOBS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tests.simulator.cutover_plan import CutoverPlan
 from tests.simulator.mutation import Mutant
 from tests.simulator.plan import Plan
 from tests.simulator.run import SCENARIOS
@@ -26,6 +27,7 @@ CHOSEN: dict[str, tuple[int, ...]] = {
     "stream": (1, 2, 10, 12, 24),
     "map": (0, 1, 2, 5, 9),
     "copies": (0, 2),
+    "cutover": (5, 10, 19, 24, 36),
 }
 """Scenario → seeds."""
 
@@ -197,6 +199,8 @@ def features(scenario: str, seed: int) -> frozenset[str]:
     found = {*_of_plan(drawn.plan), *_of_streams(drawn), *_of_storage(drawn)}
     if isinstance(drawn.plan, SuperPlan):
         found |= set(_of_moves(drawn.plan))
+    if isinstance(drawn.plan, CutoverPlan):
+        found |= set(_of_cutovers(drawn.plan))
     return frozenset(f"{scenario}: {feature}" for feature in found)
 
 
@@ -247,3 +251,14 @@ def _of_moves(plan: SuperPlan) -> Iterator[str]:
         yield "replica counts that change"
     if plan.bad_copies:
         yield "copies that read other bytes"
+
+
+def _of_cutovers(plan: CutoverPlan) -> Iterator[str]:
+    yield f"equal names {plan.equal_names}"
+    yield f"{plan.far_ms} ms between both"
+    yield f"strikes {plan.strikes}"
+    yield "an abort" if plan.aborts_after_ms else "no abort"
+    if plan.refuses:
+        yield "a refusal"
+    if plan.is_idle:
+        yield "nobody publishes"

@@ -119,7 +119,7 @@ class CutOracle:
                 raise self._broken(f"SF-20: {where} fences green's stream")
             if stream.fenced:
                 return
-            if attempt < stream.attempts or attempt in stream.refused:
+            if attempt <= stream.attempts:
                 raise self._broken(f"SF-20: {where} fences attempt {attempt} after {stream.attempts}")
             stream.fenced = stream.attempts = attempt
             stream.fenced_us = now_us

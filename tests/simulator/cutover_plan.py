@@ -48,6 +48,8 @@ class CutoverPlan(Plan):
     """How long after each start it is aborted; it is started once more than that."""
     strikes: float = 0.0
     """In what part of the moments of a cut something strikes."""
+    refuses: bool = False
+    """Is green asked to refuse, as by an abort, in the moment in which it could open the first time?"""
     is_idle: bool = False
     """Does nobody publish while the stream goes over?"""
 
@@ -107,5 +109,6 @@ def draw_cutover(rng: random.Random) -> CutoverPlan:
             rng.choice((50.0, 400.0, 1500.0)) * (0.5 + rng.random()) for _ in range(aborts)
         ),
         strikes=rng.choice((0.0, 0.2, 0.5)),
+        refuses=rng.random() < 0.25,
         is_idle=rng.random() < 0.1,
     )

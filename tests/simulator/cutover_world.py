@@ -7,6 +7,7 @@ its far name. Far links are there while blue's map has a migration, take longer,
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -44,6 +45,8 @@ class CutoverWorld(World):
         green.share_streams(self.ledger)
         self.apart = dict.fromkeys(self.brokers(GREEN), green)
         self.ledgers = (self.ledger, green)
+        self.on_serving: Callable[[str, BrokerCore, str], None] = lambda key, core, group: None
+        """A broker leads a group, and has done nothing as its leader yet."""
         self.at(LOOK_MS, self._look)
 
     # ---- who is who ---------------------------------------------------------------------------------------------------
@@ -51,6 +54,9 @@ class CutoverWorld(World):
     def brokers(self, side: str) -> list[str]:
         """What the world calls a side's brokers."""
         return [key for key, found in self.side_of.items() if found == side]
+
+    def beside(self, node: str) -> list[str]:
+        return self.brokers(self.side_of[node])
 
     def is_far(self, one: str, other: str) -> bool:
         return self.side_of[one] != self.side_of[other]
@@ -149,6 +155,17 @@ class CutoverWorld(World):
         self._one_way.clear()
         super().mend()
 
+    def _new_core(self, node: Node) -> BrokerCore:
+        core = super()._new_core(node)
+        serving = core.host.serving
+
+        def serves(group: str) -> None:
+            serving(group)
+            self.on_serving(node.name, core, group)
+
+        core.host.serving = serves  # type: ignore[method-assign]
+        return core
+
     # ---- looking ------------------------------------------------------------------------------------------------------
 
     def cores(self, side: str) -> list[BrokerCore]:
@@ -164,6 +181,5 @@ class CutoverWorld(World):
 
 
 def wants_far_links(core: BrokerCore) -> bool:
-    """Does the map that this broker has read name a migration?"""
-    migrations = core.meta.state.migrations.values() if core.meta is not None else ()
-    return any(found.runs for found in migrations)
+    """Does the map that this broker has read name a super-cluster to be linked with?"""
+    return bool(core.wanted_far())

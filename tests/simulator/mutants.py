@@ -47,6 +47,7 @@ _FLAGS = {
     "stream": ["--recover"],
     "map": ["--recover-map"],
     "copies": ["--exchange"],
+    "cutover": ["--cutover"],
 }
 SEEDS_MAX = 400
 # Seconds of the processor, so that a mutant's fate does not depend on what else the machine does.

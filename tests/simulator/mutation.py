@@ -38,7 +38,7 @@ class Mutant:
     moves: bool = False
     """Is it to be looked for in super-clusters whose stream moves?"""
     recovers: str = ""
-    """Is it to be looked for where a "stream" or the "map" is recovered by force, or where "copies" are exchanged?"""
+    """Is it to be looked for where a "stream" or the "map" is recovered by force, where "copies" are exchanged, or in a "cutover"?"""
 
 
 def mutant(id_: str, rule: str, why: str, *edits: tuple[str, str, str]) -> Mutant:

@@ -16,6 +16,7 @@ from tests.simulator.plan import Plan
 from tests.simulator.world import WINDOW_WAIT_MS, World
 
 RETRY_MS = 700.0
+GAPS_MS = (30.0, 80.0, 200.0)
 ACCOUNT = "$G"
 # err_codes that a publisher may be told without anything being wrong: no room on the disk, a lost race, a full stream.
 # Seconds that messages live, where a plan has such: shorter and longer than the stream's max_age.
@@ -84,12 +85,14 @@ class Publishers:
         self.all: list[SimPublisher] = []
         self.known_streams: set[str] = set()
         """Streams whose creation was answered, and which nobody deletes."""
+        self.slowness = 1.0
+        """How much longer than usual they wait from one message to the next."""
         self._is_quiet = is_quiet
         self._replies = 0
 
     def start(self, end_ms: float, main: str, side: str) -> None:
         for number, (kind, stream) in enumerate(self._kinds(main, side)):
-            gap_ms = 400.0 if kind == "creator" else self.rng.choice((30.0, 80.0, 200.0))
+            gap_ms = 400.0 if kind == "creator" else self.rng.choice(GAPS_MS) * self.slowness
             publisher = SimPublisher(
                 f"p{number}{kind}",
                 kind,

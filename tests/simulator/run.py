@@ -6,9 +6,11 @@ python -m tests.simulator.run --seed 17 --moves --verbose
 python -m tests.simulator.run --seeds 40 --recover
 python -m tests.simulator.run --seeds 40 --recover-map
 python -m tests.simulator.run --seeds 40 --exchange
+python -m tests.simulator.run --seeds 300 --cutover
 
 Every eighth seed stands for a super-cluster whose stream moves, the others for a cluster (`--moves`: all stand for the
-former).
+former). Every fifth seed is run once more, as two super-clusters whose stream goes from one to the other (`--cutover`: all are
+run as such, and as nothing else).
 """
 
 from __future__ import annotations
@@ -16,12 +18,14 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import statistics
 import sys
 import time
 import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from tests.simulator.cutover_scenario import CutoverScenario
 from tests.simulator.exchange_scenario import ExchangeScenario
 from tests.simulator.map_scenario import MapScenario
 from tests.simulator.recover_scenario import RecoverScenario
@@ -34,12 +38,15 @@ SECONDS = 30.0
 REPORT_LINES = 60
 # One in so many seeds stands for a run of a super-cluster.
 SUPER_EVERY = 8
+# One in so many is run once more as a cutover.
+CUTOVER_EVERY = 5
 SCENARIOS: dict[str, type[Scenario]] = {
     "cluster": Scenario,
     "moves": SuperScenario,
     "stream": RecoverScenario,
     "map": MapScenario,
     "copies": ExchangeScenario,
+    "cutover": CutoverScenario,
 }
 _TITLES = {
     "stream": "a stream that is recovered by force",
@@ -59,14 +66,19 @@ class Outcome:
     log: tuple[str, ...]
     moves: bool = False
     """Was it a super-cluster's run?"""
+    cutover: bool = False
+    """Was it a run of two super-clusters?"""
+    stalls_ms: tuple[float, ...] = ()
+    """From *fenced* to *open*, of each stream that went over."""
 
     @property
     def name(self) -> str:
-        return f"{self.seed} with moves" if self.moves else str(self.seed)
+        return f"{self.seed}{' with moves' * self.moves}{' as a cutover' * self.cutover}"
 
     @property
     def replay(self) -> str:
-        return f"make sim SEED={self.seed}" + (" MOVES=1" if self.moves and not has_moves(self.seed) else "")
+        found = f"make sim SEED={self.seed}" + (" MOVES=1" if self.moves and not has_moves(self.seed) else "")
+        return found + " CUTOVER=1" * self.cutover
 
     @property
     def report(self) -> str:
@@ -83,8 +95,8 @@ def run_seed(
     seconds: float = SECONDS,
     verbose: bool = False,
 ) -> Outcome:
-    """One run: of a cluster, of a super-cluster (moves), of something that is recovered by force ("stream", "map"), or of "copies"
-    that are exchanged. `failure` is empty when every promise held."""
+    """One run: of a cluster, of a super-cluster (moves), of something that is recovered by force ("stream", "map"), of "copies"
+    that are exchanged, or of a "cutover". `failure` is empty when every promise held."""
     scenario = SCENARIOS[recovers or ("moves" if moves else "cluster")](seed, seconds=seconds)
     scenario.world.verbose = verbose
     failure = ""
@@ -97,7 +109,14 @@ def run_seed(
         failure = traceback.format_exc()
     world = scenario.world
     return Outcome(
-        seed, failure, world.steps, world.ledger.applied_total, tuple(world.log) if failure else (), moves
+        seed,
+        failure,
+        world.steps,
+        world.ledger.applied_total,
+        tuple(world.log) if failure else (),
+        moves,
+        recovers == "cutover",
+        tuple(scenario.cuts.stalls_ms) if isinstance(scenario, CutoverScenario) else (),
     )
 
 
@@ -106,35 +125,51 @@ def has_moves(seed: int) -> bool:
     return seed % SUPER_EVERY == SUPER_EVERY - 1
 
 
-def _run_task(task: tuple[int, bool, float]) -> Outcome:
-    seed, moves, seconds = task
-    return run_seed(seed, moves=moves, seconds=seconds)
+def _run_task(task: tuple[int, str, float]) -> Outcome:
+    seed, kind, seconds = task
+    return run_seed(
+        seed, moves=kind == "moves", recovers="cutover" if kind == "cutover" else "", seconds=seconds
+    )
 
 
-def run_many(
-    first: int, count: int, jobs: int, *, seconds: float = SECONDS, moves_only: bool = False
-) -> list[Outcome]:
-    """Runs in `jobs` processes; prints progress; returns those that failed."""
-    tasks = [(seed, moves_only or has_moves(seed), seconds) for seed in range(first, first + count)]
+def _kinds_of(seed: int, only: str) -> list[str]:
+    """What a seed is run as."""
+    if only:
+        return [only]
+    found = ["moves" if has_moves(seed) else "cluster"]
+    return found + ["cutover"] * (seed % CUTOVER_EVERY == CUTOVER_EVERY - 1)
+
+
+def run_many(first: int, count: int, jobs: int, *, seconds: float = SECONDS, only: str = "") -> list[Outcome]:
+    """Runs in `jobs` processes, of one kind `only` or of all that a seed stands for; prints progress; returns those that failed."""
+    tasks = [(seed, kind, seconds) for seed in range(first, first + count) for kind in _kinds_of(seed, only)]
+    count = len(tasks)
     started = time.monotonic()
     failed: list[Outcome] = []
+    stalls_ms: list[float] = []
     steps = applied = done = 0
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
         for outcome in pool.imap_unordered(_run_task, tasks, chunksize=4):
             done += 1
             steps += outcome.steps
             applied += outcome.applied
+            stalls_ms += outcome.stalls_ms
             if outcome.failure:
                 failed.append(outcome)
                 print(f"seed {outcome.name} FAILED: {outcome.failure.splitlines()[-1]}", flush=True)
             if done % 100 == 0 or done == count:
                 took = time.monotonic() - started
-                print(f"{done}/{count} seeds, {len(failed)} failed, {took:.0f} s", flush=True)
+                print(f"{done}/{count} runs, {len(failed)} failed, {took:.0f} s", flush=True)
     took = max(time.monotonic() - started, 1e-9)
     print(
-        f"{count} seeds of {seconds:.0f} simulated seconds: {steps:,} steps, {applied:,} entries applied, "
+        f"{count} runs of {seconds:.0f} simulated seconds: {steps:,} steps, {applied:,} entries applied, "
         f"{1e6 * took * jobs / max(steps, 1):.0f} µs a step, {took:.0f} s on {jobs} processes"
     )
+    if stalls_ms:
+        print(
+            f"{len(stalls_ms)} streams went over: from fenced to open {statistics.median(stalls_ms):.0f} ms in the median, "
+            f"{max(stalls_ms):.0f} ms at most"
+        )
     return failed
 
 
@@ -188,6 +223,11 @@ def main(argv: list[str] | None = None) -> int:
         action="store_true",
         help="let every seed stand for copies that are of no use and exchanged",
     )
+    parser.add_argument(
+        "--cutover",
+        action="store_true",
+        help="let every seed stand for a stream that goes to another super-cluster",
+    )
     parser.add_argument("--verbose", action="store_true", help="print what happens in the run")
     parser.add_argument("--until-failure", action="store_true", help="stop at the first seed that fails")
     parser.add_argument(
@@ -198,6 +238,9 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     options.recovers = "map" if options.recover_map else "stream" if options.recover else ""
     options.recovers = options.recovers or ("copies" if options.exchange else "")
+    only = "cutover" if options.cutover else "moves" if options.moves else ""
+    if options.cutover and (options.seed is not None or options.json):
+        options.recovers = "cutover"
     if options.until_failure and options.json:
         return _hunt(options)
     if options.recovers and options.seed is None:
@@ -218,9 +261,7 @@ def main(argv: list[str] | None = None) -> int:
         failed = [outcome] if outcome.failure else []
         print(f"seed {outcome.name}: {outcome.failure or 'every promise held'} ({outcome.steps:,} steps)")
     else:
-        failed = run_many(
-            options.first, options.seeds, options.jobs, seconds=options.seconds, moves_only=options.moves
-        )
+        failed = run_many(options.first, options.seeds, options.jobs, seconds=options.seconds, only=only)
     for outcome in failed[:3]:
         print(f"\n{outcome.report}")
     return 1 if failed else 0

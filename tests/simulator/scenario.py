@@ -323,8 +323,9 @@ class Scenario:
         world = self.world
         self.publishers.check(MAIN)
         views: dict[str, dict[str, Any]] = {}
+        group_id = self._group_of_main()
         for name, node in world.nodes.items():
-            group = node.core.groups.get(self.group) if node.core is not None else None
+            group = node.core.groups.get(group_id) if node.core is not None else None
             if isinstance(group, StreamReplica):
                 views[name] = _view(group.state)
                 missing = world.ledger.lifetimes.missing(group.id, group.state)

@@ -11,6 +11,16 @@ from tests.simulator.ledger import MAIN
 CONFIG = {"name": MAIN, "subjects": ["orders.>"], "num_replicas": 3}
 
 
+def begun(seed: int, *, equal_names: bool) -> TwoWorlds:
+    """With a stream on blue."""
+    world = TwoWorlds(seed, equal_names=equal_names)
+    world.begin()
+    answer = world.api("blue-1", f"$JS.API.STREAM.CREATE.{MAIN}", CONFIG)
+    assert answer is not None
+    assert "error" not in answer
+    return world
+
+
 def far_peers(world: TwoWorlds, side: str) -> list[set[str]]:
     return [set(core.peers.far) for core in world.cores(side)]
 
@@ -23,11 +33,7 @@ def names_of(world: TwoWorlds, side: str) -> set[str]:
 @pytest.mark.covers("BG-1")
 @pytest.mark.parametrize("equal_names", [False, True])
 def test_a_migration_links_every_broker_of_both_and_merges_no_map(equal_names: bool) -> None:
-    world = TwoWorlds(3, equal_names=equal_names)
-    world.begin()
-    answer = world.api("blue-1", f"$JS.API.STREAM.CREATE.{MAIN}", CONFIG)
-    assert answer is not None
-    assert "error" not in answer
+    world = begun(3, equal_names=equal_names)
     assert far_peers(world, BLUE) == far_peers(world, GREEN) == [set()] * 3
     world.migrate()
     world.run_ms(300)
@@ -44,8 +50,7 @@ def test_a_migration_links_every_broker_of_both_and_merges_no_map(equal_names: b
 
 @pytest.mark.covers("BG-1")
 def test_a_broker_that_is_lost_is_lost_to_the_other_side_and_found_again() -> None:
-    world = TwoWorlds(4, equal_names=True)
-    world.begin()
+    world = begun(4, equal_names=True)
     world.migrate()
     world.run_ms(300)
     world.stop("green-1", power=True)

@@ -567,6 +567,10 @@ class World:
         core.on_frame(name, frame_type, memoryview(body))
         self.want_turn(to)
 
+    def beside(self, node: str) -> list[str]:
+        """The brokers that a client of this one knows."""
+        return self.names
+
     # ---- clients --------------------------------------------------------------------------------------------------
 
     def on_reply(self, subject: bytes, handler: Callable[[bytes, bytes], None]) -> None:

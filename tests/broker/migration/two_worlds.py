@@ -15,14 +15,14 @@ from tests.broker.moves.world import Load
 from tests.simulator.consumers import INFO
 from tests.simulator.cut_oracle import CutOracle, Stream
 from tests.simulator.cutover_plan import BLUE, GREEN, CutoverPlan
-from tests.simulator.cutover_world import IDENTITY, WORLD, CutoverWorld
+from tests.simulator.cutover_world import IDENTITY, CutoverWorld
 from tests.simulator.ledger import MAIN
 from tests.simulator.world import Node
 
 from supercluster.broker.jetstream.core.broker import BrokerCore
+from supercluster.broker.jetstream.links.frames import Frame
+from supercluster.broker.jetstream.links.migration_frames import CutAsk, Wants
 from supercluster.broker.jetstream.meta.assignment import Assignment
-from supercluster.broker.jetstream.meta.migration import Green, Migration
-from supercluster.broker.jetstream.meta.migration_changes import start_migration
 from supercluster.broker.jetstream.stream.replica import StreamReplica
 
 ACCOUNT = "$G"
@@ -93,9 +93,8 @@ class TwoWorlds(CutoverWorld):
 
     def assignment(self, side: str) -> Assignment | None:
         leader = self.map_leader(side)
-        assert leader is not None, f"nobody leads the map of {side}"
-        assert leader.meta is not None
-        return leader.meta.state.streams.get((ACCOUNT, MAIN))
+        meta = leader.meta if leader is not None else None
+        return meta.state.streams.get((ACCOUNT, MAIN)) if meta is not None else None
 
     def stream(self) -> Stream:
         return next(iter(self.cuts.streams.values()))
@@ -136,7 +135,7 @@ class TwoWorlds(CutoverWorld):
         return answers[0] if answers else None
 
     def propose(self, operation: bytes) -> None:
-        """Into blue's map."""
+        """Into blue's map, unasked."""
         key = self.map_leader_key(BLUE)
         core = self.nodes[key].core
         assert core is not None
@@ -145,9 +144,33 @@ class TwoWorlds(CutoverWorld):
         core.copies.touch(core.meta.id)
         self.want_turn(key)
 
-    def migrate(self, id_: str = "m1") -> None:
-        addresses = tuple(f"{key}:7422" for key in self.brokers(GREEN))
-        self.propose(start_migration(Migration(id_, Green(IDENTITY[GREEN], GREEN, addresses), WORLD[GREEN])))
+    def operator(self, act: str, id_: str = "m1", body: dict[str, Any] | None = None) -> tuple[int, Any]:
+        """A call of the operator at a broker of blue that is up."""
+        key = next(key for key in self.brokers(BLUE) if self.nodes[key].up)
+        core = self.nodes[key].core
+        assert core is not None
+        answers: list[tuple[int, Any]] = []
+        core.calls.migration(act, id_, body, lambda status, told: answers.append((status, told)))
+        self.want_turn(key)
+        assert self.run_until(lambda: bool(answers), 12_000), f"{act} was not answered"
+        return answers[0]
+
+    def migrate(self, id_: str = "m1", account: str = "") -> tuple[int, Any]:
+        addresses = [f"{key}:7422" for key in self.brokers(GREEN)]
+        green = {"identity": IDENTITY[GREEN], "name": GREEN, "addresses": addresses}
+        return self.operator("start", id_, {"id": id_, "account": account, "green": green})
+
+    def refuses_once(self) -> None:
+        """Blue wants the attempt back as soon as green's group has a leader."""
+
+        def ask(key: str, core: BrokerCore, group: str) -> None:
+            if group in self.stream().heirs:
+                self.on_serving = lambda key, core, group: None
+                asked = CutAsk(group, self.stream().heirs[group], Wants.REFUSE)
+                blue = self.called(key, self.brokers(BLUE)[0])
+                core.on_frame(blue, Frame.CUT_ASK, memoryview(b"".join(asked.encode())))
+
+        self.on_serving = ask
 
     def load(self, key: str, kind: str, gap_ms: float = 20.0) -> Load:
         found = Load(self, key, kind, gap_ms, f"p{len(self.loads)}{kind}")

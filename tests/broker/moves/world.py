@@ -97,7 +97,7 @@ class Load:
     def _again(self, number: int) -> None:
         if number not in self.waiting:
             return
-        ups = [name for name in self.world.names if self.world.nodes[name].up]
+        ups = [name for name in self.world.beside(self.node) if self.world.nodes[name].up]
         core = self.world.nodes[ups[number % len(ups)]].core if ups else None
         if core is not None and core.accepts_clients:
             self._offer(core, number)

@@ -130,6 +130,39 @@ def test_nobody_is_handed_a_whole_core_or_replica() -> None:
     ]
 
 
+REPLICAS = re.compile(r"\b(Replica|StreamReplica|MetaReplica)\b")
+
+
+def called_group(source: str) -> list[int]:
+    """Lines that call a replica `group`, as a parameter or a variable: the group is what it is one replica of."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.arg):
+            names, is_replica = {node.arg}, node.annotation and REPLICAS.search(ast.unparse(node.annotation))
+        elif isinstance(node, ast.AnnAssign):
+            names, is_replica = {ast.unparse(node.target)}, REPLICAS.search(ast.unparse(node.annotation))
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            names = {ast.unparse(target) for target in node.targets}
+            is_replica = REPLICAS.fullmatch(ast.unparse(node.value.func))
+        else:
+            continue
+        if is_replica and "group" in names:
+            found.append(node.lineno)
+    return sorted(found)
+
+
+def test_a_replica_is_not_called_a_group() -> None:
+    sources = {
+        path: path.read_text() for root in ("broker_image", "tests") for path in (ROOT / root).rglob("*.py")
+    }
+    found = {path: called_group(source) for path, source in sources.items() if REPLICAS.search(source)}
+    assert {path: lines for path, lines in found.items() if lines} == {}
+    assert called_group(
+        "def f(group: Replica | None): ...\ngroup: 'MetaReplica'\ngroup = StreamReplica()"
+    ) == [1, 2, 3]
+    assert called_group("def f(replica: Replica, group: str): ...\nreplica = MetaReplica(group)") == []
+
+
 MODULES_MAX = 25
 
 

@@ -71,16 +71,16 @@ class Copies:
         if len(self._made) < len(self._taken):
             self._world.at(700, self._create)
 
-    def is_copy(self, group: StreamReplica) -> bool:
-        return group.assignment.name in self._taken
+    def is_copy(self, replica: StreamReplica) -> bool:
+        return replica.assignment.name in self._taken
 
     # ---- what is committed ------------------------------------------------------------------------------------------
 
-    def new_entry(self, group: StreamReplica, entry: Entry, origin: History | None) -> str:
+    def new_entry(self, replica: StreamReplica, entry: Entry, origin: History | None) -> str:
         """What is wrong with an entry of a copy; empty: nothing."""
         if not entry.count:
             return ""
-        name, decoded = group.assignment.name, decode_stored(entry)
+        name, decoded = replica.assignment.name, decode_stored(entry)
         if origin is None:
             return f"{name} has messages, and {self._origin} has none"
         for seq in range(entry.first_seq, entry.first_seq + entry.count):

@@ -79,20 +79,20 @@ class CutOracle:
 
     # ---- what is committed ------------------------------------------------------------------------------------------
 
-    def _applied(self, node: str, group: Replica, entry: Entry) -> None:
-        if not isinstance(group, StreamReplica):
+    def _applied(self, node: str, replica: Replica, entry: Entry) -> None:
+        if not isinstance(replica, StreamReplica):
             return
-        stream = self.streams.setdefault(base_of(group.id), Stream(group.id))
-        is_heir = group.id in stream.heirs
-        if not is_heir and group.id != stream.group:
-            stream.group = group.id  # Made again, or recovered by force.
+        stream = self.streams.setdefault(base_of(replica.id), Stream(replica.id))
+        is_heir = replica.id in stream.heirs
+        if not is_heir and replica.id != stream.group:
+            stream.group = replica.id  # Made again, or recovered by force.
         if not entry.has_sections:
             return
         found = list(sections(entry.payload))
-        self._may_take(stream, group.id, entry, [kind for kind, _ in found])
+        self._may_take(stream, replica.id, entry, [kind for kind, _ in found])
         for kind, body in found:
             if kind in CUTS:
-                self._cut(stream, node, group, entry, kind, Reader(body))
+                self._cut(stream, node, replica, entry, kind, Reader(body))
 
     def _may_take(self, stream: Stream, group: str, entry: Entry, kinds: list[int]) -> None:
         """A leader's entry: what may stand in it."""
@@ -109,13 +109,13 @@ class CutOracle:
             raise self._broken(f"SF-20: {text}, and attempt {stream.fenced} is fenced")
 
     def _cut(
-        self, stream: Stream, node: str, group: StreamReplica, entry: Entry, kind: int, reader: Reader
+        self, stream: Stream, node: str, replica: StreamReplica, entry: Entry, kind: int, reader: Reader
     ) -> None:
-        now_us, where = self._world.now_us, f"entry {entry.index} of {group.id}"
+        now_us, where = self._world.now_us, f"entry {entry.index} of {replica.id}"
         name = Section(kind).name
         if kind == Section.FENCED:
             attempt = Fence.decode(reader).attempt
-            if group.id in stream.heirs:
+            if replica.id in stream.heirs:
                 raise self._broken(f"SF-20: {where} fences green's stream")
             if stream.fenced:
                 return
@@ -139,57 +139,61 @@ class CutOracle:
                 )
             stream.fenced, stream.is_handed = 0, False
         elif kind == Section.OPENED:
-            attempt = self._opened(stream, group, where, Opened.decode(reader))
+            attempt = self._opened(stream, replica, where, Opened.decode(reader))
         else:
             attempt = reader.u64()
             if attempt == stream.opened:
                 return
-            if group.id not in stream.heirs:
+            if replica.id not in stream.heirs:
                 raise self._broken(f"SF-21: {where} refuses attempt {attempt}, and is not green's")
             stream.refused.add(attempt)
         self._world.note(f"{name} {attempt} is {where}, on {node}")
-        self.on_cut(name, node, group.id)
+        self.on_cut(name, node, replica.id)
 
-    def _opened(self, stream: Stream, group: StreamReplica, where: str, opened: Opened) -> int:
+    def _opened(self, stream: Stream, replica: StreamReplica, where: str, opened: Opened) -> int:
         attempt = opened.attempt
         if attempt in stream.refused or stream.opened:
             return attempt
         _, digest = stream.handed.get(attempt, (0, b""))
-        if group.id not in stream.heirs or stream.heirs[group.id] != attempt:
+        if replica.id not in stream.heirs or stream.heirs[replica.id] != attempt:
             raise self._broken(f"SF-20: {where} opens attempt {attempt}, which did not come with its log")
         if attempt not in stream.handed or stream.fenced != attempt or not stream.is_handed:
             raise self._broken(f"SF-20: {where} opens attempt {attempt}, which blue has not handed over")
         if opened.digest != digest:
             raise self._broken(f"SF-20: {where} opens attempt {attempt} with another digest than was handed")
-        stream.opened, stream.heir = attempt, group.id
+        stream.opened, stream.heir = attempt, replica.id
         stream.stall_ms = (self._world.now_us - stream.fenced_us) / 1000
         return attempt
 
     # ---- green's groups -----------------------------------------------------------------------------------------------
 
-    def _begun(self, ledger: Ledger, group: Replica) -> None:
+    def _begun(self, ledger: Ledger, replica: Replica) -> None:
         """A copy of green goes on with blue's log as a group of its own: its history begins with blue's."""
-        if is_meta(group.id) or not lineage_of(group.id) or group.id in ledger.groups:
+        if is_meta(replica.id) or not lineage_of(replica.id) or replica.id in ledger.groups:
             return
-        stream = self.of(group.id)
-        if stream is None or not isinstance(group, StreamReplica) or group.assignment.recovery is not None:
+        stream = self.of(replica.id)
+        if (
+            stream is None
+            or not isinstance(replica, StreamReplica)
+            or replica.assignment.recovery is not None
+        ):
             return
-        attempt = self._attempt_of(stream, group)
+        attempt = self._attempt_of(stream, replica)
         old = ledger.groups[stream.group]
-        stream.heirs[group.id] = attempt
-        ledger.groups[group.id] = _heir(old, stream.handed[attempt][0])
+        stream.heirs[replica.id] = attempt
+        ledger.groups[replica.id] = _heir(old, stream.handed[attempt][0])
 
-    def _attempt_of(self, stream: Stream, group: StreamReplica) -> int:
+    def _attempt_of(self, stream: Stream, replica: StreamReplica) -> int:
         """Which entry HANDED its log goes on behind; all before it has to be blue's."""
         old = self._world.ledger.groups[stream.group]
         for attempt, (index, _) in sorted(stream.handed.items(), reverse=True):
-            entry = group.log.entry(index)
+            entry = replica.log.entry(index)
             if entry is not None and old.records.get(index) == (entry.term, crc32(entry.record)):
                 return attempt
-            if group.log.base_index >= index:
+            if replica.log.base_index >= index:
                 return attempt
         raise self._broken(
-            f"SF-19: {group.member} begins {group.id} with a log that lacks every entry HANDED"
+            f"SF-19: {replica.member} begins {replica.id} with a log that lacks every entry HANDED"
         )
 
     # ---- blue ---------------------------------------------------------------------------------------------------------

@@ -142,52 +142,58 @@ class Ledger:
         for key in [key for key in self._floors if key[0] == node]:
             del self._floors[key]
 
-    def _watch_group(self, node: str, group: Replica) -> None:
+    def _watch_group(self, node: str, replica: Replica) -> None:
         # A copy that was retired gives way to one that begins empty, within the same process.
-        for key in [key for key in self._floors if key[:2] == (node, group.id)]:
+        for key in [key for key in self._floors if key[:2] == (node, replica.id)]:
             del self._floors[key]
-        self.on_opened(self, group)
-        self.oracle.watch_group(group)
-        self.recoveries.watch(group)
-        self.maps.watch(group)
-        apply_entry = group.apply_entry
+        self.on_opened(self, replica)
+        self.oracle.watch_group(replica)
+        self.recoveries.watch(replica)
+        self.maps.watch(replica)
+        apply_entry = replica.apply_entry
 
         def applied(entry: Entry) -> None:
             apply_entry(entry)
-            self._applied(node, group, entry)
+            self._applied(node, replica, entry)
 
-        group.apply_entry = applied  # type: ignore[method-assign]
-        take_state = group.take_state
+        replica.apply_entry = applied  # type: ignore[method-assign]
+        take_state = replica.take_state
 
         def taken(state: object) -> None:
             take_state(state)
-            history = self.groups.get(group.id)
-            if history is not None and group.log.base_index and group.applied_index == group.log.base_index:
-                self._converging[node, group.id] = history.last_index
+            history = self.groups.get(replica.id)
+            if (
+                history is not None
+                and replica.log.base_index
+                and replica.applied_index == replica.log.base_index
+            ):
+                self._converging[node, replica.id] = history.last_index
 
-        group.take_state = taken  # type: ignore[method-assign]
+        replica.take_state = taken  # type: ignore[method-assign]
 
-    def _leader(self, node: str, group: Replica) -> None:
-        history = self.groups.setdefault(group.id, History())
-        term = self._serving[node, group.id] = group.raft.term
-        known = history.leaders.setdefault(term, group.member)
-        if known != group.member:
-            raise self.broken(f"invariant 4: {known} and {group.member} both lead {group.id} in term {term}")
-        if group.raft.role is not Role.LEADER:
-            raise self.broken(f"{group.member} serves {group.id} without leading it")
-
-    def _applied(self, node: str, group: Replica, entry: Entry) -> None:
-        self.applied_total += 1
-        history = self.groups.setdefault(group.id, History())
-        if entry.index > group.raft.commit_index:
-            raise self.broken(f"{node} applied entry {entry.index} of {group.id} beyond its commit index")
-        if group.membership_applied.index > group.raft.commit_index:
+    def _leader(self, node: str, replica: Replica) -> None:
+        history = self.groups.setdefault(replica.id, History())
+        term = self._serving[node, replica.id] = replica.raft.term
+        known = history.leaders.setdefault(term, replica.member)
+        if known != replica.member:
             raise self.broken(
-                f"SF-5: {node} holds membership {group.membership_applied.index} of {group.id} for committed at {entry.index}"
+                f"invariant 4: {known} and {replica.member} both lead {replica.id} in term {term}"
             )
-        if group.serves and entry.term > self._serving[node, group.id]:
+        if replica.raft.role is not Role.LEADER:
+            raise self.broken(f"{replica.member} serves {replica.id} without leading it")
+
+    def _applied(self, node: str, replica: Replica, entry: Entry) -> None:
+        self.applied_total += 1
+        history = self.groups.setdefault(replica.id, History())
+        if entry.index > replica.raft.commit_index:
+            raise self.broken(f"{node} applied entry {entry.index} of {replica.id} beyond its commit index")
+        if replica.membership_applied.index > replica.raft.commit_index:
             raise self.broken(
-                f"SF-1: {node} serves {group.id} since term {self._serving[node, group.id]} and answers by entry "
+                f"SF-5: {node} holds membership {replica.membership_applied.index} of {replica.id} for committed at {entry.index}"
+            )
+        if replica.serves and entry.term > self._serving[node, replica.id]:
+            raise self.broken(
+                f"SF-1: {node} serves {replica.id} since term {self._serving[node, replica.id]} and answers by entry "
                 f"{entry.index} of term {entry.term}"
             )
         record = (entry.term, crc32(entry.record))
@@ -197,56 +203,56 @@ class Ledger:
             history.last_index = max(history.last_index, entry.index)
             if entry.has_sections:
                 if entry.time_ns < history.last_time_ns:
-                    raise self.broken(f"SF-13: leader time goes back at entry {entry.index} of {group.id}")
+                    raise self.broken(f"SF-13: leader time goes back at entry {entry.index} of {replica.id}")
                 history.last_time_ns = entry.time_ns
             if entry.kind == EntryKind.CONFIG:
-                self.oracle.membership(group, Membership.decode(entry.payload))
-            if isinstance(group, StreamReplica):
-                self._new_entry(group, entry, history)
-                if early := self.retention.applied(group.id, group.state, entry):
+                self.oracle.membership(replica, Membership.decode(entry.payload))
+            if isinstance(replica, StreamReplica):
+                self._new_entry(replica, entry, history)
+                if early := self.retention.applied(replica.id, replica.state, entry):
                     raise self.broken(early)
-            elif isinstance(group, MetaReplica) and (beyond := self._map.beyond(group.replica)):
+            elif isinstance(replica, MetaReplica) and (beyond := self._map.beyond(replica.replica)):
                 raise self.broken(f"SF-12: by entry {entry.index} of the map {beyond}")
-            self.maps.applied(group, entry)
-            self.on_new(node, group, entry)
+            self.maps.applied(replica, entry)
+            self.on_new(node, replica, entry)
         elif known != record:
             raise self.broken(
-                f"invariant 4: committed entry {entry.index} of {group.id} is {known}, {node} applied {record}"
+                f"invariant 4: committed entry {entry.index} of {replica.id} is {known}, {node} applied {record}"
             )
-        if isinstance(group, StreamReplica):
-            self._state(node, group, entry, history)
-        elif isinstance(group, MetaReplica):
-            view = (crc32(group.replica.snapshot()),)
+        if isinstance(replica, StreamReplica):
+            self._state(node, replica, entry, history)
+        elif isinstance(replica, MetaReplica):
+            view = (crc32(replica.replica.snapshot()),)
             if history.states.setdefault(entry.index, view) != view:
                 raise self.broken(f"SF-13: the map at entry {entry.index} is another one on {node}")
 
-    def _new_entry(self, group: StreamReplica, entry: Entry, history: History) -> None:
-        if self.recoveries.is_over(group.id):
+    def _new_entry(self, replica: StreamReplica, entry: Entry, history: History) -> None:
+        if self.recoveries.is_over(replica.id):
             self.recoveries.committed_late(entry, history)
             return
-        if self.copies is not None and self.copies.is_copy(group):
+        if self.copies is not None and self.copies.is_copy(replica):
             origin = next((found for name, found in self.groups.items() if f".{MAIN}." in name), None)
-            if wrong := self.copies.new_entry(group, entry, origin):
+            if wrong := self.copies.new_entry(replica, entry, origin):
                 raise self.broken(f"mirrors and sources: {wrong}")
             return
-        if early := self.lifetimes.too_early(group, entry):
+        if early := self.lifetimes.too_early(replica, entry):
             raise self.broken(early)
         if not entry.count:
             return
         if entry.first_seq != history.last_seq + 1:
             raise self.broken(
-                f"invariant 3: entry {entry.index} of {group.id} starts at {entry.first_seq} after {history.last_seq}"
+                f"invariant 3: entry {entry.index} of {replica.id} starts at {entry.first_seq} after {history.last_seq}"
             )
         decoded = decode_stored(entry)
         for seq in range(entry.first_seq, entry.first_seq + entry.count):
             message = decoded.message(seq)
             payload = message.payload
-            if self.lifetimes.stored(group.id, message):
+            if self.lifetimes.stored(replica.id, message):
                 history.message_at[seq] = payload
                 continue  # A marker: no publisher's message.
             if payload in self.stored and not self._is_late_repeat(payload, history, entry.time_ns):
                 raise self.broken(
-                    f"invariant 1/2: {payload!r} is stored at {self.stored[payload]} and again at {seq} of {group.id}"
+                    f"invariant 1/2: {payload!r} is stored at {self.stored[payload]} and again at {seq} of {replica.id}"
                 )
             if payload in self.refused:
                 raise self.broken(f"SF-11: {payload!r} was refused and is stored at {seq}")
@@ -254,7 +260,7 @@ class Ledger:
                 winner = self.keys.setdefault(message.subject, payload)
                 if winner != payload:
                     raise self.broken(f"SF-12: {winner!r} and {payload!r} both created {message.subject!r}")
-            self.stored[payload] = (group.id, seq)
+            self.stored[payload] = (replica.id, seq)
             if self.duplicate_window_ns:
                 self._stored_at_ns[payload] = entry.time_ns
             history.seq_of[payload] = seq
@@ -277,11 +283,11 @@ class Ledger:
             history.last_of_publisher.pop(payload.partition(b":")[0], None)
         return late
 
-    def _state(self, node: str, group: StreamReplica, entry: Entry, history: History) -> None:
-        state = group.state
+    def _state(self, node: str, replica: StreamReplica, entry: Entry, history: History) -> None:
+        state = replica.state
         if state.late is not None:
             return  # Its own state comes with an entry that it has not reached.
-        if entry.index <= self._converging.get((node, group.id), 0):
+        if entry.index <= self._converging.get((node, replica.id), 0):
             return  # Replays from an emptied base: equal again once it is where the others were (Replica.emptied_state).
         view = (
             *(
@@ -302,24 +308,24 @@ class Ledger:
         known = history.states.setdefault(entry.index, view)
         if known != view:
             raise self.broken(
-                f"SF-13: state of {group.id} at {entry.index} is {known}, on {node} it is {view}"
+                f"SF-13: state of {replica.id} at {entry.index} is {known}, on {node} it is {view}"
             )
         config = state.config
         if 0 < config.max_msgs < state.messages or 0 < config.max_bytes < state.bytes:
             raise self.broken(
-                f"RP-1: {group.id} holds {state.messages} messages in {state.bytes} bytes at {entry.index}: more than "
+                f"RP-1: {replica.id} holds {state.messages} messages in {state.bytes} bytes at {entry.index}: more than "
                 f"{config.max_msgs} messages or {config.max_bytes} bytes"
             )
         if config.discard == "new" and self.nobody_deletes and state.messages != state.last_seq:
             raise self.broken(
-                f"RP-1: {group.id} refuses messages when it is full, and removed {state.last_seq - state.messages}"
+                f"RP-1: {replica.id} refuses messages when it is full, and removed {state.last_seq - state.messages}"
             )
         for consumer in state.consumers.values():
             if consumer.ack_floor_sseq > state.last_seq:
                 raise self.broken(
                     f"invariant 3: consumer {consumer.name} acknowledged {consumer.ack_floor_sseq} of {state.last_seq}"
                 )
-            key = (node, group.id, consumer.name)
+            key = (node, replica.id, consumer.name)
             floor = (consumer.delivered_sseq, consumer.ack_floor_sseq)
             before = self._floors.get(key)
             if before is not None and floor[1] < before[1]:
@@ -363,9 +369,9 @@ class _WatchedGroups(dict[str, Replica]):
             self[name] = group
         core.copies.groups = self
 
-    def __setitem__(self, key: str, group: Replica) -> None:
-        self._on_group(group)
-        super().__setitem__(key, group)
+    def __setitem__(self, key: str, replica: Replica) -> None:
+        self._on_group(replica)
+        super().__setitem__(key, replica)
 
     def pop(self, key: str, default: Any = None) -> Any:
         found = super().pop(key, default)

@@ -37,7 +37,7 @@ class Lifetimes:
                 self._due_ns[key] = None if text == b"never" else message.time_ns + int(text) * SECOND_NS
         return b"Nats-Marker-Reason: MaxAge" in message.header
 
-    def too_early(self, group: StreamReplica, entry: Entry) -> str:
+    def too_early(self, replica: StreamReplica, entry: Entry) -> str:
         """What the entry lets go before its time is over."""
         for kind, body in sections(entry.payload) if entry.kind == EntryKind.BATCH else ():
             if kind != Section.EXPIRE_MESSAGES:
@@ -45,14 +45,14 @@ class Lifetimes:
             reader, due = Reader(body), array("Q")
             first, last = reader.u64(), reader.u64()
             due.frombytes(reader.rest())
-            horizon_ns = entry.time_ns - group.state.config.max_age_ns
+            horizon_ns = entry.time_ns - replica.state.config.max_age_ns
             for seq in range(first, last + 1):
-                if self._stored_ns.get((group.id, seq), 0) > horizon_ns:
-                    return f"SF-13: message {seq} of {group.id} goes by max_age before its time"
+                if self._stored_ns.get((replica.id, seq), 0) > horizon_ns:
+                    return f"SF-13: message {seq} of {replica.id} goes by max_age before its time"
             for seq in due:
-                due_ns = self._due_ns.get((group.id, seq), 0)
+                due_ns = self._due_ns.get((replica.id, seq), 0)
                 if due_ns is None or due_ns > entry.time_ns:
-                    return f"SF-13: message {seq} of {group.id} goes by its TTL before its time"
+                    return f"SF-13: message {seq} of {replica.id} goes by its TTL before its time"
         return ""
 
     def overdue(self, group: str, state: StreamState, now_ns: int) -> str:

@@ -47,28 +47,28 @@ class MapRecoveries:
 
     # ---- what is committed ----------------------------------------------------------------------------------------
 
-    def applied(self, group: Replica, entry: Entry) -> None:
+    def applied(self, replica: Replica, entry: Entry) -> None:
         """An entry that nobody had applied before."""
-        if isinstance(group, MetaReplica):
-            self._entries.setdefault(group.id, {})[entry.index] = entry
+        if isinstance(replica, MetaReplica):
+            self._entries.setdefault(replica.id, {})[entry.index] = entry
 
-    def watch(self, group: Replica) -> None:
+    def watch(self, replica: Replica) -> None:
         """A copy is opened: the first of a new lineage is the chosen one."""
-        if not isinstance(group, MetaReplica) or not lineage_of(group.id) or group.id in self._bases:
+        if not isinstance(replica, MetaReplica) or not lineage_of(replica.id) or replica.id in self._bases:
             return
-        state = group.log.base_state()
+        state = replica.log.base_state()
         if state is None:
             return  # A learner's, of a lineage whose first member did not come to open it.
         restored = _restored(state)
         recovery = restored.recovery
-        if recovery is None or recovery.lineage != group.id or group.member != recovery.member:
+        if recovery is None or recovery.lineage != replica.id or replica.member != recovery.member:
             return
         self.begun += 1
-        self._bases[group.id] = restored.snapshot()
+        self._bases[replica.id] = restored.snapshot()
         for key, found in self._certain(recovery.source, recovery.commit_index).streams.items():
             if key not in restored.streams and found.name not in self.removed:
                 raise self._ledger.broken(
-                    f"SF-9: {group.id} begins without {found.group}, which was committed by {recovery.commit_index} of "
+                    f"SF-9: {replica.id} begins without {found.group}, which was committed by {recovery.commit_index} of "
                     f"{recovery.source}"
                 )
 

@@ -67,12 +67,12 @@ class Moments:
             power = self._rng.random() < 0.5
             self._strike(node, 0.1, 5 + self._rng.random() * 50, power=power)
 
-    def _at_birth(self, group: Replica) -> None:
+    def _at_birth(self, replica: Replica) -> None:
         """The meta group was begun by one of its voters; another is not reached by the word of it before the rest have
         elected a leader."""
-        if group.id != META_GROUP:
+        if replica.id != META_GROUP:
             return
-        node = group.host.node
+        node = replica.host.node
         others = [name for name in self._world.meta_voters if name != node]
         if not others:
             return

@@ -57,9 +57,9 @@ class MoveOracle:
         """The joint membership of a move was committed, or the one behind it."""
         watch_group = world.ledger.oracle.watch_group
 
-        def watched(group: Replica) -> None:
-            watch_group(group)
-            self._copy_begun(group)
+        def watched(replica: Replica) -> None:
+            watch_group(replica)
+            self._copy_begun(replica)
 
         world.ledger.oracle.watch_group = watched  # type: ignore[method-assign]
         world.ledger.on_new = self._applied
@@ -75,10 +75,10 @@ class MoveOracle:
 
     # ---- committed entries ----------------------------------------------------------------------------------------
 
-    def _applied(self, node: str, group: Replica, entry: Entry) -> None:
-        if isinstance(group, MetaReplica):
-            self._map(group.state.streams.get(self._key))
-        elif group.id == self.group and entry.kind == EntryKind.CONFIG:
+    def _applied(self, node: str, replica: Replica, entry: Entry) -> None:
+        if isinstance(replica, MetaReplica):
+            self._map(replica.state.streams.get(self._key))
+        elif replica.id == self.group and entry.kind == EntryKind.CONFIG:
             # Carried in the entry is the index of the membership before it: its own is where it stands.
             found = Membership.decode(entry.payload)
             found = Membership(
@@ -206,12 +206,12 @@ class MoveOracle:
 
     # ---- copies ---------------------------------------------------------------------------------------------------
 
-    def _copy_begun(self, group: Replica) -> None:
+    def _copy_begun(self, replica: Replica) -> None:
         """SF-4: a copy is named after the volume that it is on."""
-        node, _, incarnation = group.member.partition("@")
+        node, _, incarnation = replica.member.partition("@")
         if incarnation.partition(".")[0] != self._world.nodes[node].store.incarnation:
             raise self._broken(
-                f"SF-4: {group.member} of {group.id} is begun on volume {self._world.nodes[node].store.incarnation}"
+                f"SF-4: {replica.member} of {replica.id} is begun on volume {self._world.nodes[node].store.incarnation}"
             )
 
     def _dropping(self, node: str, group: str, member: str) -> None:

@@ -83,21 +83,21 @@ class Oracle:
 
         core.host.send_raft = on_send
 
-    def watch_group(self, group: Replica) -> None:
-        logs = self._logs.setdefault((group.id, group.member), [])
-        self._came_back(group, logs)
-        logs.append(group.log)
-        if isinstance(group.log, MemoryLog):
-            self._remember(group.id, group.member, group.log)
-        voters = group.raft.membership.voters
-        if voters and group.log.last_index == 0:
-            known = self._founders.get(group.id)
+    def watch_group(self, replica: Replica) -> None:
+        logs = self._logs.setdefault((replica.id, replica.member), [])
+        self._came_back(replica, logs)
+        logs.append(replica.log)
+        if isinstance(replica.log, MemoryLog):
+            self._remember(replica.id, replica.member, replica.log)
+        voters = replica.raft.membership.voters
+        if voters and replica.log.last_index == 0:
+            known = self._founders.get(replica.id)
             if known is None:
-                self._founders[group.id] = voters
-                self.on_begun(group)
+                self._founders[replica.id] = voters
+                self.on_begun(replica)
             elif known != voters:
                 raise self._broken(
-                    f"SF-4: {group.id} was begun by {known}, {group.member} begins one of {voters}"
+                    f"SF-4: {replica.id} was begun by {known}, {replica.member} begins one of {voters}"
                 )
 
     def _remember(self, group: str, member: str, log: MemoryLog) -> None:
@@ -112,21 +112,21 @@ class Oracle:
 
         log.destroy = destroyed  # type: ignore[method-assign]
 
-    def _came_back(self, group: Replica, logs: list[StreamLog]) -> None:
+    def _came_back(self, replica: Replica, logs: list[StreamLog]) -> None:
         """SF-4: who is a member again has its votes and, unless it says that it is not sure, every entry that it had
         and that is committed."""
-        raft, log = group.raft, group.log
-        voted = self._voted.get((group.id, group.member), 0)
+        raft, log = replica.raft, replica.log
+        voted = self._voted.get((replica.id, replica.member), 0)
         if raft.term < voted:
             raise self._broken(
-                f"SF-4: {group.member} voted in term {voted} of {group.id} and comes back in term {raft.term}"
+                f"SF-4: {replica.member} voted in term {voted} of {replica.id} and comes back in term {raft.term}"
             )
         if raft.doubtful or not logs:
             return
-        held = min(logs[-1].persisted_index, self._committed_index(group.id))
+        held = min(logs[-1].persisted_index, self._committed_index(replica.id))
         if log.last_index < held:
             raise self._broken(
-                f"SF-4: {group.member} had entry {held} of {group.id}, which is committed, and comes back with "
+                f"SF-4: {replica.member} had entry {held} of {replica.id}, which is committed, and comes back with "
                 f"{log.last_index}, sure of itself"
             )
 
@@ -226,30 +226,30 @@ class Oracle:
                 raft.membership,
             )
 
-    def _committed(self, group: Replica, in_force: tuple[Membership, ...]) -> None:
+    def _committed(self, replica: Replica, in_force: tuple[Membership, ...]) -> None:
         """A leader committed: by counting, an entry of its own term, which a majority of both halves of one of the
         memberships in force has durably."""
-        raft = group.raft
+        raft = replica.raft
         index = raft.commit_index
-        term = group.log.term(index)
+        term = replica.log.term(index)
         if term is None:
             return
         if term != raft.term:
             raise self._broken(
-                f"RP-8: {group.member} leads {group.id} in term {raft.term} and commits entry {index} of term {term}"
+                f"RP-8: {replica.member} leads {replica.id} in term {raft.term} and commits entry {index} of term {term}"
             )
         if in_force[0].index > index:
             return
-        lacking = [self._lacking(group, membership, index, term) for membership in in_force]
+        lacking = [self._lacking(replica, membership, index, term) for membership in in_force]
         if all(lacking):
             raise self._broken(
-                f"SF-1: {group.member} committed entry {index} of {group.id}: {lacking[0]} have it"
+                f"SF-1: {replica.member} committed entry {index} of {replica.id}: {lacking[0]} have it"
             )
 
-    def _lacking(self, group: Replica, membership: Membership, index: int, term: int) -> str:
+    def _lacking(self, replica: Replica, membership: Membership, index: int, term: int) -> str:
         """Which half of a membership has no majority with that entry; empty when both have."""
         for half in (membership.voters, membership.voters_outgoing):
-            have = [member for member in half if self._holds(group.id, member, index, term)]
+            have = [member for member in half if self._holds(replica.id, member, index, term)]
             if half and len(have) <= len(half) // 2:
                 return f"of {half} only {have}"
         return ""
@@ -264,44 +264,44 @@ class Oracle:
             for base_index, held in self._destroyed.get((group, member), ())
         )
 
-    def _silent(self, group: Replica) -> None:
+    def _silent(self, replica: Replica) -> None:
         """SF-7: a follower falls silent only with the leader's log and commit index."""
-        raft = group.raft
-        if raft.commit_index != group.log.last_index:
+        raft = replica.raft
+        if raft.commit_index != replica.log.last_index:
             raise self._broken(
-                f"SF-7: {group.member} falls silent with entry {group.log.last_index}, of which {raft.commit_index} "
-                f"are committed in {group.id}"
+                f"SF-7: {replica.member} falls silent with entry {replica.log.last_index}, of which {raft.commit_index} "
+                f"are committed in {replica.id}"
             )
         for name, node in self._world.nodes.items():
             if self._world.ledger_of(name).oracle is not self:
                 continue  # A group of that name in another super-cluster.
-            other = node.core.groups.get(group.id) if node.core is not None else None
+            other = node.core.groups.get(replica.id) if node.core is not None else None
             if other is None or other.raft.role is not Role.LEADER or other.raft.term != raft.term:
                 continue
-            if other.raft.quiesced and other.log.last_index != group.log.last_index:
+            if other.raft.quiesced and other.log.last_index != replica.log.last_index:
                 raise self._broken(
-                    f"SF-7: {group.id} is silent, {other.member} has {other.log.last_index} entries, {group.member} "
-                    f"has {group.log.last_index}"
+                    f"SF-7: {replica.id} is silent, {other.member} has {other.log.last_index} entries, {replica.member} "
+                    f"has {replica.log.last_index}"
                 )
 
-    def _leads_in_silence(self, group: Replica, core: BrokerCore) -> None:
+    def _leads_in_silence(self, replica: Replica, core: BrokerCore) -> None:
         """SF-7: a silent leader lacks nobody's word that it is linked with; who was away woke it when it came back."""
-        for member, progress in group.raft.progress.items():
-            if node_of(member) in core.peers.linked and progress.match != group.log.last_index:
+        for member, progress in replica.raft.progress.items():
+            if node_of(member) in core.peers.linked and progress.match != replica.log.last_index:
                 raise self._broken(
-                    f"SF-7: {group.member} leads {group.id} in silence with {group.log.last_index} entries; {member} is "
+                    f"SF-7: {replica.member} leads {replica.id} in silence with {replica.log.last_index} entries; {member} is "
                     f"linked, and has confirmed {progress.match}"
                 )
 
     # ---- memberships ----------------------------------------------------------------------------------------------
 
-    def membership(self, group: Replica, membership: Membership) -> None:
+    def membership(self, replica: Replica, membership: Membership) -> None:
         """A committed CONFIG entry, in order. SF-4: a new identity learns before it votes."""
-        before = self._memberships.get(group.id)
-        self._memberships[group.id] = membership
+        before = self._memberships.get(replica.id)
+        self._memberships[replica.id] = membership
         if before is None:
             return
         strangers = set(membership.voters) - set(before.all_voters) - set(before.learners)
-        begins = lineage_of(group.id) > 0 and membership.all_voters == (group.member,)
+        begins = lineage_of(replica.id) > 0 and membership.all_voters == (replica.member,)
         if strangers and not begins:  # A lineage begins with one member, whom a person chose (SF-9).
-            raise self._broken(f"SF-4: {sorted(strangers)} vote in {group.id} and never learned")
+            raise self._broken(f"SF-4: {sorted(strangers)} vote in {replica.id} and never learned")

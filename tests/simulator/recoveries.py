@@ -33,35 +33,35 @@ class Recoveries:
         self._over: set[str] = set()
         self.begun = 0
 
-    def watch(self, group: Replica) -> None:
+    def watch(self, replica: Replica) -> None:
         """A copy is opened: the first of a new lineage is the chosen one."""
         if (
-            not isinstance(group, StreamReplica)
-            or not lineage_of(group.id)
-            or group.id in self._ledger.groups
+            not isinstance(replica, StreamReplica)
+            or not lineage_of(replica.id)
+            or replica.id in self._ledger.groups
         ):
             return
-        recovery = group.assignment.recovery
+        recovery = replica.assignment.recovery
         assert recovery is not None
-        if group.member != recovery.member:
+        if replica.member != recovery.member:
             return
         self.begun += 1
         old = self._ledger.groups[recovery.source]
-        kept = self._common(group, old)
+        kept = self._common(replica, old)
         certain = max((seq for seq in old.message_at if seq <= recovery.commit_seq), default=0)
-        kept_seq = self._last_seq(group, kept)
+        kept_seq = self._last_seq(replica, kept)
         if kept_seq < certain:
             raise self._ledger.broken(
-                f"SF-9: {group.member} begins {group.id} with committed messages up to {kept_seq}, {certain} were sure"
+                f"SF-9: {replica.member} begins {replica.id} with committed messages up to {kept_seq}, {certain} were sure"
             )
-        self._ledger.groups[group.id] = self._heir(group, old, kept, kept_seq)
+        self._ledger.groups[replica.id] = self._heir(replica, old, kept, kept_seq)
         self._over |= {
-            one for one in self._ledger.groups if one != group.id and is_same_stream(one, group.id)
+            one for one in self._ledger.groups if one != replica.id and is_same_stream(one, replica.id)
         }
 
-    def _common(self, group: StreamReplica, old: History) -> int:
+    def _common(self, replica: StreamReplica, old: History) -> int:
         """Up to which entry the log is what was committed."""
-        index, log = old.last_index, group.log
+        index, log = old.last_index, replica.log
         while index > log.base_index:
             entry = log.entry(index)
             if entry is not None and old.records.get(index) == (entry.term, crc32(entry.record)):
@@ -69,15 +69,15 @@ class Recoveries:
             index -= 1
         return log.base_index
 
-    def _last_seq(self, group: StreamReplica, index: int) -> int:
+    def _last_seq(self, replica: StreamReplica, index: int) -> int:
         last = 0
-        for position in range(group.log.base_index + 1, index + 1):
-            entry = group.log.entry(position)
+        for position in range(replica.log.base_index + 1, index + 1):
+            entry = replica.log.entry(position)
             if entry is not None and entry.count:
                 last = entry.last_seq
         return last
 
-    def _heir(self, group: StreamReplica, old: History, kept: int, kept_seq: int) -> History:
+    def _heir(self, replica: StreamReplica, old: History, kept: int, kept_seq: int) -> History:
         """The new lineage's history so far; what is not in it is lost."""
         ledger = self._ledger
         heir = type(old)(
@@ -94,7 +94,7 @@ class Recoveries:
                 continue
             heir.message_at[seq] = payload
             heir.seq_of[payload] = seq
-            ledger.stored[payload] = (group.id, seq)
+            ledger.stored[payload] = (replica.id, seq)
             publisher, _, number = payload.partition(b":")
             heir.last_of_publisher[publisher] = int(number)
         return heir

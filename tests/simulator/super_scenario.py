@@ -86,7 +86,7 @@ class SuperWeather(Weather):
     def _cores(self) -> list[BrokerCore]:
         return [node.core for node in self.world.nodes.values() if node.core is not None]
 
-    def _has_all(self, name: str, group: Replica | None, group_id: str) -> bool:
+    def _has_all(self, name: str, replica: Replica | None, group_id: str) -> bool:
         """Is a broker the sure member that anybody who may lead a group knows it as?"""
         history = self.world.ledger.groups.get(group_id)
         known: list[Membership] = []
@@ -95,13 +95,13 @@ class SuperWeather(Weather):
             if found is not None:
                 known += [found.raft.membership, found.raft.committed_membership]
         named = {member for found in known for member in found.members if node_of(member) == name}
-        if not named and group is None:
+        if not named and replica is None:
             return True
-        if group is None or group.failed is not None or group.raft.doubtful:
+        if replica is None or replica.failed is not None or replica.raft.doubtful:
             return False
-        if history is not None and group.applied_index < history.last_index:
+        if history is not None and replica.applied_index < history.last_index:
             return False
-        return named == {group.member}
+        return named == {replica.member}
 
 
 class SuperScenario(Scenario):
@@ -140,18 +140,18 @@ class SuperScenario(Scenario):
         ledger, watch = self.world.ledger, self.world.ledger.oracle.watch_group
         drawn: set[str] = set()
 
-        def watched(group: Replica) -> None:
-            watch(group)
-            if not isinstance(group, StreamReplica) or group.assignment.name != MAIN:
+        def watched(replica: Replica) -> None:
+            watch(replica)
+            if not isinstance(replica, StreamReplica) or replica.assignment.name != MAIN:
                 return
-            history = ledger.groups.get(group.id)
-            move = group.assignment.move
-            if group.member not in drawn and move is not None and group.member in move.joining:
-                drawn.add(group.member)
+            history = ledger.groups.get(replica.id)
+            move = replica.assignment.move
+            if replica.member not in drawn and move is not None and replica.member in move.joining:
+                drawn.add(replica.member)
                 if history is not None and history.last_seq and self.rng.random() < BAD_COPY_PART:
-                    self.oracle.damaged.add(group.member)
-            if group.member in self.oracle.damaged:
-                self.world.damage(group)
+                    self.oracle.damaged.add(replica.member)
+            if replica.member in self.oracle.damaged:
+                self.world.damage(replica)
 
         ledger.oracle.watch_group = watched  # type: ignore[method-assign]
 

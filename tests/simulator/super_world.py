@@ -73,15 +73,15 @@ class SuperWorld(World):
         store.forget = forgotten  # type: ignore[method-assign]
         return core
 
-    def damage(self, group: StreamReplica) -> None:
+    def damage(self, replica: StreamReplica) -> None:
         """From now on this copy reads other bytes than it was sent; or it has deleted other messages than it was told to,
         as many."""
-        hasher, log = group.copy.range_hasher, group.log
-        if zlib.crc32(group.member.encode()) % 2:
-            self.note(f"{group.member} reads other bytes of {group.id} than it was sent")
+        hasher, log = replica.copy.range_hasher, replica.log
+        if zlib.crc32(replica.member.encode()) % 2:
+            self.note(f"{replica.member} reads other bytes of {replica.id} than it was sent")
             hasher._log = DamagedLog(log)  # type: ignore[assignment]
             return
-        self.note(f"{group.member} has deleted other messages of {group.id} than it was told to")
+        self.note(f"{replica.member} has deleted other messages of {replica.id} than it was told to")
         marked = hasher.marked
 
         def other(index: int, state: StreamState) -> Job:

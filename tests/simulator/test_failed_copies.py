@@ -212,12 +212,12 @@ def test_one_whose_fsync_failed_is_left_to_a_new_process() -> None:
     assert story.world.run_until(story.is_level, 20_000)
 
 
-def damage(story: Story, group: StreamReplica) -> None:
+def damage(story: Story, replica: StreamReplica) -> None:
     """A record that was confirmed is found damaged."""
-    assert isinstance(group.log, FileLog)
+    assert isinstance(replica.log, FileLog)
     with pytest.raises(DiskError) as found:
-        raise group.log._damaged(DamagedError("of the story", "no checksum fits"))
-    group.fail(found.value)
+        raise replica.log._damaged(DamagedError("of the story", "no checksum fits"))
+    replica.fail(found.value)
 
 
 @pytest.mark.covers("SF-4", "MR-1")

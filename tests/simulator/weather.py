@@ -19,9 +19,9 @@ from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.storage.segments.segment import SEGMENT_SUFFIX
 
 
-def _needs_restart(group: Replica) -> bool:
+def _needs_restart(replica: Replica) -> bool:
     """Was it a log that only a new process may open again? The meta group's is not opened anew at all."""
-    return group.failed is not None and (group.id == META_GROUP or not group.log.may_ever_open_anew)
+    return replica.failed is not None and (replica.id == META_GROUP or not replica.log.may_ever_open_anew)
 
 
 class Weather:

@@ -377,19 +377,19 @@ class MoveWorld(World):
         the next copies of the stream there, and with this one when it is opened anew."""
         left = [copies]
 
-        def fail(group: StreamReplica) -> None:
+        def fail(replica: StreamReplica) -> None:
             left[0] -= 1
-            group.fail(DiskError("input/output error", group.id))
+            replica.fail(DiskError("input/output error", replica.id))
 
         fail(self.groups()[node])
         core = self.nodes[node].core
         assert core is not None
         add_group = core.copies.add
 
-        def added(group: Replica) -> None:
-            add_group(group)
-            if isinstance(group, StreamReplica) and left[0] > 0:
-                fail(group)
+        def added(replica: Replica) -> None:
+            add_group(replica)
+            if isinstance(replica, StreamReplica) and left[0] > 0:
+                fail(replica)
 
         core.copies.add = added  # type: ignore[method-assign]
 

@@ -28,7 +28,7 @@ def four() -> Meta:
 
 def cordon(story: Meta, node: str, why: Cordon | None = RACK) -> ApiError | None:
     answers: list[ApiError | None] = []
-    story.group.brokers.cordon(node, why, answers.append, lambda: answers.append(None))
+    story.replica.brokers.cordon(node, why, answers.append, lambda: answers.append(None))
     story.turn()
     (answer,) = answers
     return answer
@@ -103,12 +103,12 @@ def test_nothing_stands_in_the_map_that_an_older_member_could_not_read(
     refused = cordon(story, "east-1")
     assert refused is not None
     assert "east-3 is out of contact" in refused.description
-    assert (story.group.state.level, story.group.state.cordoned) == (0, {})
-    assert b"level" not in story.group.state.snapshot(), "an older member reads the snapshot as well"
+    assert (story.replica.state.level, story.replica.state.cordoned) == (0, {})
+    assert b"level" not in story.replica.state.snapshot(), "an older member reads the snapshot as well"
     story.host.contact["east-3"] = ("east", "vol-east_3")
     story.host.versions["east-2"] = LATER
     assert cordon(story, "east-1") is None
-    assert story.group.state.level == LATER
+    assert story.replica.state.level == LATER
     # From then on nobody is asked: an older one is refused in the handshake.
     del story.host.contact["east-3"]
     assert cordon(story, "east-2") is None
@@ -119,18 +119,18 @@ def test_cordons_and_level_are_in_the_checkpoint_and_go_with_their_broker() -> N
     story = four()
     cordon(story, "east-1")
     cordon(story, "east-2", Cordon("by hand"))
-    story.group.tail.propose(raise_level(LATER))
+    story.replica.tail.propose(raise_level(LATER))
     story.turn()
-    state = story.group.state
+    state = story.replica.state
     again = MetaState.restore(state.snapshot())
     assert (again.cordoned, again.level) == ({"east-1": RACK, "east-2": Cordon("by hand")}, LATER)
     assert again.snapshot() == state.snapshot()
     index = state.applied_index
     assert cordon(story, "east-1") is None
     assert state.applied_index == index, "what is so already is no entry"
-    story.group.tail.propose(forget_broker(state.brokers["east-2"]))
+    story.replica.tail.propose(forget_broker(state.brokers["east-2"]))
     story.turn()
-    assert "east-2" not in story.group.tail.state.cordoned
+    assert "east-2" not in story.replica.tail.state.cordoned
     unknown = cordon(story, "east-9")
     assert unknown is not None
     assert unknown.err_code == 10040

@@ -54,7 +54,7 @@ def test_a_word_that_nobody_knows_is_refused_with_what_would_be_right(
         assert refusal.err_code == 10052
         assert key in refusal.description
         assert right in refusal.description
-    assert ("$G", "S") not in leader.group.state.streams
+    assert ("$G", "S") not in leader.replica.state.streams
     assert leader.stream("T").config.metadata == {}
 
 
@@ -184,11 +184,11 @@ def test_an_error_with_one_group_leaves_the_broker_and_its_other_groups(
     recover = StreamReplica.recover
     failed: list[StreamReplica] = []
 
-    def fails(group: StreamReplica, commit_index: int) -> None:
-        if group.assignment.name == "T":
-            failed.append(group)
+    def fails(replica: StreamReplica, commit_index: int) -> None:
+        if replica.assignment.name == "T":
+            failed.append(replica)
             raise KeyError("nobody thought of this")
-        recover(group, commit_index)
+        recover(replica, commit_index)
 
     monkeypatch.setattr(StreamReplica, "recover", fails)
     info = ClientInfo("$G", "operator", is_operator=True)

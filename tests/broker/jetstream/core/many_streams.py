@@ -38,9 +38,9 @@ class Brokers:
         self.frames: list[tuple[str, str, int, bytes]] = []
         tick, send = Replica.tick, self.world.send
 
-        def counted_tick(group: Replica, now_ms: int) -> bool:
-            self.ticks[group.id.split(".")[-2] if "." in group.id else group.id] += 1
-            return tick(group, now_ms)
+        def counted_tick(replica: Replica, now_ms: int) -> bool:
+            self.ticks[replica.id.split(".")[-2] if "." in replica.id else replica.id] += 1
+            return tick(replica, now_ms)
 
         def counted_send(frm: str, to: str, frame_type: int, body: bytes, *rest: Channel) -> bool:
             if frame_type != Frame.LOAD:  # One now and then for a broker, however many groups it has.

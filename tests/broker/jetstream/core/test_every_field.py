@@ -196,10 +196,10 @@ def test_a_stream_that_is_accepted_is_stored_replayed_and_moved(rng: random.Rand
 
 def check_map(found: Meta) -> None:
     """Snapshot, and replayed by another broker."""
-    state = found.group.state
+    state = found.replica.state
     assert MetaState.restore(state.snapshot()).snapshot() == state.snapshot()
     replayed = MetaState()
-    log = found.group.log
+    log = found.replica.log
     for entry in log.entries(1, log.last_index, 1 << 40):
         replayed.apply(decode_entry(entry.record))
     assert replayed.snapshot() == state.snapshot()

@@ -30,7 +30,7 @@ class Asked:
         copies: Any = SimpleNamespace(streams={})
         requests: Any = SimpleNamespace(send=self._send)
         map_view = MapView(META_GROUP)
-        map_view.replica = leader.group
+        map_view.replica = leader.replica
         self.counts = ApiCounts()
         self.infos = AccountInfo(env, copies, map_view, requests, self.counts)
         self.answers: list[dict[str, Any]] = []

@@ -36,14 +36,14 @@ def test_a_stream_is_shown_when_it_is_whole() -> None:
     assert is_bare(hidden.config)
     assert hidden.restoring is not None
     assert (hidden.wanted.max_msgs, hidden.config.max_msgs) == (5, -1)
-    assert story.group.state.shown() == []
+    assert story.replica.state.shown() == []
     done = end(story, group=hidden.group)
     assert isinstance(done, Decided)
     found = story.stream()
     assert (found.group, found.members, found.restoring) == (hidden.group, hidden.members, None)
     assert found.config.max_msgs == 5
     assert found.version == done.version > hidden.version
-    assert story.group.state.shown() == [found]
+    assert story.replica.state.shown() == [found]
 
 
 def test_what_was_said_is_said_again_without_effect() -> None:
@@ -98,7 +98,7 @@ def test_one_that_is_abandoned_or_deleted_leaves_nothing() -> None:
     for verb in ("abandon", "delete"):
         restore(story)
         assert isinstance(end(story, verb), Decided)
-        assert not story.group.state.streams
+        assert not story.replica.state.streams
         gone = end(story)
         assert isinstance(gone, ApiError)
         assert gone.err_code == 10059
@@ -128,7 +128,7 @@ def test_a_restore_takes_the_place_of_another_where_a_leader_of_an_older_version
     first = story.stream()
     assert first.restoring is not None
     newer = dataclasses.replace(first.restoring, id="r2")
-    story.group.tail.propose(begin_restore(first.account, "S", "S.newer", newer, first.members))
+    story.replica.tail.propose(begin_restore(first.account, "S", "S.newer", newer, first.members))
     story.turn()
     for verb in ("restored", "abandon"):
         late = end(story, verb, "r1", first.group)
@@ -154,19 +154,19 @@ def test_a_sealed_stream_can_be_restored() -> None:
 def test_it_is_in_the_checkpoint() -> None:
     story = meta()
     restore(story)
-    state = story.group.state
+    state = story.replica.state
     again = MetaState.restore(state.snapshot())
     assert again.streams == state.streams
     assert again.snapshot() == state.snapshot()
     end(story, group=story.stream().group)
-    assert b"restoring" not in story.group.state.snapshot()
+    assert b"restoring" not in story.replica.state.snapshot()
 
 
 def test_one_in_memory_whose_copies_are_all_gone_stays_hidden() -> None:
     story = meta()
     restore(story, storage="memory")
     hidden = story.stream()
-    story.group.tail.propose(renew_stream(hidden, "S.new", ("east-0@vol-0.x",)))
+    story.replica.tail.propose(renew_stream(hidden, "S.new", ("east-0@vol-0.x",)))
     story.turn()
     assert story.stream().group == "S.new"
     assert story.stream().restoring == hidden.restoring

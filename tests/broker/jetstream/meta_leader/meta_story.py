@@ -175,18 +175,18 @@ class Meta:
     """A leader to ask."""
 
     host: Host
-    group: MetaReplica
+    replica: MetaReplica
 
     def turn(self, after_ms: int = 0) -> None:
         self.host.now_ms += after_ms
-        self.group.tick(self.host.now_ms)
+        self.replica.tick(self.host.now_ms)
         for _ in range(3):
-            self.group.turn(self.host.now_ms)
+            self.replica.turn(self.host.now_ms)
 
     def call(self, verb: str, info: ClientInfo = APP, name: str = "S", **fields: Any) -> list[Outcome]:
         """Hand a request in; the answer appears in the list."""
         answers: list[Outcome] = []
-        self.group.request(
+        self.replica.request(
             StreamRequest(verb, info, name, fields.pop("config", None), answers.append, **fields)
         )
         self.turn()
@@ -206,7 +206,7 @@ class Meta:
         return answers[0] if answers else None
 
     def stream(self, name: str = "S", account: str = "$G") -> Assignment:
-        return self.group.state.streams[account, name]
+        return self.replica.state.streams[account, name]
 
     def refused(self, verb: str, info: ClientInfo = APP, name: str = "S", **fields: Any) -> ApiError:
         answer = self.ask(verb, info, name, **fields)
@@ -237,9 +237,9 @@ def meta(**clusters: str) -> Meta:
         now_ms=0,
         doubtful=False,
     )
-    group = host.meta = MetaReplica(member, log, raft, host)
-    group.recover(0)
-    found = Meta(host, group)
-    while not group.serves:
+    replica = host.meta = MetaReplica(member, log, raft, host)
+    replica.recover(0)
+    found = Meta(host, replica)
+    while not replica.serves:
         found.turn(200)
     return found

@@ -129,14 +129,14 @@ def declare(leader: Meta, account: str = "$G", **limits: Any) -> Any:
 
 def said(leader: Meta, account: str, record: AccountRecord | None) -> Any:
     answers: list[Any] = []
-    leader.group.accounts.ask(account, record, answers.append, lambda: answers.append("undecided"))
+    leader.replica.accounts.ask(account, record, answers.append, lambda: answers.append("undecided"))
     leader.turn()
     assert len(answers) <= 1
     return answers[0] if answers else "waits"
 
 
 def known(leader: Meta) -> dict[str, bool]:
-    return {name: record.is_declared for name, record in leader.group.state.accounts.items()}
+    return {name: record.is_declared for name, record in leader.replica.state.accounts.items()}
 
 
 @pytest.mark.covers("SF-13")
@@ -170,25 +170,25 @@ def test_limits_are_in_the_log_and_in_snapshots_and_a_new_leader_judges_by_them(
     leader.done("create", OTHER)
     declare(leader, streams_max=1, storage_bytes_max=MIB)
     leader.done("create", max_bytes=MIB)
-    state = leader.group.state
+    state = leader.replica.state
     assert MetaState.restore(state.snapshot()) == state
     replay = MetaState()
-    for entry in leader.group.log.entries(1, leader.group.log.last_index, 1 << 30):
+    for entry in leader.replica.log.entries(1, leader.replica.log.last_index, 1 << 30):
         replay.apply(entry)
     assert replay == state
     assert replay.snapshot() == state.snapshot()
-    leader.group.stop_serving()
-    leader.group.start_serving(leader.host.now_ms)
+    leader.replica.stop_serving()
+    leader.replica.start_serving(leader.host.now_ms)
     assert leader.refused("create", name="T", max_bytes=1).err_code == 10027
 
 
 def test_a_state_that_was_written_without_records_has_those_of_its_streams() -> None:
     leader = meta()
     leader.done("create", OTHER)
-    whole = json.loads(leader.group.state.snapshot())
+    whole = json.loads(leader.replica.state.snapshot())
     del whole["accounts"]
     restored = MetaState.restore(json.dumps(whole).encode())
-    assert restored == leader.group.state
+    assert restored == leader.replica.state
     assert dict(restored.accounts) == {"other": AccountRecord()}
 
 
@@ -234,7 +234,7 @@ def test_two_streams_asked_for_at_once_do_not_both_take_the_last_place() -> None
     answers: list[Any] = []
     for name in ("A", "B"):
         wanted = config(name=name, subjects=[name])
-        leader.group.request(StreamRequest("create", APP, name, wanted, answers.append))
+        leader.replica.request(StreamRequest("create", APP, name, wanted, answers.append))
     leader.turn()
     assert sorted(isinstance(found, ApiError) for found in answers) == [False, True]
 
@@ -245,24 +245,26 @@ def test_limits_are_answered_when_all_in_contact_have_them() -> None:
     leader.host.applied["east-1"] = 0
     assert declare(leader, streams_max=1) == "waits"
     answers: list[Any] = []
-    leader.group.accounts.ask("$G", None, answers.append, lambda: answers.append("undecided"))
+    leader.replica.accounts.ask("$G", None, answers.append, lambda: answers.append("undecided"))
     leader.turn()
     assert answers == []
     leader.turn(MAP_WAIT_MS)
     assert answers == [None], "one that does not say so is waited for within a bound"
-    leader.group.accounts.ask("$G", None, answers.append, lambda: answers.append("undecided"))
-    leader.group.stop_serving()
+    leader.replica.accounts.ask("$G", None, answers.append, lambda: answers.append("undecided"))
+    leader.replica.stop_serving()
     assert answers[-1] == "undecided", "the next leader is to be asked"
 
 
 def test_a_record_that_is_so_already_is_written_once_and_the_number_of_records_has_a_bound() -> None:
     leader = meta()
     declare(leader, streams_max=1)
-    index = leader.group.log.last_index
+    index = leader.replica.log.last_index
     assert declare(leader, streams_max=1)["limits"]["streamsMax"] == 1
-    assert leader.group.log.last_index == index
+    assert leader.replica.log.last_index == index
     assert leader.host.events.count("AccountDeclared") == 1
-    leader.group.tail.state.accounts.update((f"a{number}", AccountRecord()) for number in range(ACCOUNTS_MAX))
+    leader.replica.tail.state.accounts.update(
+        (f"a{number}", AccountRecord()) for number in range(ACCOUNTS_MAX)
+    )
     assert declare(leader, "one-more").err_code == 10023
 
 
@@ -305,7 +307,7 @@ def test_garbage_from_a_broker_is_no_call(payload: bytes) -> None:
     def settle(status: ResponseStatus, raw: bytes) -> None:
         answers.append(json.loads(raw)["status"])
 
-    answer(leader.group, MetaCall("east-1", request, settle, lambda: None))
+    answer(leader.replica, MetaCall("east-1", request, settle, lambda: None))
     leader.turn()
     assert answers == [400]
 
@@ -315,7 +317,7 @@ def test_all_accounts_are_told_with_what_is_used_of_them() -> None:
     declare(leader, streams_max=3)
     leader.done("create", max_bytes=MIB)
     leader.done("create", OTHER)
-    first, second = all_shown(leader.group.state)
+    first, second = all_shown(leader.replica.state)
     assert first == {
         "account": "$G",
         "declared": True,

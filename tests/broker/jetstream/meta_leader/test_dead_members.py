@@ -46,7 +46,7 @@ def lose(leader: Meta, node: str) -> None:
 
 
 def away_ms(leader: Meta, node: str) -> int:
-    return (leader.group.leader_time_ns() - leader.group.state.away[node]) // 1_000_000
+    return (leader.replica.leader_time_ns() - leader.replica.state.away[node]) // 1_000_000
 
 
 def replace(leader: Meta, *lost: str, verb: str = "move", **fields: Any) -> Any:
@@ -58,19 +58,19 @@ def test_the_map_knows_since_when_a_broker_is_away_whoever_leads_it() -> None:
     leader = five()
     lose(leader, "east-2")
     pass_time(leader, AWAY_NOTED_MS - 2000)
-    assert leader.group.state.away == {}, "a link that breaks for a moment is not worth an entry"
+    assert leader.replica.state.away == {}, "a link that breaks for a moment is not worth an entry"
     pass_time(leader, 30_000)
     assert 30_000 <= away_ms(leader, "east-2") <= 45_000
-    index = leader.group.log.last_index
-    leader.group.stop_serving()
-    leader.group.start_serving(leader.host.now_ms)
+    index = leader.replica.log.last_index
+    leader.replica.stop_serving()
+    leader.replica.start_serving(leader.host.now_ms)
     pass_time(leader, 30_000)
     assert 60_000 <= away_ms(leader, "east-2") <= 80_000, "the next leader goes by what was written"
-    assert leader.group.log.last_index == index, "it is written once"
-    assert MetaState.restore(leader.group.state.snapshot()).away == leader.group.state.away
+    assert leader.replica.log.last_index == index, "it is written once"
+    assert MetaState.restore(leader.replica.state.snapshot()).away == leader.replica.state.away
     leader.host.contact["east-2"] = ("east", "vol-east_2")
     pass_time(leader, 1000)
-    assert leader.group.state.away == {}
+    assert leader.replica.state.away == {}
 
 
 def test_a_broker_that_comes_back_with_another_volume_is_back() -> None:
@@ -79,16 +79,16 @@ def test_a_broker_that_comes_back_with_another_volume_is_back() -> None:
     pass_time(leader, 10_000)
     leader.host.contact["east-2"] = ("east", "vol-new")
     pass_time(leader, 1000)
-    assert leader.group.state.away == {}
+    assert leader.replica.state.away == {}
 
 
 def test_saying_that_an_absent_broker_goes_for_good_does_not_begin_its_time_anew() -> None:
     leader = five()
     lose(leader, "east-2")
     pass_time(leader, 40_000)
-    leader.group.brokers.ask("east-2", lambda refused: None, lambda: None, leaves=True)
+    leader.replica.brokers.ask("east-2", lambda refused: None, lambda: None, leaves=True)
     pass_time(leader, 1000)
-    assert leader.group.state.leaving == {"east-2"}
+    assert leader.replica.state.leaving == {"east-2"}
     assert away_ms(leader, "east-2") >= 40_000
 
 
@@ -106,9 +106,9 @@ def test_a_dead_member_is_exchanged_in_one_change() -> None:
     assert nodes(move.targets) == ["east-0", "east-1", "east-3"]
     assert move.targets[:2] == move.origin[:2], "who is well stays the member that it is"
     assert leader.stream().config.num_replicas == 3
-    index = leader.group.log.last_index
+    index = leader.replica.log.last_index
     replace(leader, "east-2")
-    assert leader.group.log.last_index == index, "a call that is repeated starts nothing new"
+    assert leader.replica.log.last_index == index, "a call that is repeated starts nothing new"
 
 
 @pytest.mark.covers("MR-5")

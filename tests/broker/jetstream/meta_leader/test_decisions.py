@@ -117,15 +117,15 @@ def test_a_change_is_answered_when_all_in_contact_have_the_map() -> None:
     leader.host.applied["east-1"] = 0
     answers: list[Any] = []
     wanted = read_stream({"name": "S", "subjects": ["s"], "num_replicas": 1})
-    leader.group.request(StreamRequest("create", APP, "S", wanted, answers.append))
+    leader.replica.request(StreamRequest("create", APP, "S", wanted, answers.append))
     leader.turn()
     assert answers == []
-    leader.host.applied["east-1"] = leader.group.applied_index
+    leader.host.applied["east-1"] = leader.replica.applied_index
     leader.turn()
     assert len(answers) == 1
     # One that does not answer is waited for within a bound.
     leader.host.applied["east-1"] = 0
-    leader.group.request(StreamRequest("delete", APP, "S", None, answers.append))
+    leader.replica.request(StreamRequest("delete", APP, "S", None, answers.append))
     leader.turn(1)
     assert len(answers) == 1
     leader.turn(MAP_WAIT_MS)
@@ -140,14 +140,14 @@ def test_a_change_that_is_committed_late_is_waited_for_without_a_turn_every_mill
     answers: list[Any] = []
     wanted = read_stream({"name": "S", "subjects": ["s"], "num_replicas": 1})
     with monkeypatch.context() as slow:
-        slow.setattr(leader.group, "_apply_on", lambda now_ms: None)
-        slow.setattr(leader.group, "_apply", lambda last, messages_max: None)
-        leader.group.request(StreamRequest("create", APP, "S", wanted, answers.append))
+        slow.setattr(leader.replica, "_apply_on", lambda now_ms: None)
+        slow.setattr(leader.replica, "_apply", lambda last, messages_max: None)
+        leader.replica.request(StreamRequest("create", APP, "S", wanted, answers.append))
         for _ in range(8):
             leader.turn(MAP_WAIT_MS)
-        due_ms = leader.group.deadline_ms()
+        due_ms = leader.replica.deadline_ms()
         assert due_ms is None or due_ms > leader.host.now_ms
-        assert not leader.group.tick(leader.host.now_ms)
+        assert not leader.replica.tick(leader.host.now_ms)
     assert answers == []
     leader.turn(1)
     assert isinstance(answers[0], Decided), "it is answered with the turn that applies it"
@@ -157,8 +157,8 @@ def test_a_leader_that_falls_sends_everybody_on() -> None:
     leader = meta(east_1="east")
     leader.host.applied["east-1"] = 0
     answers: list[Any] = []
-    leader.group.request(StreamRequest("delete", APP, "S", None, answers.append))
-    leader.group.stop_serving()
+    leader.replica.request(StreamRequest("delete", APP, "S", None, answers.append))
+    leader.replica.stop_serving()
     assert answers == [None]
 
 
@@ -166,13 +166,13 @@ def test_brokers_are_known_by_the_volume_they_came_with() -> None:
     leader = meta()
     leader.host.contact["east-1"] = ("east", "vol-1")
     leader.turn()
-    assert leader.group.state.brokers["east-1"].incarnation == "vol-1"
+    assert leader.replica.state.brokers["east-1"].incarnation == "vol-1"
     leader.host.contact["east-1"] = ("east", "vol-2")
     leader.turn()
-    assert leader.group.state.brokers["east-1"].incarnation == "vol-2"
-    index = leader.group.log.last_index
+    assert leader.replica.state.brokers["east-1"].incarnation == "vol-2"
+    index = leader.replica.log.last_index
     leader.turn(1000)
-    assert leader.group.log.last_index == index
+    assert leader.replica.log.last_index == index
 
 
 @pytest.mark.covers("SF-4")
@@ -180,14 +180,14 @@ def test_a_stream_in_memory_begins_anew_only_when_all_its_copies_are_gone() -> N
     leader = meta(east_1="east", east_2="east")
     first = leader.done("create", num_replicas=3, storage="memory").assignment
     leader.done("create", name="FILE")
-    file_group = next(found.group for found in leader.group.state.streams.values() if found.name == "FILE")
+    file_group = next(found.group for found in leader.replica.state.streams.values() if found.name == "FILE")
 
     def group_now() -> str:
-        return leader.group.state.streams["$G", "S"].group
+        return leader.replica.state.streams["$G", "S"].group
 
     def lost(*nodes: str, group: str = first.group) -> None:
         for node in nodes:
-            leader.group.copy_lost(node, group, f"{node}@lost", leader.host.now_ms)
+            leader.replica.copy_lost(node, group, f"{node}@lost", leader.host.now_ms)
         leader.turn()
 
     lost("east-0", group=file_group)
@@ -197,24 +197,24 @@ def test_a_stream_in_memory_begins_anew_only_when_all_its_copies_are_gone() -> N
     lost("east-2")
     assert group_now() == first.group, "the others may have been given a copy since"
     lost("east-0", "east-1", "east-2")
-    found = leader.group.state.streams["$G", "S"]
+    found = leader.replica.state.streams["$G", "S"]
     assert found.group != first.group
     assert not set(found.members) & set(first.members)
     assert found.config == first.config
     assert "MemoryLost" in leader.host.events
     lost("east-0", "east-1", "east-2")
     assert group_now() == found.group, "reports about the old group are void"
-    assert leader.group.state.by_group(file_group) is not None
+    assert leader.replica.state.by_group(file_group) is not None
 
 
 def test_the_map_of_streams_comes_back_from_its_snapshot() -> None:
     leader = meta(east_1="east")
     leader.done("create", num_replicas=2, max_age=10**12)
     leader.done("create", name="T", metadata={"a": "b"})
-    state = leader.group.state
+    state = leader.replica.state
     assert MetaState.restore(state.snapshot()) == state
     replay = MetaState()
-    for entry in leader.group.log.entries(1, leader.group.log.last_index, 1 << 30):
+    for entry in leader.replica.log.entries(1, leader.replica.log.last_index, 1 << 30):
         replay.apply(entry)
     assert replay == state
 
@@ -227,4 +227,4 @@ def test_the_leaders_own_limit_holds_for_duplicate_windows() -> None:
     assert leader.refused("create", duplicate_window=long_ns).err_code == 10052
     assert leader.done("create").assignment.config.duplicate_window_ns == allowed_ns
     assert leader.refused("update", duplicate_window=long_ns).err_code == 10052
-    assert leader.group.tail.state.streams[APP.account, "OLD"].config.duplicate_window_ns == long_ns
+    assert leader.replica.tail.state.streams[APP.account, "OLD"].config.duplicate_window_ns == long_ns

@@ -36,7 +36,7 @@ def blue(*names: str) -> Meta:
     story = meta()
     for name in names:
         story.done("create", name=name)
-    assert ask(story, story.group.migrations.start, TO_GREEN) is None
+    assert ask(story, story.replica.migrations.start, TO_GREEN) is None
     story.turn()
     return story
 
@@ -48,12 +48,12 @@ def step(story: Meta, name: str, kind: StepKind, **fields: Any) -> None:
     mark = way if kind is StepKind.HANDING else None
     told = MigrationStep(kind, found.group, way.id, way.attempt, mark, **fields)
     assert MigrationStep.decode(told.encode()) == told
-    story.group.migrations.on_step(told)
+    story.replica.migrations.on_step(told)
     story.turn()
 
 
 def hear(story: Meta, word: OpenWord) -> None:
-    story.group.migrations.on_open(word)
+    story.replica.migrations.on_open(word)
     story.turn()
 
 
@@ -63,7 +63,7 @@ def go(story: Meta, name: str) -> None:
 
 
 def stages(story: Meta) -> list[StreamStage | None]:
-    found = sorted(story.group.state.streams.items())
+    found = sorted(story.replica.state.streams.items())
     return [stream.migration.stage if stream.migration is not None else None for _, stream in found]
 
 
@@ -86,7 +86,7 @@ def test_a_few_streams_are_learned_at_a_time_and_the_next_ones_follow() -> None:
 def test_an_account_alone_goes() -> None:
     story = meta()
     story.done("create", name="S")
-    assert ask(story, story.group.migrations.start, replace(TO_GREEN, account="OTHER")) is None
+    assert ask(story, story.replica.migrations.start, replace(TO_GREEN, account="OTHER")) is None
     story.turn()
     assert stages(story) == [None]
 
@@ -109,13 +109,13 @@ def test_a_stream_that_goes_does_not_move_and_one_that_went_is_not_touched() -> 
 def test_a_step_that_is_said_again_changes_nothing() -> None:
     story = blue("S")
     step(story, "S", StepKind.HANDING)
-    before = story.group.log.last_index
+    before = story.replica.log.last_index
     step(story, "S", StepKind.HANDING)
-    assert story.group.log.last_index == before
+    assert story.replica.log.last_index == before
     way = story.stream().migration
     assert way is not None
     late = MigrationStep(StepKind.UNHANDED, story.stream().group, way.id, way.attempt + 1)
-    story.group.migrations.on_step(late)
+    story.replica.migrations.on_step(late)
     story.turn()
     assert story.stream().migration == way
 
@@ -125,7 +125,7 @@ def test_green_hears_again_and_again_what_it_is_to_follow_no_more() -> None:
     story = blue("S", "T")
     gone = story.stream("S")
     story.done("delete", name="S")
-    assert ask(story, story.group.migrations.abort, TO_GREEN.id) is None
+    assert ask(story, story.replica.migrations.abort, TO_GREEN.id) is None
     kept = story.stream("T")
     step(story, "T", StepKind.UNMIGRATED)
     story.host.dropped.clear()
@@ -133,7 +133,7 @@ def test_green_hears_again_and_again_what_it_is_to_follow_no_more() -> None:
     assert story.host.dropped == [(GREEN, gone.group, 1, TO_GREEN.id), (GREEN, kept.group, 1, TO_GREEN.id)]
     for _ in range(20):
         story.turn(TELL_MS)
-    assert not story.group.state.migrations[TO_GREEN.id].runs
+    assert not story.replica.state.migrations[TO_GREEN.id].runs
     story.host.dropped.clear()
     story.turn(TELL_MS)
     assert story.host.dropped == []
@@ -143,13 +143,13 @@ def test_an_aborted_migration_begins_no_stream() -> None:
     """BG-8: what is open stays open, and can still be finalized."""
     story = blue("S")
     go(story, "S")
-    refused = ask(story, story.group.migrations.abort, TO_GREEN.id)
+    refused = ask(story, story.replica.migrations.abort, TO_GREEN.id)
     assert refused is not None
     assert refused.err_code == 19024
     story.done("create", name="T")
     step(story, "T", StepKind.UNMIGRATED)
-    assert ask(story, story.group.migrations.abort, TO_GREEN.id) is None
-    assert ask(story, story.group.migrations.abort, TO_GREEN.id) is None
+    assert ask(story, story.replica.migrations.abort, TO_GREEN.id) is None
+    assert ask(story, story.replica.migrations.abort, TO_GREEN.id) is None
     story.done("create", name="U")
     assert stages(story) == [StreamStage.OPEN, StreamStage.LEARNING, None]
 
@@ -157,7 +157,7 @@ def test_an_aborted_migration_begins_no_stream() -> None:
 def test_blues_copies_go_by_the_evidence_of_both_sides_alone() -> None:
     """BG-12, SF-22: finalize is refused while a stream is not open; then green is asked, and its word has to agree."""
     story = blue("S")
-    refused = ask(story, story.group.migrations.finalize, TO_GREEN.id)
+    refused = ask(story, story.replica.migrations.finalize, TO_GREEN.id)
     assert refused is not None
     assert refused.err_code == 19025
     assert "S" in refused.description
@@ -167,7 +167,7 @@ def test_blues_copies_go_by_the_evidence_of_both_sides_alone() -> None:
     right = OpenWord(way.next_group, way.id, 1, "d1", 41)
     hear(story, right)
     assert stages(story) == [StreamStage.OPEN], "not before it is final"
-    assert ask(story, story.group.migrations.finalize, TO_GREEN.id) is None
+    assert ask(story, story.replica.migrations.finalize, TO_GREEN.id) is None
     story.turn(TELL_MS)
     assert (GREEN, way.next_group, 1) in story.host.cuts_asked
     for wrong in ({"digest": "d2"}, {"last_seq": 40}, {"attempt": 2}, {"migration": "shop/move/0"}):
@@ -178,13 +178,13 @@ def test_blues_copies_go_by_the_evidence_of_both_sides_alone() -> None:
     assert stages(story) == [StreamStage.CLEANED]
     for _ in range(3):
         story.turn(TELL_MS)
-    assert not story.group.state.migrations[TO_GREEN.id].runs
+    assert not story.replica.state.migrations[TO_GREEN.id].runs
 
 
 def test_two_migrations_that_overlap_are_refused_by_name() -> None:
     """BG-2."""
     story = blue("S")
-    start = story.group.migrations.start
+    start = story.replica.migrations.start
     assert ask(story, start, TO_GREEN) is None
     other = ask(story, start, replace(TO_GREEN, account="A"))
     assert other is not None
@@ -192,7 +192,7 @@ def test_two_migrations_that_overlap_are_refused_by_name() -> None:
     overlaps = ask(story, start, replace(TO_GREEN, id="shop/move/2", account="A"))
     assert overlaps is not None
     assert (overlaps.err_code, TO_GREEN.id in overlaps.description) == (19021, True)
-    unknown = ask(story, story.group.migrations.abort, "nobody")
+    unknown = ask(story, story.replica.migrations.abort, "nobody")
     assert unknown is not None
     assert unknown.err_code == 19023
 
@@ -223,10 +223,10 @@ def test_a_hidden_stream_is_placed_like_a_new_one_and_answered_alike_when_it_is_
     assert found.following is not None
     assert sorted(member.partition("@")[0] for member in found.members) == ["east-0", "east-1", "east-2"]
     assert all(member.partition("@")[0].endswith(f"%{BLUE}") for member in found.following.members)
-    assert (found.created_ns, story.group.state.shown()) == (77, [])
-    before = story.group.log.last_index
+    assert (found.created_ns, story.replica.state.shown()) == (77, [])
+    before = story.replica.log.last_index
     assert follow(story, num_replicas=3).assignment == first.assignment
-    assert story.group.log.last_index == before
+    assert story.replica.log.last_index == before
     wider = follow(story, num_replicas=3, subjects=["s", "t"])
     assert wider.assignment.members == found.members
     assert wider.assignment.config.subjects == ("s", "t")
@@ -271,7 +271,7 @@ def test_a_hidden_stream_goes_when_blue_keeps_it_and_not_by_a_late_word() -> Non
     assert third.members == second.members, "a fence that was taken back costs no copy"
     assert third.group != second.group
     follow(story, verb="unfollow", attempt=3)
-    assert story.group.state.streams == {}
+    assert story.replica.state.streams == {}
 
 
 def test_a_stream_is_shown_when_its_own_group_says_that_it_is_open() -> None:
@@ -291,9 +291,9 @@ def test_a_stream_is_shown_when_its_own_group_says_that_it_is_open() -> None:
             members=found.members,
         )
         assert MigrationStep.decode(arrived.encode()) == arrived
-        story.group.migrations.on_step(arrived)
+        story.replica.migrations.on_step(arrived)
         story.turn()
-        assert bool(story.group.state.shown()) == (attempt == 1)
+        assert bool(story.replica.state.shown()) == (attempt == 1)
     assert story.stream().config == config
     assert story.done("delete").assignment.name == "S"
 
@@ -310,7 +310,7 @@ def test_a_copy_that_lost_its_data_follows_again_under_a_name_that_never_was() -
     before = story.stream()
     assert before.following is not None
     lost = before.following.members[1]
-    story.group.copy_lost("east-1", SOURCE, lost, story.host.now_ms)
+    story.replica.copy_lost("east-1", SOURCE, lost, story.host.now_ms)
     beats(story, 3000)
     after = story.stream()
     assert after.following is not None
@@ -319,7 +319,7 @@ def test_a_copy_that_lost_its_data_follows_again_under_a_name_that_never_was() -
     assert old.partition("@")[0] == new.partition("@")[0]
     assert lost not in after.following.members
     assert (after.group, after.following.attempt) == (before.group, before.following.attempt)
-    story.group.copy_lost("east-1", SOURCE, lost, story.host.now_ms)
+    story.replica.copy_lost("east-1", SOURCE, lost, story.host.now_ms)
     beats(story, 3000)
     assert story.stream() == after, "what is said late of one that was replaced changes nothing"
 
@@ -343,7 +343,7 @@ def test_nothing_of_a_stream_that_is_about_to_go_is_recovered_by_force() -> None
 
     def recover() -> tuple[int, Any]:
         call = RecoverCall("$G", "S", "east-0", 0, "r1", dry_run=False)
-        story.group.recoveries.ask(call, lambda status, told: answers.append((status, told)), lambda: None)
+        story.replica.recoveries.ask(call, lambda status, told: answers.append((status, told)), lambda: None)
         story.turn()
         return answers.pop()
 
@@ -358,8 +358,8 @@ def test_nothing_of_a_stream_that_is_about_to_go_is_recovered_by_force() -> None
 def test_a_map_that_lost_the_mark_has_it_again_before_the_stream_is_confirmed() -> None:
     """SF-20: the stream's leader says that it is handed; the map does not take it for one of its own."""
     story = blue("S")
-    group = story.group.state
-    for state in (group, story.group.tail.state):
+    group = story.replica.state
+    for state in (group, story.replica.tail.state):
         state.recovered(MapRecovery("r", "meta~1", "m", "meta", 0, 9, 9, 3, "", 0), state.applied_index)
     story.host.facts["S"] = facts_of(story.stream(), migrating={"stage": "handed"}, is_settled=True)
     beats(story, 3000)

@@ -32,7 +32,7 @@ def two_clusters(**fields: Any) -> Meta:
 def end(leader: Meta, outcome: Outcome, members: tuple[str, ...]) -> None:
     found = leader.stream()
     assert found.move is not None
-    leader.group.move_ended(MoveEnd(found.group, members, MoveReport(found.move.id, outcome)))
+    leader.replica.move_ended(MoveEnd(found.group, members, MoveReport(found.move.id, outcome)))
     leader.turn()
 
 
@@ -157,8 +157,8 @@ def test_other_fields_may_change_while_a_stream_moves_and_it_may_be_deleted() ->
     assert (leader.stream().move, leader.stream().config.max_msgs) == (move, 9)
     assert leader.refused("update", num_replicas=5, placement=WEST).err_code == 10124
     leader.done("delete")
-    assert leader.group.state.streams == {}
-    assert leader.group.tail.state.moving == set()
+    assert leader.replica.state.streams == {}
+    assert leader.replica.tail.state.moving == set()
 
 
 def test_a_stream_without_a_leader_does_not_move() -> None:
@@ -227,7 +227,7 @@ def test_a_leader_that_falls_sends_those_on_who_wait_for_a_stream() -> None:
     leader.host.held_answers = []
     answers = leader.call("update", config=replace(leader.stream().config, placement=Placement("west")))
     assert answers == []
-    leader.group.stop_serving()
+    leader.replica.stop_serving()
     assert answers == [None]
     leader.host.held_answers.pop()()
     assert answers == [None], "the stream's late answer is of no use any more"
@@ -397,10 +397,10 @@ def test_the_operator_plans_and_names_a_change_of_the_count() -> None:
 @pytest.mark.covers("MV-13")
 def test_a_plan_says_what_a_move_would_do_and_changes_nothing() -> None:
     leader = two_clusters()
-    before = leader.group.log.last_index
+    before = leader.replica.log.last_index
     plan = leader.ask("plan_move", OPERATOR, placement=WEST, bytes_per_s=1000)
     assert isinstance(plan, MovePlan)
-    assert leader.group.log.last_index == before
+    assert leader.replica.log.last_index == before
     assert plan.to_json() == {
         "targets": [
             {"node": f"west-{i}", "why": "in cluster west, holds 0 copies of streams"} for i in range(3)
@@ -499,17 +499,17 @@ def test_the_end_of_a_move_is_appended_once_and_only_for_the_move_that_runs() ->
     leader.done("update", num_replicas=3, placement=WEST)
     found = leader.stream()
     assert found.move is not None
-    leader.group.move_ended(MoveEnd(found.group, OLD, MoveReport("another", Outcome.DONE)))
+    leader.replica.move_ended(MoveEnd(found.group, OLD, MoveReport("another", Outcome.DONE)))
     leader.turn()
     assert leader.stream().move is not None
     told = MoveEnd(found.group, found.move.targets, MoveReport(found.move.id, Outcome.DONE))
-    leader.group.move_ended(told)
+    leader.replica.move_ended(told)
     leader.turn()
-    index = leader.group.log.last_index
+    index = leader.replica.log.last_index
     for _ in range(3):
-        leader.group.move_ended(told)
+        leader.replica.move_ended(told)
         leader.turn()
-    assert leader.group.log.last_index == index
+    assert leader.replica.log.last_index == index
 
 
 @pytest.mark.covers("OP-4")
@@ -545,9 +545,9 @@ def test_the_same_call_with_another_limit_changes_that_of_the_move_that_runs_and
     after = leader.stream()
     assert after.move == replace(before.move, bytes_per_s=5000)
     assert (after.version, after.config) == (before.version, before.config)
-    index = leader.group.log.last_index
+    index = leader.replica.log.last_index
     leader.done("move", OPERATOR, **asked, bytes_per_s=5000)
-    assert leader.group.log.last_index == index
+    assert leader.replica.log.last_index == index
 
 
 @pytest.mark.covers("OP-4", "MV-3")
@@ -558,9 +558,9 @@ def test_a_call_that_comes_after_later_moves_starts_nothing_and_is_answered_by_h
     end(leader, Outcome.DONE, move_targets(leader))
     leader.done("move", OPERATOR, placement=EAST, move_id="second")
     end(leader, Outcome.DONE, move_targets(leader))
-    index = leader.group.log.last_index
+    index = leader.replica.log.last_index
     late = leader.done("move", OPERATOR, **asked)
-    assert leader.group.log.last_index == index
+    assert leader.replica.log.last_index == index
     assert leader.stream().move is None
     last = late.assignment.last_move
     assert last is not None

@@ -23,7 +23,7 @@ def finish(leader: Meta, outcome: Outcome = Outcome.DONE, name: str = "S") -> No
     found = leader.stream(name)
     assert found.move is not None
     members = found.move.targets if outcome is Outcome.DONE else found.move.origin
-    leader.group.move_ended(MoveEnd(found.group, members, MoveReport(found.move.id, outcome)))
+    leader.replica.move_ended(MoveEnd(found.group, members, MoveReport(found.move.id, outcome)))
     leader.turn()
     assert leader.stream(name).move is None
 
@@ -62,10 +62,10 @@ def test_a_copy_that_is_added_by_name_is_beyond_the_count_which_stays() -> None:
     assert set(move.origin) <= set(move.targets), "who holds a copy keeps it"
     finish(leader)
     assert (len(leader.stream().members), leader.stream().config.num_replicas) == (4, 3)
-    index = leader.group.log.last_index
+    index = leader.replica.log.last_index
     leader.done("move", OPERATOR, add=("east-3",), move_id="add-2")
-    assert leader.group.log.last_index == index, "it is there already"
-    assert broker_calls._beyond_target(leader.group.state) == [{"account": "$G", "name": "S"}]
+    assert leader.replica.log.last_index == index, "it is there already"
+    assert broker_calls._beyond_target(leader.replica.state) == [{"account": "$G", "name": "S"}]
 
 
 @pytest.mark.covers("MR-3")
@@ -76,7 +76,7 @@ def test_one_that_is_beyond_the_count_goes_by_name_and_no_other_does() -> None:
     assert move is not None
     assert sorted(nodes(move.targets)) == ["east-0", "east-2", "east-3"]
     finish(leader)
-    assert broker_calls._beyond_target(leader.group.state) == []
+    assert broker_calls._beyond_target(leader.replica.state) == []
     told = refused(leader, remove=("east-0",))
     assert told.err_code == 19007
     assert "2 would be left, and the stream's count of replicas is 3: to have fewer, change the count" in (

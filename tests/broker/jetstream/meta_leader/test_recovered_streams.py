@@ -21,7 +21,7 @@ def recovered(replicas: int, *left: str) -> Meta:
         del leader.host.contact[node]
     found = leader.stream("R")
     told = Recovery("one", "east-0@vol-0.t", found.group, 0, 10, 9, 13, "some")
-    leader.group.tail.propose(recover_stream(found, f"{found.group}~1", told))
+    leader.replica.tail.propose(recover_stream(found, f"{found.group}~1", told))
     pass_time(leader, 2000)
     return leader
 

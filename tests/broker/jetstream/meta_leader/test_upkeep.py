@@ -100,7 +100,7 @@ def test_a_target_with_another_volume_is_replaced_by_itself_at_once() -> None:
 def test_a_target_whose_copy_is_lost_is_given_another_one() -> None:
     leader = moving()
     old = move_of(leader).targets
-    leader.group.copy_lost("west-1", leader.stream().group, old[1], leader.host.now_ms)
+    leader.replica.copy_lost("west-1", leader.stream().group, old[1], leader.host.now_ms)
     pass_time(leader, 2000)
     targets = move_of(leader).targets
     assert (targets[0], targets[2]) == (old[0], old[2])
@@ -115,15 +115,15 @@ def test_a_lost_target_is_known_as_lost_however_many_other_copies_were_lost_befo
     group, old = leader.stream().group, move_of(leader).targets
     for number in range(5000):
         for where in (group, "S.$G.other.t1"):
-            leader.group.copy_lost("east-1", where, f"east-1@vol-east_1.{number}", leader.host.now_ms)
-    leader.group.copy_lost("west-1", group, old[1], leader.host.now_ms)
+            leader.replica.copy_lost("east-1", where, f"east-1@vol-east_1.{number}", leader.host.now_ms)
+    leader.replica.copy_lost("west-1", group, old[1], leader.host.now_ms)
     pass_time(leader, 2000)
     assert move_of(leader).targets[1] not in old
 
 
 def test_what_was_said_of_moves_that_ended_does_not_keep_later_ones_from_being_told_of() -> None:
     leader = moving(west=3)
-    upkeep = leader.group.upkeep
+    upkeep = leader.replica.upkeep
     assert upkeep is not None
     upkeep.targets._told.update((f"ended-{number}", "west-1") for number in range(TOLD_MAX))
     del leader.host.contact["west-1"]
@@ -203,7 +203,7 @@ def test_an_answer_after_the_stream_is_gone_is_void() -> None:
     leader.done("delete")
     leader.host.held_answers.pop()()
     pass_time(leader, 2000)
-    assert leader.group.state.streams == {}
+    assert leader.replica.state.streams == {}
 
 
 @pytest.mark.covers("MV-9")
@@ -336,7 +336,7 @@ def test_a_moving_stream_that_nobody_leads_is_told_of_once_though_all_brokers_ar
 def leave(leader: Meta, node: str) -> None:
     """DELETE /admin/brokers/<node>."""
     asked: list[object] = []
-    leader.group.brokers.ask(node, asked.append, lambda: asked.append("undecided"), leaves=True)
+    leader.replica.brokers.ask(node, asked.append, lambda: asked.append("undecided"), leaves=True)
     leader.turn()
     assert asked == [None]
 

@@ -18,8 +18,8 @@ WHY = "the disk refuses the log"
 
 def tell(leader: Meta, node: str, *groups: str) -> None:
     """The broker reports which of its copies are of no use."""
-    assert leader.group.upkeep is not None
-    leader.group.upkeep.copies.on_failed_copies(node, dict.fromkeys(groups, WHY), leader.host.now_ms)
+    assert leader.replica.upkeep is not None
+    leader.replica.upkeep.copies.on_failed_copies(node, dict.fromkeys(groups, WHY), leader.host.now_ms)
 
 
 def report(leader: Meta, total_ms: int, node: str, *groups: str) -> None:
@@ -36,8 +36,8 @@ def silence(leader: Meta, total_ms: int) -> None:
 
 
 def since_ms(leader: Meta, node: str) -> int:
-    since_ns = leader.group.state.unusable[node][leader.stream().group]
-    return (leader.group.leader_time_ns() - since_ns) // 1_000_000
+    since_ns = leader.replica.state.unusable[node][leader.stream().group]
+    return (leader.replica.leader_time_ns() - since_ns) // 1_000_000
 
 
 @pytest.mark.covers("MR-2")
@@ -45,24 +45,24 @@ def test_the_map_knows_since_when_a_copy_is_of_no_use_whoever_leads_it() -> None
     leader = five()
     group = leader.stream().group
     report(leader, NOTED_MS - 3000, "east-2", group)
-    assert leader.group.state.unusable == {}, "what is well again so soon is not worth an entry"
+    assert leader.replica.state.unusable == {}, "what is well again so soon is not worth an entry"
     report(leader, 30_000, "east-2", group)
     assert 30_000 <= since_ms(leader, "east-2") <= 40_000
     assert WHY in leader.host.texts[-1]
-    assert leader.group.upkeep is not None
-    assert leader.group.upkeep.copies.why("east-2", group) == WHY, (
+    assert leader.replica.upkeep is not None
+    assert leader.replica.upkeep.copies.why("east-2", group) == WHY, (
         "for /admin/brokers, which the operator reads"
     )
-    index = leader.group.log.last_index
-    leader.group.stop_serving()
-    leader.group.start_serving(leader.host.now_ms)
+    index = leader.replica.log.last_index
+    leader.replica.stop_serving()
+    leader.replica.start_serving(leader.host.now_ms)
     report(leader, 30_000, "east-2", group)
     assert 60_000 <= since_ms(leader, "east-2") <= 80_000, "the next leader goes by what was written"
-    assert leader.group.log.last_index == index, "it is written once"
-    assert MetaState.restore(leader.group.state.snapshot()).unusable == leader.group.state.unusable
+    assert leader.replica.log.last_index == index, "it is written once"
+    assert MetaState.restore(leader.replica.state.snapshot()).unusable == leader.replica.state.unusable
     tell(leader, "east-2")
     silence(leader, 1000)
-    assert leader.group.state.unusable == {}
+    assert leader.replica.state.unusable == {}
 
 
 @pytest.mark.covers("MR-2")
@@ -71,16 +71,16 @@ def test_a_broker_that_says_nothing_more_of_its_copies_has_usable_ones() -> None
     group = leader.stream().group
     report(leader, 10_000, "east-2", group)
     silence(leader, SILENT_MS - 4000)
-    assert group in leader.group.state.unusable["east-2"]
+    assert group in leader.replica.state.unusable["east-2"]
     silence(leader, 6000)
-    assert leader.group.state.unusable == {}
+    assert leader.replica.state.unusable == {}
     report(leader, 10_000, "east-2", group)
-    leader.group.stop_serving()
-    leader.group.start_serving(leader.host.now_ms)
+    leader.replica.stop_serving()
+    leader.replica.start_serving(leader.host.now_ms)
     silence(leader, SILENT_MS - 3000)
-    assert group in leader.group.state.unusable["east-2"], "a new leader waits for its word"
+    assert group in leader.replica.state.unusable["east-2"], "a new leader waits for its word"
     silence(leader, 5000)
-    assert leader.group.state.unusable == {}
+    assert leader.replica.state.unusable == {}
 
 
 def test_of_a_broker_that_is_away_it_stands_and_of_another_volume_nothing_does() -> None:
@@ -90,10 +90,10 @@ def test_of_a_broker_that_is_away_it_stands_and_of_another_volume_nothing_does()
     lose(leader, "east-2")
     silence(leader, 30_000)
     assert since_ms(leader, "east-2") >= 50_000
-    assert "east-2" in leader.group.state.away
+    assert "east-2" in leader.replica.state.away
     leader.host.contact["east-2"] = ("east", "vol-new")
     silence(leader, 1000)
-    assert (leader.group.state.unusable, leader.group.state.away) == ({}, {})
+    assert (leader.replica.state.unusable, leader.replica.state.away) == ({}, {})
 
 
 def test_saying_so_of_a_broker_that_is_away_does_not_begin_its_time_anew() -> None:
@@ -102,10 +102,10 @@ def test_saying_so_of_a_broker_that_is_away_does_not_begin_its_time_anew() -> No
     report(leader, 3000, "east-2", group)
     lose(leader, "east-2")
     silence(leader, 10_000)
-    before = leader.group.state.away["east-2"]
+    before = leader.replica.state.away["east-2"]
     leader.host.contact["east-2"] = ("east", "vol-east_2")
     report(leader, 10_000, "east-2", group)
-    assert "east-2" not in leader.group.state.away
+    assert "east-2" not in leader.replica.state.away
     assert before
     assert since_ms(leader, "east-2") <= 14_000, "what it said before is not counted on"
 
@@ -120,17 +120,17 @@ def test_what_the_map_does_not_give_to_the_broker_is_not_kept(what: str) -> None
         report(leader, 20_000, "east-2", "S.$G.other.t9")
     else:
         report(leader, 20_000, "east-2", group)
-        assert leader.group.state.unusable
+        assert leader.replica.state.unusable
         leader.done("delete", OPERATOR)
         silence(leader, 1000)
-    assert leader.group.state.unusable == {}
+    assert leader.replica.state.unusable == {}
 
 
 def test_a_report_is_bounded() -> None:
     leader = five()
     report(leader, 10_000, "east-2", *(f"S.$G.n{number}.t" for number in range(COPIES_MAX + 5)))
-    assert leader.group.upkeep is not None
-    assert len(leader.group.upkeep.copies._first_ms["east-2"]) == COPIES_MAX
+    assert leader.replica.upkeep is not None
+    assert len(leader.replica.upkeep.copies._first_ms["east-2"]) == COPIES_MAX
 
 
 @pytest.mark.covers("MR-2", "MR-7", "SF-8")

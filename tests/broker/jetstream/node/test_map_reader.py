@@ -248,28 +248,28 @@ def test_only_the_last_read_counts_and_none_after_contact_was_lost() -> None:
     raft = RaftNode(
         RaftConfig("n@vol"), log, term=0, vote="", membership=MEMBERS, commit_index=0, rng=host, now_ms=1000
     )
-    group = MetaReplica("n@vol", log, raft, host)  # type: ignore[arg-type]  # What a follower's replica asks of it.
+    replica = MetaReplica("n@vol", log, raft, host)  # type: ignore[arg-type]  # What a follower's replica asks of it.
 
     def turn(*messages: Message) -> list[str]:
         for message in messages:
             raft.step(message, host.now)
-        group.turn(host.now)
+        replica.turn(host.now)
         told, host.told = host.told, []
         return told
 
-    group.read_map(1)
+    replica.read_map(1)
     assert turn() == ["failed"], "nobody leads"
     assert turn(Append("a@vol", "n@vol", 1, 0, 0, 0, 0, 0)) == ["heard"]
-    group.read_map(2)
-    group.read_map(3)
+    replica.read_map(2)
+    replica.read_map(3)
     assert turn() == []
     assert [message.context for message in host.sent if isinstance(message, ReadRequest)] == [2, 3]
     assert turn(ReadResponse("a@vol", "n@vol", 1, 0, 2, 0)) == []
     assert turn(ReadResponse("a@vol", "n@vol", 1, 0, 3, 0)) == ["read"]
-    group.read_map(4)
-    group.forget_read()
+    replica.read_map(4)
+    replica.forget_read()
     assert turn(ReadResponse("a@vol", "n@vol", 1, 0, 4, 0)) == []
     assert turn(Append("b@vol", "n@vol", 2, 0, 0, 0, 0, 0)) == ["heard"], "another leader"
     host.now += 2000
-    group.tick(host.now)
+    replica.tick(host.now)
     assert turn() == ["lost"]

@@ -38,11 +38,11 @@ def test_a_copy_without_a_checkpoint_keeps_no_membership_that_may_be_truncated()
     raft = RaftNode(
         RaftConfig(member), log, term=1, vote="", membership=before, commit_index=1, rng=host, now_ms=0
     )
-    group = StreamReplica(ASSIGNMENT, member, log, raft, host)
-    group.recover(1)
-    group.turn(0)
-    assert (group.applied_index, raft.membership.voters) == (1, appended.voters)
-    group.checkpoint()
+    replica = StreamReplica(ASSIGNMENT, member, log, raft, host)
+    replica.recover(1)
+    replica.turn(0)
+    assert (replica.applied_index, raft.membership.voters) == (1, appended.voters)
+    replica.checkpoint()
     found = log.load_checkpoint()
     assert found is not None
     assert Membership.decode(Reader(found[1]).blob()).voters == before.voters

@@ -87,9 +87,9 @@ def entries_applied(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     applied: list[str] = []
     apply_entry = StreamReplica.apply_entry
 
-    def noted(group: StreamReplica, entry: Any) -> None:
-        applied.append(group.assignment.name)
-        apply_entry(group, entry)
+    def noted(replica: StreamReplica, entry: Any) -> None:
+        applied.append(replica.assignment.name)
+        apply_entry(replica, entry)
 
     monkeypatch.setattr(StreamReplica, "apply_entry", noted)
     return applied

@@ -96,18 +96,18 @@ class RestartCalls:
             "leaderlessTotal": len(leaderless),
         }
 
-    def _lacking(self, group: Replica) -> list[str]:
+    def _lacking(self, replica: Replica) -> list[str]:
         """Brokers whose votes count and that are out of contact, or lack what is committed."""
         now_ms = self._env.clock.monotonic_ms()
         return [
             node_of(voter)
-            for voter in sorted(group.raft.membership.all_voters)
-            if voter != group.member
-            and (node_of(voter) not in self._peers.linked or not is_current(group, voter, now_ms))
+            for voter in sorted(replica.raft.membership.all_voters)
+            if voter != replica.member
+            and (node_of(voter) not in self._peers.linked or not is_current(replica, voter, now_ms))
         ]
 
-    def _name(self, group: Replica) -> dict[str, str]:
-        copy = self._copies.streams.get(group.id)
+    def _name(self, replica: Replica) -> dict[str, str]:
+        copy = self._copies.streams.get(replica.id)
         if copy is not None:
             return {"account": copy.stream.assignment.account, "name": copy.stream.assignment.name}
-        return {"account": "", "name": MAP_OF_STREAMS if is_meta(group.id) else group.id}
+        return {"account": "", "name": MAP_OF_STREAMS if is_meta(replica.id) else replica.id}

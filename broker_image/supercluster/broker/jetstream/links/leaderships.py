@@ -70,9 +70,9 @@ class Leaderships:
 
     # ---- what is told ---------------------------------------------------------------------------------------------
 
-    def begin(self, group: Replica) -> Leadership:
+    def begin(self, replica: Replica) -> Leadership:
         """This broker's replica serves: the others are told with the next `flush`."""
-        news = self._of(group)
+        news = self._of(replica)
         self._news.append(news)
         return news
 
@@ -96,8 +96,8 @@ class Leaderships:
         """The leader of a shared group may be this broker of the other super-cluster."""
         self._peers.post(node, Frame.WHO_LEADS, frames.encode_texts(group_id))
 
-    def _of(self, group: Replica) -> Leadership:
-        return Leadership(group.id, group.raft.term, self._peers.node, group.raft.membership.encode())
+    def _of(self, replica: Replica) -> Leadership:
+        return Leadership(replica.id, replica.raft.term, self._peers.node, replica.raft.membership.encode())
 
     def _notify(self, news: list[Leadership], nodes: Iterable[str]) -> None:
         """As few frames as possible: after a broker was lost, or linked, there may be thousands of leaderships."""

@@ -103,10 +103,10 @@ class MapBootstrap:
     ) -> None:
         """Work as that member from now on; until the map was read, `shown` stands for it."""
         raft = self._opener.raft_over(self._map.meta_id, opened, member, membership)
-        group = MetaReplica(member, opened.log, raft, self._host, name=self._map.meta_id, shown=shown)
-        self._map.replica = self._copies.map = self.replica = group
-        self._copies.add(group)
-        group.recover(opened.commit_index)
+        replica = MetaReplica(member, opened.log, raft, self._host, name=self._map.meta_id, shown=shown)
+        self._map.replica = self._copies.map = self.replica = replica
+        self._copies.add(replica)
+        replica.recover(opened.commit_index)
         if not self._map.is_fresh:
             self._ingest.hold()
 

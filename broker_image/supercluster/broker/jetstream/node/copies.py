@@ -36,11 +36,11 @@ class Copies:
         """Groups that have something to do in this turn, in the order in which they were touched."""
         self._touched_next: dict[str, None] = {}
 
-    def add(self, group: Replica) -> None:
+    def add(self, replica: Replica) -> None:
         """This broker holds a replica of the group from now on."""
-        self.groups[group.id] = group
-        self.schedule.begin(group.id)
-        self.touch(group.id)
+        self.groups[replica.id] = replica
+        self.schedule.begin(replica.id)
+        self.touch(replica.id)
 
     def add_stream(self, copy: StreamCopy) -> None:
         """It is a stream's."""
@@ -70,10 +70,10 @@ class Copies:
         self.touched |= self._touched_next
         self._touched_next = {}
 
-    def reschedule(self, group: Replica) -> None:
+    def reschedule(self, replica: Replica) -> None:
         """Whatever a group waits for may be due at another time now."""
-        if self.groups.get(group.id) is group:
-            self.schedule.follow(group)
+        if self.groups.get(replica.id) is replica:
+            self.schedule.follow(replica)
 
     def tick(self, now_ms: int) -> None:
         """Groups whose deadlines are due have something to do."""
@@ -92,5 +92,5 @@ class Copies:
         found = ((group, group.raft.leader) for group in self.groups.values())
         return sum(leader is not None and self._is_on(group, leader, node) for group, leader in found)
 
-    def _is_on(self, group: Replica, member: str, node: str) -> bool:
-        return self._broker_of(group.id, node_of(member)) == node
+    def _is_on(self, replica: Replica, member: str, node: str) -> bool:
+        return self._broker_of(replica.id, node_of(member)) == node

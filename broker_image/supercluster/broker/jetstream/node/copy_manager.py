@@ -67,9 +67,9 @@ def first_to_stand(assignment: Assignment) -> str:
     return chosen or members[crc32(assignment.group.encode()) % len(members)]
 
 
-def _takes_part(group: Replica) -> bool:
+def _takes_part(replica: Replica) -> bool:
     """Does the replica's own log say so? Who is taken out of a group is told."""
-    return group.failed is None and group.member in group.raft.membership
+    return replica.failed is None and replica.member in replica.raft.membership
 
 
 class StreamLineages(Protocol):
@@ -453,11 +453,11 @@ class CopyManager:
 
     # ---- copies that failed ---------------------------------------------------------------------------------------
 
-    def copy_failed(self, group: Replica) -> None:
+    def copy_failed(self, replica: Replica) -> None:
         """A disk error took the copy out of its group: it is opened anew."""
-        if group.id in self._copies.streams:
-            self._try_again_later(group.id)
-            self._failed_copies.failed(group.id, group.failed)
+        if replica.id in self._copies.streams:
+            self._try_again_later(replica.id)
+            self._failed_copies.failed(replica.id, replica.failed)
 
     def _try_again_later(self, group_id: str) -> None:
         """After a while, and after a longer one each time that it goes wrong again soon."""

@@ -109,21 +109,23 @@ class LeadershipDrain:
                     self._copies.touch(group.id)
                     break
 
-    def _heirs(self, group: Replica) -> Iterator[str]:
-        for voter in group.raft.membership.voters:
-            if voter != group.member and node_of(voter) in self._peers.linked:
+    def _heirs(self, replica: Replica) -> Iterator[str]:
+        for voter in replica.raft.membership.voters:
+            if voter != replica.member and node_of(voter) in self._peers.linked:
                 yield voter
 
-    def _in_order(self, group: Replica, given: Counter[str], now_ms: int) -> list[str]:
+    def _in_order(self, replica: Replica, given: Counter[str], now_ms: int) -> list[str]:
         """The voters that can lead at once, the best one first: it stays, and was given the fewest. One that lacks what is
         committed would keep the stream waiting; of two replicas and more, one always has it."""
-        progress = group.raft.progress
+        progress = replica.raft.progress
 
         def order(voter: str) -> tuple[bool, bool, int, int]:
             node = node_of(voter)
             return self.takes_none(node), node in self._avoid, given[node], -progress[voter].match
 
-        return sorted((voter for voter in self._heirs(group) if is_current(group, voter, now_ms)), key=order)
+        return sorted(
+            (voter for voter in self._heirs(replica) if is_current(replica, voter, now_ms)), key=order
+        )
 
     # ---- the others -----------------------------------------------------------------------------------------------
 

@@ -56,36 +56,36 @@ class Joining:
             self._asked_ms[news.group] = self._env.clock.monotonic_ms()
             self._ask(group)
 
-    def _is_in(self, group: Replica, membership: Membership) -> bool:
+    def _is_in(self, replica: Replica, membership: Membership) -> bool:
         """Is this broker's replica what it should be: a voter; in the meta group a learner as well, unless the broker
         votes there by an identity that it lost?"""
-        if group.member in membership.all_voters:
+        if replica.member in membership.all_voters:
             return True
-        if group.member not in membership.learners:
+        if replica.member not in membership.learners:
             return False
-        if is_meta(group.id):
+        if is_meta(replica.id):
             return all(node_of(voter) != self._env.node for voter in membership.voters)
-        found = self._copies.streams[group.id].stream.assignment
+        found = self._copies.streams[replica.id].stream.assignment
         if found.group == found.source_group:
             return True  # It follows another super-cluster's group, and never votes there.
-        return found.move is not None and group.member in found.move.targets
+        return found.move is not None and replica.member in found.move.targets
 
-    def _ask(self, group: Replica) -> None:
-        leader = self._leaderships.leader_of(group.id)
+    def _ask(self, replica: Replica) -> None:
+        leader = self._leaderships.leader_of(replica.id)
         if leader is None:
-            self._leaderships.ask(group.id)
+            self._leaderships.ask(replica.id)
         elif leader != self._env.node:
-            self._peers.post(leader, Frame.JOIN, frames.encode_texts(group.id, group.member))
+            self._peers.post(leader, Frame.JOIN, frames.encode_texts(replica.id, replica.member))
 
-    def _tell_of_lost_copy(self, group: Replica) -> None:
+    def _tell_of_lost_copy(self, replica: Replica) -> None:
         """A copy in memory went with its process. Where that was true of all copies, nobody leads: the meta group
         has to begin the stream anew."""
-        copy = self._copies.streams.get(group.id)
+        copy = self._copies.streams.get(replica.id)
         if copy is not None and copy.stream.assignment.config.storage == "memory":
             move = copy.stream.assignment.move
-            named = move is not None and group.member in move.targets
-            if not group.raft.membership.voters and not named:
-                self.tell_lost(group.id, group.member)
+            named = move is not None and replica.member in move.targets
+            if not replica.raft.membership.voters and not named:
+                self.tell_lost(replica.id, replica.member)
 
     def tell_lost(self, group_id: str, member: str) -> None:
         """Say to the meta group's leader that a copy's data is gone."""

@@ -56,19 +56,19 @@ def last_seq_at(log: StreamLog, index: int, known: tuple[int, int] | None = None
     return restore(reader.rest(), log).last_seq
 
 
-def facts_of_open(peers: Peers, group: Replica) -> CopyFacts:
+def facts_of_open(peers: Peers, replica: Replica) -> CopyFacts:
     """Of a group whose copy is in use here; what is in its log is left to the caller."""
-    raft, log = group.raft, group.log
-    hears = group.member if raft.role is Role.LEADER else raft.leader
+    raft, log = replica.raft, replica.log
+    hears = replica.member if raft.role is Role.LEADER else raft.leader
     if hears and node_of(hears) not in peers.brokers_in_contact():
         hears = None  # A learner waits for it for ever: it has no time-out, since it never stands.
     return CopyFacts(
         peers.node,
-        group.id,
-        group.member,
+        replica.id,
+        replica.member,
         is_doubtful=raft.doubtful,
-        is_open=group.failed is None,
-        leader=(hears or "") if group.failed is None else "",
+        is_open=replica.failed is None,
+        leader=(hears or "") if replica.failed is None else "",
         last_term=log.last_term,
         last_index=log.last_index,
         commit_index=raft.commit_index,

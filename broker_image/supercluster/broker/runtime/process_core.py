@@ -24,7 +24,7 @@ from supercluster.broker.jetstream.node.drain import HOLD_MS_MAX
 from supercluster.broker.migration.worlds import world_id
 from supercluster.broker.ports import Ticket
 from supercluster.broker.raft.errors import DiskError
-from supercluster.broker.runtime import descriptors
+from supercluster.broker.runtime import descriptors, redirects
 from supercluster.broker.runtime.process import BrokerProcess
 from supercluster.broker.settings.settings import Settings
 from supercluster.broker.storage.disk.ballast import Ballast
@@ -93,6 +93,12 @@ class ProcessCore(BrokerCore):
             process.clock,
             random.SystemRandom(),
             _log_event,
+        )
+        redirects.connect(
+            process.redirection,
+            self.far_clients,
+            lambda: process.mesh,
+            lambda: process.credentials.system_account,
         )
         self._jsz = Jsz(
             self.copies,

@@ -18,6 +18,7 @@ from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.migration import Green, Migration
+from supercluster.broker.protocol.client_reports import AccountClients, ClientReport
 
 ID = "shop/to-green/0a1b"
 BODY: dict[str, Any] = {
@@ -53,7 +54,7 @@ def test_a_migration_from_its_preflight_to_the_last_copy() -> None:
     assert (status, told["err_code"], ID in told["error"]) == (409, 19021, True)
     assert ask(story, "blue-0", "finalize")[1]["err_code"] == 19025
     story.until(story.is_open)
-    story.until(lambda: ask(story, "blue-0", "status")[1]["stages"]["open"] == 1)
+    story.until(lambda: ask(story, "blue-0", "status")[1]["stages"]["redirected"] == 1)
     told = ask(story, "blue-0", "status")[1]
     assert (told["done"], told["aborted"]) == (False, False)
     assert ask(story, "blue-0", "abort")[1]["err_code"] == 19024
@@ -66,6 +67,17 @@ def test_a_migration_from_its_preflight_to_the_last_copy() -> None:
     assert [blue[name] for name in ("attempt", "lastSeq", "digest")] == [
         green[name] for name in ("attempt", "lastSeq", "digest")
     ]
+    bystander = AccountClients(1, publishing=1, publishers=(("$G", "ann", "clock"),))
+    story.core("blue-2").far_clients.report = lambda: ClientReport(accounts={"$G": bystander})
+    story.until(lambda: ask(story, "blue-0", "status")[1]["stages"]["open"] == 1)
+    story.until(lambda: ask(story, "blue-1", "status")[1]["stages"]["open"] == 1)
+    clients = ask(story, "blue-1", "status")[1]["clients"]
+    assert (clients["may"], clients["stillOnBlue"], clients["publishersStillOnBlue"]) == (1, 1, 1)
+    assert clients["publishers"] == [{"name": "clock", "account": "$G", "user": "ann"}]
+    status, told = ask(story, "blue-0", "finalize")
+    assert (status, told["err_code"], "1 clients are still to go" in told["error"]) == (409, 19025, True)
+    story.core("blue-2").far_clients.report = ClientReport
+    story.until(lambda: ask(story, "blue-0", "status")[1]["stages"]["redirected"] == 1)
     assert ask(story, "blue-0", "finalize")[0] == 202
     story.until(lambda: bool(ask(story, "blue-0", "status")[1]["done"]))
     assert ask(story, "blue-0", "finalize")[0] == 200

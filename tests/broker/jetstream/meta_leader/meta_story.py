@@ -11,6 +11,7 @@ from supercluster.broker.jetstream.config.stream import Placement
 from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.assignment import Assignment
+from supercluster.broker.jetstream.meta.migration import Migration
 from supercluster.broker.jetstream.meta.stream_recovery import CopiesTold, CopyFacts
 from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
 from supercluster.broker.jetstream.meta_leader.stream_request import Decided, StreamRequest
@@ -67,6 +68,8 @@ class Host:
     dropped: list[tuple[str, str, int, str]] = field(default_factory=list)
     """What another super-cluster is to follow no more: world, group, attempt, migration."""
     cuts_asked: list[tuple[str, str, int]] = field(default_factory=list)
+    clients_waiting: str = ""
+    """Why clients are still to go to another super-cluster."""
 
     def __post_init__(self) -> None:
         self.clock: Any = self
@@ -139,6 +142,9 @@ class Host:
 
     def ask_cut(self, world: str, next_group: str, attempt: int) -> None:
         self.cuts_asked.append((world, next_group, attempt))
+
+    def clients_left(self, migration: Migration) -> str:
+        return self.clients_waiting
 
     def map_was_read(self) -> None: ...
 

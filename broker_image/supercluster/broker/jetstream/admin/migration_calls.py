@@ -24,6 +24,7 @@ from supercluster.broker.jetstream.meta.migration import Migration
 from supercluster.broker.jetstream.meta.state import MetaState
 from supercluster.broker.jetstream.meta.view import MapView
 from supercluster.broker.jetstream.meta_leader.migrations import judge_start, scope_of
+from supercluster.broker.jetstream.node.far_clients import FarClients
 from supercluster.broker.jetstream.node.lost_clusters import LostClusters
 from supercluster.broker.jetstream.node.neighbours import Neighbours
 from supercluster.broker.jetstream.placement.stream_facts import StreamFacts
@@ -48,8 +49,10 @@ class MigrationCalls:
         map_view: MapView,
         neighbours: Neighbours,
         lost_clusters: LostClusters,
+        far_clients: FarClients,
         caller: Caller,
     ) -> None:
+        self._far_clients = far_clients
         self._env = env
         self._peers = peers
         self._map = map_view
@@ -111,7 +114,12 @@ class MigrationCalls:
         def told(facts: migration_status.Facts) -> None:
             then(
                 200,
-                {"migrations": [migration_status.shown(state, m, facts) for m in state.migrations.values()]},
+                {
+                    "migrations": [
+                        migration_status.shown(state, m, facts, self._clients(m))
+                        for m in state.migrations.values()
+                    ]
+                },
             )
 
         self._facts(streams, told)
@@ -124,7 +132,9 @@ class MigrationCalls:
         migration = self._known(state, migration_id)
         self._facts(
             scope_of(state, migration),
-            lambda facts: then(200, migration_status.shown(state, migration, facts)),
+            lambda facts: then(
+                200, migration_status.shown(state, migration, facts, self._clients(migration))
+            ),
         )
 
     def _streams(self, migration_id: str, body: object, then: Then) -> None:
@@ -135,7 +145,10 @@ class MigrationCalls:
         if migration is not None:
             self._facts(
                 scope_of(state, migration),
-                lambda facts: then(200, migration_status.blue_streams(state, migration, facts, after)),
+                lambda facts: then(
+                    200,
+                    migration_status.blue_streams(state, migration, facts, self._clients(migration), after),
+                ),
             )
             return
         came = migration_status.comes_by(state, migration_id)
@@ -174,6 +187,11 @@ class MigrationCalls:
         if found is None:
             raise errors.error(errors.NO_MIGRATION, migration_id)
         return found
+
+    def _clients(self, migration: Migration) -> migration_status.Clients:
+        return migration_status.Clients(
+            self._far_clients.clients_of(migration), self._far_clients.left(migration)
+        )
 
     def _scope(self, state: MetaState, wanted: Migration) -> list[Assignment]:
         return [

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.migration import Migration, StreamMigration, StreamStage
+from supercluster.broker.jetstream.meta.redirect_orders import is_all_open
 from supercluster.broker.jetstream.meta.state import MetaState
 from supercluster.broker.jetstream.meta_leader.migrations import scope_of
 from supercluster.broker.jetstream.placement.stream_facts import StreamFacts
+from supercluster.broker.protocol.client_reports import AccountClients
 
 STAGES = ("pending", "learning", "fenced", "handed", "open", "redirected", "final", "cleaned")
 STALLED_MAX = 10
@@ -20,15 +23,26 @@ Facts = Mapping[str, StreamFacts | None]
 """By group: what the stream's leader says."""
 
 
-def stage_of(found: Assignment, migration: Migration, facts: StreamFacts | None) -> str:
-    """The furthest that the stream has reached."""
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """Those of a migration's scope, by what the brokers of this super-cluster say."""
+
+    found: AccountClients
+    left: str
+    """Why some are still to go, in words; empty: none is."""
+
+
+def stage_of(
+    found: Assignment, migration: Migration, facts: StreamFacts | None, *, redirected: bool = False
+) -> str:
+    """The furthest that the stream has reached. `redirected`: no client of the scope is still to go."""
     way = found.migration
     if way is None or way.id != migration.id:
         return "pending"
     if way.stage is StreamStage.CLEANED:
         return "cleaned"
     if way.stage is StreamStage.OPEN:
-        return "final" if migration.final else "open"
+        return "final" if migration.final else "redirected" if redirected else "open"
     said = str(facts.migrating.get("stage", "")) if facts is not None else ""
     return said if way.stage is StreamStage.HANDING and said in ("fenced", "handed") else "learning"
 
@@ -38,15 +52,19 @@ def is_asked(found: Assignment) -> bool:
     return found.migration is not None and not found.far_world
 
 
-def shown(state: MetaState, migration: Migration, facts: Facts) -> dict[str, Any]:
+def shown(
+    state: MetaState, migration: Migration, facts: Facts, clients: Clients | None = None
+) -> dict[str, Any]:
     """The whole of one, bounded."""
     streams = scope_of(state, migration)
+    told_clients = clients if clients is not None else Clients(AccountClients(), "")
+    is_redirected = clients is not None and is_all_redirected(state, migration, clients)
     stages = dict.fromkeys(STAGES, 0)
     lag_entries = lag_ms = 0
     stalled: list[dict[str, Any]] = []
     for found in streams:
         told = facts.get(found.group)
-        stage = stage_of(found, migration, told)
+        stage = stage_of(found, migration, told, redirected=is_redirected)
         stages[stage] += 1
         if is_asked(found):
             why = _why(told)
@@ -65,13 +83,30 @@ def shown(state: MetaState, migration: Migration, facts: Facts) -> dict[str, Any
         "worstLag": {"entries": lag_entries, "ms": lag_ms},
         "stalled": stalled[:STALLED_MAX],
         "stalledTotal": len(stalled),
-        "clients": {
-            "cannot": 0,
-            "may": 0,
-            "stillOnBlue": 0,
-            "publishersStillOnBlue": 0,
-            "publishers": [],
-        },
+        "clients": _clients(told_clients),
+    }
+
+
+def is_all_redirected(state: MetaState, migration: Migration, clients: Clients) -> bool:
+    """Have the clients of the scope gone, so that the streams are redirected?"""
+    return not migration.cancelled and not clients.left and is_all_open(state, migration)
+
+
+def _clients(clients: Clients) -> dict[str, Any]:
+    found = clients.found
+    return {
+        "cannot": found.cannot,
+        "may": found.connections - found.cannot,
+        "cannotNames": list(found.cannot_names),
+        "stillOnBlue": found.connections,
+        "staying": found.staying,
+        "stayingNames": list(found.staying_names),
+        "usersNotSeen": list(found.failing),
+        "publishersStillOnBlue": found.publishing,
+        "publishers": [
+            {"name": name, "account": account, "user": user} for account, user, name in found.publishers
+        ],
+        "left": clients.left,
     }
 
 
@@ -106,20 +141,28 @@ def _count(facts: StreamFacts | None, name: str) -> int:
     return value if type(value) is int else 0
 
 
-def blue_streams(state: MetaState, migration: Migration, facts: Facts, after: str = "") -> dict[str, Any]:
+def blue_streams(
+    state: MetaState, migration: Migration, facts: Facts, clients: Clients, after: str = ""
+) -> dict[str, Any]:
     """Its streams by account and name, from the one behind `after` (`account/name`) on."""
     streams = [found for found in scope_of(state, migration) if _key(found) > after]
-    told = [_blue(found, migration, facts.get(found.group)) for found in streams[:STREAMS_MAX]]
+    redirected = is_all_redirected(state, migration, clients)
+    told = [
+        _blue(found, migration, facts.get(found.group), redirected=redirected)
+        for found in streams[:STREAMS_MAX]
+    ]
     return _page(told, streams)
 
 
-def _blue(found: Assignment, migration: Migration, facts: StreamFacts | None) -> dict[str, Any]:
+def _blue(
+    found: Assignment, migration: Migration, facts: StreamFacts | None, *, redirected: bool
+) -> dict[str, Any]:
     mine = found.migration is not None and found.migration.id == migration.id
     way: StreamMigration | None = found.migration if mine else None
     return {
         "account": found.account,
         "name": found.name,
-        "stage": stage_of(found, migration, facts),
+        "stage": stage_of(found, migration, facts, redirected=redirected),
         "attempt": way.attempt if way is not None else 0,
         "lastSeq": way.last_seq if way is not None else 0,
         "digest": way.digest if way is not None else "",

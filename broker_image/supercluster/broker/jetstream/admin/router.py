@@ -21,6 +21,7 @@ from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.meta.view import MapView
 from supercluster.broker.jetstream.node.copies import Copies
 from supercluster.broker.jetstream.node.drain import LeadershipDrain
+from supercluster.broker.jetstream.node.far_clients import FarClients
 from supercluster.broker.jetstream.node.lost_clusters import LostClusters
 from supercluster.broker.jetstream.node.neighbours import Neighbours
 from supercluster.broker.jetstream.node.pending_requests import PendingRequests
@@ -40,13 +41,16 @@ class AdminRouter:
         drain: LeadershipDrain,
         lost_clusters: LostClusters,
         requests: PendingRequests,
+        far_clients: FarClients,
         map_recoveries: MapRecoveryCalls,
     ) -> None:
         caller = self._caller = Caller(env, map_view, requests, lost_clusters)
         self._map = map_view
         self.brokers = BrokerCalls(env, peers, copies, map_view, lost_clusters, caller)
         self._moves = MoveCalls(env, peers, map_view, neighbours, lost_clusters, caller)
-        self._migrations = MigrationCalls(env, peers, map_view, neighbours, lost_clusters, caller)
+        self._migrations = MigrationCalls(
+            env, peers, map_view, neighbours, lost_clusters, far_clients, caller
+        )
         self._restarts = RestartCalls(env, peers, copies, leaderships, drain)
         self._map_recoveries = map_recoveries
 

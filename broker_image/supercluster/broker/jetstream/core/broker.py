@@ -43,6 +43,7 @@ from supercluster.broker.jetstream.node.copies import Copies
 from supercluster.broker.jetstream.node.copy_manager import CopyManager
 from supercluster.broker.jetstream.node.drain import LeadershipDrain
 from supercluster.broker.jetstream.node.failed_copies import FailedCopies
+from supercluster.broker.jetstream.node.far_clients import FarClients
 from supercluster.broker.jetstream.node.joining import Joining
 from supercluster.broker.jetstream.node.lost_clusters import LostClusters
 from supercluster.broker.jetstream.node.map_reader import MapReader
@@ -106,7 +107,9 @@ class BrokerCore:
         self._wire_frontend(env, peers, copies, map_view, leaderships)
         self.far_frames = FarFrames(peers.far_groups, env.event)
         self._dispatch = Dispatch(clock, self._handlers(), self.far_frames).dispatch
-        far_links = self.far_links = FarLinks(clock, peers, copies, leaderships, self.acks, self.answers)
+        far_links = self.far_links = FarLinks(
+            clock, peers, copies, leaderships, self.acks, self.answers, self.far_clients
+        )
         far_links.changed = self._far_changed
         self.on_far_up, self.on_far_down = far_links.up, far_links.down
         self.share_groups, self.want_far = far_links.share_groups, far_links.want
@@ -139,6 +142,7 @@ class BrokerCore:
             self.map_lineages,
             self.map_reader,
             self.neighbours.load,
+            self.far_clients,
         )
         """The parts that have something to do by time alone, in the order of their ticks."""
         self.bootstrap.open_registered()
@@ -157,6 +161,7 @@ class BrokerCore:
         self.source_links = SourceLinks(env, peers, copies, map_view)
         self.neighbours = Neighbours(env, peers, copies, map_view, leaderships, self.requests)
         self.drain = LeadershipDrain(env, peers, copies)
+        self.far_clients = FarClients(env, peers, map_view)
         self.stream_survey = StreamSurvey(env, peers, copies, map_view)
         self.map_survey = MapSurvey(env, peers, copies, map_view)
         self.restore_chunks = RestoreChunks(env, peers, map_view, self.requests, self.lost_clusters)
@@ -173,6 +178,7 @@ class BrokerCore:
             self.drain,
             self.stream_survey,
             self.restore_chunks,
+            self.far_clients,
             questions,
             self.on_leadership,
             self._save_vote,
@@ -230,6 +236,7 @@ class BrokerCore:
             self.drain,
             self.lost_clusters,
             self.requests,
+            self.far_clients,
             MapRecoveryCalls(env, map_view, self.map_survey, self.map_lineages, self.orphans),
         )
         self.system_api = SystemApi(env, map_view, self.requests, self.calls.brokers)
@@ -269,6 +276,7 @@ class BrokerCore:
         return {
             **self._streams.handlers,
             **self.clients.handlers,
+            **self.far_clients.handlers,
             **MapFrames(self.peers, self.copies, self.map, self.map_reader).handlers,
             Frame.REQUEST: self.answerer.on_request,
             Frame.LEADER: self._on_leader,
@@ -342,6 +350,7 @@ class BrokerCore:
         """The map of streams moved on."""
         assert self.map.replica is not None
         self.want_far(wanted_far(self.map.replica.state))
+        self.far_clients.map_changed()
 
     def _invalidate_captures(self) -> None:
         self.invalidate_captures()

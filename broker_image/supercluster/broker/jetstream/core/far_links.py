@@ -13,6 +13,7 @@ from supercluster.broker.jetstream.frontend.answer_cache import AnswerCache
 from supercluster.broker.jetstream.links.leaderships import Leaderships
 from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.node.copies import Copies
+from supercluster.broker.jetstream.node.far_clients import FarClients
 from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.ports import Clock, FarSuperCluster, PeerInfo
 
@@ -31,6 +32,7 @@ class FarLinks:
         leaderships: Leaderships,
         acks: AckForwarder,
         answers: AnswerCache,
+        clients: FarClients,
     ) -> None:
         self._clock = clock
         self._peers = peers
@@ -38,6 +40,7 @@ class FarLinks:
         self._leaderships = leaderships
         self._acks = acks
         self._answers = answers
+        self._clients = clients
         self.changed: Callable[[], None] = lambda: None
         """Called when `wanted` is another one."""
         self.wanted: Mapping[str, FarSuperCluster] = {}
@@ -60,6 +63,7 @@ class FarLinks:
         for group_id in self._peers.far_groups.worlds:
             if self._leaderships.leader_of(group_id) is None:
                 self._leaderships.ask_far(group_id, peer.node)
+        self._clients.far_changed()
 
     def down(self, node: str) -> None:
         """It is lost: the groups shared with it are woken (SF-7), and none of its leaderships is believed in."""
@@ -69,6 +73,7 @@ class FarLinks:
         self._copies.wake(node, now_ms, self._copies.led_by(node) * SPREAD_MS_PER_GROUP)
         self._leaderships.forget_node(node)
         self._acks.link_down(node, now_ms)
+        self._clients.far_changed()
 
     def share_groups(self, worlds: Mapping[str, str]) -> None:
         """These groups are shared from now on, and no others: group → world of its brokers with plain names, empty where they are

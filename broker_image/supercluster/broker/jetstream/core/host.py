@@ -19,6 +19,7 @@ from supercluster.broker.jetstream.meta.view import MapView
 from supercluster.broker.jetstream.node.copies import Copies
 from supercluster.broker.jetstream.node.copy_manager import CopyManager
 from supercluster.broker.jetstream.node.drain import LeadershipDrain
+from supercluster.broker.jetstream.node.far_clients import FarClients
 from supercluster.broker.jetstream.node.map_reader import MapReader
 from supercluster.broker.jetstream.node.neighbours import Neighbours
 from supercluster.broker.jetstream.node.publications import Publications
@@ -51,6 +52,7 @@ class ReplicaHost:
         drain: LeadershipDrain,
         stream_survey: StreamSurvey,
         restore_chunks: RestoreChunks,
+        far_clients: FarClients,
         questions: Questions,
         on_leadership: Callable[[Leadership], None],
         save_vote: Callable[[str, Ticket], None],
@@ -80,7 +82,7 @@ class ReplicaHost:
         self.takes_no_leaderships = drain.takes_none
         self.room_of, self.ask_stream = neighbours.room_of, neighbours.ask_stream
         self.ask_copies = stream_survey.ask
-        self.end_restore = restore_chunks.end
+        self.end_restore, self.clients_left = restore_chunks.end, far_clients.left
         self.world = env.settings.world
 
     def connect(

@@ -83,6 +83,11 @@ class Frame(IntEnum):
     DROP = 74
     MIGRATION_STEP = 75
     """A stream's leader → its own map's: `meta/migration_steps.py`."""
+    CLIENTS = 76
+    """A broker → all: its clients that are to go to another super-cluster (`protocol/client_reports.py`)."""
+    PREFLIGHT = 77
+    """A broker of blue → one of green: what keeps these streams from going there (`links/preflight_frames.py`)?"""
+    PREFLIGHT_TOLD = 78
 
 
 # ---- Raft: messages of all groups that share a pair of brokers travel in one frame (RP-3) ---------------------------

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from supercluster.broker.jetstream.config.limits import ServerLimits
 from supercluster.broker.jetstream.meta.assignment import Assignment
+from supercluster.broker.jetstream.meta.migration import Migration
 from supercluster.broker.jetstream.meta.stream_recovery import CopiesTold
 from supercluster.broker.jetstream.placement.room import Room
 from supercluster.broker.jetstream.placement.stream_facts import StreamFacts
@@ -31,6 +32,9 @@ class MetaHost(GroupHost, Protocol):
 
     def ask_cut(self, world: str, next_group: str, attempt: int) -> None:
         """Ask the brokers of another super-cluster what became of an attempt; the group's leader answers."""
+
+    def clients_left(self, migration: Migration) -> str:
+        """Why clients of the migration's scope are still to go to the other super-cluster, in words; empty: none is."""
 
     @property
     def server_limits(self) -> ServerLimits:

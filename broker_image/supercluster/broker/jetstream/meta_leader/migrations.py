@@ -160,6 +160,8 @@ class Migrations(MapRequests):
         if left and not found.cancelled:
             names = ", ".join(left[:3]) + (f" and {len(left) - 3} more" if len(left) > 3 else "")
             raise errors.error(errors.NOT_FINAL, f"{names} not open on green")
+        if not found.cancelled and (why := self._meta_host.clients_left(found)):
+            raise errors.error(errors.NOT_FINAL, why)
         self._tail.event("MigrationFinal", f"migration {migration_id} is final: blue's copies go")
         return self._tail.propose(finalize_migration(migration_id)).index
 

@@ -20,7 +20,8 @@ from supercluster.broker.net.clients.redirect.heard import Heard
 from supercluster.broker.net.clients.redirect.held_pongs import HeldPongs
 from supercluster.broker.net.clients.redirect.orders import NoOrders, Order, RedirectOrders
 from supercluster.broker.net.clients.redirect.redirects import Activity, Redirects, State, Verdict
-from supercluster.broker.net.clients.redirect.report import report
+from supercluster.broker.net.clients.redirect.report import counted, report
+from supercluster.broker.protocol.client_reports import AccountClients
 
 log = logging.getLogger(__name__)
 
@@ -254,6 +255,12 @@ class Redirection:
         if why := self.redirects.why(tracked):
             told["why"] = why
         return told
+
+    def counted(self) -> dict[str, AccountClients]:
+        """By account, what the other brokers of this super-cluster are told: with or without orders."""
+        clients = self._server.clients.values()
+        here = [client for client in clients if client.has_come and not client.closed]
+        return counted(self.redirects, ((facts_of(client), client.in_messages) for client in here))
 
 
 def is_internal(client: Client) -> bool:

@@ -98,6 +98,10 @@ class FarBrokers:
         for link in self.links.values():
             self._carry_anew(link)
 
+    def complete_worlds(self) -> frozenset[str]:
+        """Of the super-clusters that this broker dials, those all of whose brokers are linked, as far as they are known."""
+        return frozenset(search.world for search in self.searches.values() if search.is_complete)
+
     async def stop(self) -> None:
         """Dial no one any more."""
         self._is_closed = True

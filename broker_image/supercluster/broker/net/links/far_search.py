@@ -76,6 +76,12 @@ class FarSearch:
         return any(link.peer.node.endswith(self._mark) for link in self._links.values())
 
     @property
+    def is_complete(self) -> bool:
+        """Is there a link with each of its brokers that an address is known of?"""
+        names = [far_name(node, self.world) for node in self.book.nodes]
+        return bool(names) and all(name in self._links for name in names)
+
+    @property
     def _mark(self) -> str:
         return far_name("", self.world)
 

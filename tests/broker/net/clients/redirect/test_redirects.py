@@ -21,6 +21,7 @@ from supercluster.broker.net.clients.redirect.redirects import (
     Verdict,
 )
 from supercluster.broker.net.clients.redirect.refusals import Refusals
+from supercluster.broker.net.clients.redirect.report import counted
 from supercluster.broker.net.clients.redirect.scouting import (
     RETURNS_MAX,
     SCOUT_MS,
@@ -30,6 +31,7 @@ from supercluster.broker.net.clients.redirect.scouting import (
     Scouting,
     Stage,
 )
+from supercluster.broker.protocol.client_reports import AccountClients
 
 pytestmark = pytest.mark.covers("BG-5")
 
@@ -111,6 +113,8 @@ def test_a_user_that_is_not_seen_on_green_stays_on_blue_and_is_listed_until_gree
     waiting = story.core.tracked[numbers[-1]]
     assert story.state(numbers[-1]) is State.BRIDGED
     assert story.core.why(waiting) == "green has not reported the user"
+    told = counted(story.core, [(waiting.facts, 0)])
+    assert (told["A"].failing, told["A"].waiting) == (("ann",), 0)
     story.core.reported(ANN, story.now_ms)
     assert story.step() == numbers[SCOUTS_MAX:]
     assert list(story.core.failing) == []
@@ -360,3 +364,19 @@ def test_refusals_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     found.allow("b", 1, 200)
     assert [found.take("b", now_ms) for now_ms in (99, 100, 100)] == [True, True, False]
     assert len(found) == 0
+
+
+@pytest.mark.covers("BG-12")
+def test_other_brokers_are_told_who_is_here_who_stays_and_who_publishes() -> None:
+    """With an order or without; the operator's connections count for nothing."""
+    story = Story()
+    number, _ = story.came(ANN, "clock")
+    web, _ = story.came(BOB, "page", is_websocket=True)
+    story.came(BOB, "operator", is_internal=True)
+    here = [(story.core.tracked[one].facts, messages) for one, messages in ((number, 3), (web, 0))]
+    early = Facts(9, Likeness(User("B", ""), "", "go", "10.1.1.1"), takes_info=False)
+    operator = Facts(10, Likeness(BOB, "operator", "python", "10.1.1.1"), is_internal=True)
+    assert counted(story.core, [*here, (early, 5), (operator, 5)]) == {
+        "A": AccountClients(2, 1, 1, 1, ("page",), ("page",), (("A", "ann", "clock"),)),
+        "B": AccountClients(1, 1, 1, 0, ("a go client",), ("a go client",)),
+    }

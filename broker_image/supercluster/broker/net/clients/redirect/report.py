@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
-from supercluster.broker.net.clients.redirect.facts import Likeness, Reach
+from supercluster.broker.net.clients.redirect.facts import Facts, Likeness, Reach
 from supercluster.broker.net.clients.redirect.redirects import Redirects, State
 from supercluster.broker.net.clients.redirect.scouting import Stage
+from supercluster.broker.protocol.client_reports import NAMES_MAX, AccountClients, added
 
 ROWS_MAX = 100
 """Of each list; what is beyond is counted."""
@@ -46,6 +48,36 @@ def report(redirects: Redirects, published: Callable[[int], int]) -> dict[str, A
             _named(likeness) | {"messages": count} for likeness, count in publishers.most_common()
         ),
     }
+
+
+def counted(redirects: Redirects, clients: Iterable[tuple[Facts, int]]) -> dict[str, AccountClients]:
+    """By account, for the other brokers of this super-cluster. `clients`: all of this broker, and how many messages each published."""
+    rows: dict[str, list[AccountClients]] = {}
+    for facts, messages in clients:
+        if not facts.is_internal:
+            rows.setdefault(facts.user.account, []).append(_row(redirects, facts, messages))
+    found = {account: added(own) for account, own in rows.items()}
+    for user in redirects.failing:
+        if (row := found.get(user.account)) is not None:
+            found[user.account] = replace(row, failing=(*row.failing, user.name)[:NAMES_MAX])
+    return found
+
+
+def _row(redirects: Redirects, facts: Facts, messages: int) -> AccountClients:
+    tracked = redirects.tracked.get(facts.id)
+    name = facts.likeness.name or f"a {facts.likeness.language or 'nameless'} client"
+    cannot = facts.is_websocket or not facts.takes_info
+    stays = cannot if tracked is None else redirects.shown_state(tracked) is State.BRIDGED
+    publishes = tracked is not None and messages > tracked.published_before
+    return AccountClients(
+        1,
+        int(cannot),
+        int(stays),
+        int(publishes),
+        (name,) if cannot else (),
+        (name,) if stays else (),
+        ((facts.user.account, facts.user.name, name),) if publishes else (),
+    )
 
 
 def _named(likeness: Likeness) -> dict[str, Any]:

@@ -1,0 +1,86 @@
+"""Whose clients are to go to another super-cluster, by the map of streams and the links with it. Pure.
+
+Nobody hears of green before it has all streams of the scope, and before this broker's clients and green's reach each other's core
+subjects (rule 16). Once clients have heard of it they are never told otherwise, unless the migration is called off: a broker of green
+that restarts, or a stream that somebody makes meanwhile, only ends the asking for as long as it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from supercluster.broker.jetstream.meta.migration import Migration
+from supercluster.broker.jetstream.meta.state import MetaState
+
+
+@dataclass(frozen=True, slots=True)
+class RedirectOrder:
+    """For the clients of one account, or of all."""
+
+    migration: str
+    account: str
+    """Empty: all."""
+    urls: tuple[str, ...]
+    """host:port of green's brokers for clients."""
+    asks: bool
+    """Are connections asked to leave? Otherwise INFO names green, and nobody is asked."""
+    bridges: bool
+    """Are those that come back served?"""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a broker knows besides the map."""
+
+    urls: Mapping[str, tuple[str, ...]]
+    """World → where green's linked brokers take clients."""
+    linked: Collection[str]
+    """Worlds all of whose brokers are linked with this one."""
+    linked_by_all: Collection[str]
+    """Worlds all of whose brokers are linked with every broker of this super-cluster that is in contact."""
+
+
+def redirect_orders(
+    state: MetaState, around: Surroundings, before: Mapping[str, RedirectOrder]
+) -> dict[str, RedirectOrder]:
+    """By migration. `before`: what this gave the last time."""
+    found: dict[str, RedirectOrder] = {}
+    for migration in state.migrations.values():
+        if migration.cancelled:
+            continue
+        known = before.get(migration.id)
+        is_open = is_all_open(state, migration)
+        urls = around.urls.get(migration.world, ())
+        if known is None and not (is_open and urls and migration.world in around.linked):
+            continue
+        found[migration.id] = RedirectOrder(
+            migration.id,
+            migration.account,
+            urls or (known.urls if known is not None else ()),
+            asks=is_open and migration.world in around.linked_by_all,
+            bridges=migration.bridges,
+        )
+    return found
+
+
+def is_all_open(state: MetaState, migration: Migration) -> bool:
+    """Has green all streams of the scope, of which there is one at least?"""
+    gone = [
+        state.streams[key]
+        for key in state.migrating
+        if (way := state.streams[key].migration) is not None and way.id == migration.id
+    ]
+    if not gone or not all(found.far_world for found in gone):
+        return False
+    if not migration.runs:
+        return True
+    return not any(
+        found.is_shown and found.migration is None and migration.covers(found.account)
+        for found in state.streams.values()
+    )
+
+
+def is_watched(state: MetaState) -> bool:
+    """Do brokers tell each other of their clients? Also of those that come when the migration is over."""
+    return any(not migration.cancelled for migration in state.migrations.values())

@@ -10,7 +10,7 @@ import pytest
 
 from supercluster.broker.monitor import views
 from supercluster.broker.net.clients import client_server
-from supercluster.broker.ports import ClientInfo, PeerInfo, Publisher
+from supercluster.broker.ports import ClientInfo, FarSuperCluster, PeerInfo, Publisher
 from supercluster.broker.protocol.not_stored import CLOSED
 
 Taken = tuple[bytes, bytes, bytes]
@@ -104,6 +104,9 @@ class Shelves:
 
     def next_deadline_ms(self) -> int:
         return 1 << 60
+
+    def wanted_far(self) -> dict[str, FarSuperCluster]:
+        return {}
 
     def leave(self) -> None:
         self.left = True

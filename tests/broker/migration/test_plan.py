@@ -81,6 +81,7 @@ CASES = [
     (replace(LEARNING, mark=Mark.OTHER, word=Word.REFUSED), Stage.LEARNING, Do.UNMARK),
     (replace(LEARNING, mark=Mark.OTHER, cleared=True), Stage.LEARNING, Do.UNMARK),
     (replace(MARKED, marked_ms=FENCED_MS_MAX), Stage.LEARNING, Do.UNMARK),
+    (replace(MARKED, renamed=True), Stage.LEARNING, Do.UNMARK),
     (replace(MARKED, copies={}), Stage.LEARNING, Do.WAIT),
     (replace(LEARNING, learners=(), cancelled=True), Stage.LEARNING, Do.END),
     (MARKED, Stage.LEARNING, Do.FENCE),
@@ -138,6 +139,7 @@ VIEWS = st.builds(
     mark=st.sampled_from(Mark),
     marked_ms=st.integers(0, 2 * FENCED_MS_MAX),
     cleared=st.booleans(),
+    renamed=st.booleans(),
     superseded=st.booleans(),
     owns_fence=st.booleans(),
     fenced_ms=st.integers(0, 2 * FENCED_MS_MAX),
@@ -179,6 +181,7 @@ def test_whatever_is_seen_the_steps_that_matter_have_their_conditions(view: View
         assert view.members
         assert not view.behind
         assert not view.cancelled
+        assert not view.renamed, "the copies of the fence are those of the mark"
     if step.do is Do.UNFENCE:
         assert view.log is Log.FENCED
         assert view.owns_fence or view.cleared or view.superseded or view.word is Word.REFUSED

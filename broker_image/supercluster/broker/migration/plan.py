@@ -141,7 +141,10 @@ class View:
     marked_ms: int = 0
     """For how long this leader has seen its mark."""
     cleared: bool = False
-    """All of green's copies have answered this leader, with its log: none has a HANDED that blue's log has lost."""
+    """A majority of the copies that were to get the stream have answered this leader, with its log. They have no HANDED that blue's
+    log has lost, so the others are too few to open by one."""
+    renamed: bool = False
+    """Green has named other copies than those in this leader's mark."""
     superseded: bool = False
     """The map is at a later attempt, which begins only where green has refused this one, or never had it."""
     owns_fence: bool = False
@@ -150,7 +153,7 @@ class View:
     """For how long."""
     cancelled: bool = False
     members: tuple[str, ...] = ()
-    """Green's copies of this attempt, as it said; empty: it has not."""
+    """Green's copies of this attempt, as the fence says, or before it as green said; empty: it has not."""
     refusal: str = ""
     """Why it has none."""
     waiting: frozenset[str] = frozenset()
@@ -243,6 +246,12 @@ TABLE: Mapping[Stage, tuple[Row, ...]] = {
             lambda v: v.mark is Mark.OWN and v.cancelled,
             Do.UNMARK,
             "the migration is called off",
+            Stage.LEARNING,
+        ),
+        Row(
+            lambda v: v.mark is Mark.OWN and v.renamed,
+            Do.UNMARK,
+            "green has named other copies since the mark",
             Stage.LEARNING,
         ),
         Row(

@@ -171,6 +171,35 @@ def test_a_recovered_map_learns_the_mark_again_from_the_streams_own_log() -> Non
     assert older.stream.attempts >= lost.stream.attempts
 
 
+def test_a_recovered_map_takes_a_later_attempt_than_the_one_that_it_has_marked() -> None:
+    """SF-20: its backup is from before the end of attempt 1, and the stream's log is at attempt 2. Else what green has opened could
+    never be noted."""
+    older, lost = handed(), handed()
+    lost.do(unhand_stream(lost.stream, TO_GREEN.id, 1))
+    lost.do(hand_stream(lost.stream, lost.way))
+    older.state.recovered(MapRecovery("r", "meta~1", "m", "meta", 0, 9, 9, 3, "", 0), 1 << 32)
+    assert older.do(hand_stream(older.stream, lost.way))
+    assert older.way == lost.way
+    assert older.do(hand_stream(older.stream, handed().way)) == []
+    assert older.do(far_stream(older.stream, TO_GREEN.id, 2, "d1", 41))
+
+
+def test_a_repair_and_the_mark_keep_each_other_out() -> None:
+    """SF-20: a move drops what is neither a voter nor its target from the stream's group, so also green's copies."""
+    found = blue()
+    found.do(migrate_stream(found.stream, TO_GREEN))
+    repair = start_move(found.stream, CONFIG, "r", ("b-9@1.1",), MEMBERS)
+    mark = hand_stream(found.stream, found.way)
+    assert found.do(repair)
+    assert found.do(mark) == []
+    assert found.do(hand_stream(found.stream, replace(found.way, digest="d1"))), (
+        "what was handed over was handed over"
+    )
+    other = handed()
+    assert other.do(repair) == []
+    assert other.stream.move is None
+
+
 def test_attempts_of_another_migration_go_on_counting() -> None:
     """A frame of the migration before is known by its number."""
     found = blue()

@@ -6,12 +6,13 @@ import json
 from dataclasses import replace
 
 import pytest
-from tests.broker.jetstream.migration.two_worlds import BLUE_SESSION, TwoWorlds, started
+from tests.broker.jetstream.migration.two_worlds import BLUE_SESSION, FAR, TwoWorlds, started
 from tests.broker.jetstream.publish.stream_story import block, message
 from tests.broker.jetstream.stream.test_replica import ASSIGNMENT, NEXT, ORIGIN, with_consumer
 
 from supercluster.broker.jetstream.encoding.sections import Section, sections
 from supercluster.broker.jetstream.links.frames import Forward, Frame
+from supercluster.broker.jetstream.links.migration_frames import Prepared
 from supercluster.broker.jetstream.state.cut import CUT_SECTIONS, CutStage
 from supercluster.broker.raft.entry import EntryKind
 
@@ -130,6 +131,37 @@ def test_a_fence_is_taken_back_after_two_seconds_and_the_attempt_is_over() -> No
     worlds.until(lambda: bool(worlds.blue_map.far_world))
     assert worlds.green is not None
     assert worlds.green.group.state.cut.attempt == 2
+
+
+@pytest.mark.covers("SF-20")
+def test_what_green_says_of_its_copies_behind_the_fence_hands_nothing_over() -> None:
+    """An answer of green's map that comes late names other copies, or none."""
+    worlds = started()
+    worlds.begin_migration()
+    worlds.cuts_link_when = lambda: worlds.leader().group.copy.appender.is_closed
+    worlds.until(lambda: not worlds.is_linked)
+    group = worlds.leader().group
+    group.copy.migration.on_prepared(Prepared(group.id, 1, refusal="no room"))
+    worlds.until(lambda: group.state.cut.stage is CutStage.FENCED)
+    worlds.settle(1000)
+    assert group.state.cut.stage is CutStage.FENCED
+
+
+@pytest.mark.covers("SF-20")
+def test_copies_that_green_names_behind_the_mark_begin_the_next_attempt() -> None:
+    """Only those that the mark names may get the stream: a later leader asks no others."""
+    worlds = started()
+    worlds.cuts_link_when = lambda: "handing" in worlds.steps
+    worlds.begin_migration()
+    worlds.until(lambda: "handing" in worlds.steps)
+    found = worlds.blue_map.migration
+    assert found is not None
+    assert found.members == (FAR,)
+    group = worlds.leader().group
+    group.copy.migration.on_prepared(Prepared(group.id, 1, ("g@2",)))
+    worlds.settle(100)
+    assert worlds.steps[:2] == ["handing", "unhanded"]
+    assert group.state.cut.stage is CutStage.NONE
 
 
 @pytest.mark.covers("SF-20")

@@ -12,6 +12,7 @@ from typing import Any
 from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.map_recovery import Standing
+from supercluster.broker.jetstream.meta.migration import StreamStage
 from supercluster.broker.jetstream.meta.migration_changes import MIGRATION_CHANGES, begun_anew
 from supercluster.broker.jetstream.meta.move_record import Move, MoveEnd, MoveReport, Outcome
 from supercluster.broker.jetstream.meta.stream_recovery import Recovery
@@ -60,6 +61,8 @@ def _move_started(present: Assignment, op: dict[str, Any], entry: Entry) -> Assi
     running = _of_move(present, op["id"])
     if running is not None:
         return replace(present, move=replace(running, bytes_per_s=op["bytes_per_s"]))
+    if present.migration is not None and present.migration.stage is StreamStage.HANDING:
+        return None  # It would drop green's copies from the group.
     if present.move is not None:
         return None
     config, before = StreamConfig.from_json(op["config"]), present.config

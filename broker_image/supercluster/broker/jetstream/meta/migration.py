@@ -120,11 +120,13 @@ class StreamMigration:
     next_group: str
     """Green's group of this attempt, G'."""
     digest: str = ""
-    """Of the cut, hexadecimal, as blue's group has it. From OPEN on."""
+    """Of the cut, hexadecimal, as blue's group has it. From OPEN on; before, where a map that was recovered by force learned of HANDED."""
     last_seq: int = 0
     """The stream's at the cut. From OPEN on."""
     term: int = 0
     """Of the leader of G that asked for HANDING: nobody else may fence the stream under it."""
+    members: tuple[str, ...] = ()
+    """With HANDING: green's copies, under their far names, that alone may be handed the stream under this mark."""
 
     @property
     def is_far(self) -> bool:
@@ -137,6 +139,7 @@ class StreamMigration:
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> StreamMigration:
         known = {name: data[name] for name in _names(StreamMigration) if name in data}
+        known["members"] = tuple(map(str, data.get("members", ())))
         return StreamMigration(**{**known, "stage": StreamStage(data["stage"])})
 
 

@@ -218,11 +218,18 @@ def _handing(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignmen
     if wanted.source != present.group or present.following is not None:
         return None
     found = present.migration
-    if found is not None and not (
-        found.id == wanted.id and found.attempt <= wanted.attempt and found.stage is StreamStage.LEARNING
-    ):
+    if present.move is not None and not wanted.digest:
+        return None  # A repair came first: it has no place for green's copies.
+    if found is not None and not (found.id == wanted.id and _precedes(found, wanted)):
         return None
     return replace(present, migration=wanted, attempts=max(present.attempts, wanted.attempt))
+
+
+def _precedes(found: StreamMigration, wanted: StreamMigration) -> bool:
+    """An attempt begins behind the end of the one before, which a map that was recovered by force may have missed."""
+    if found.stage is StreamStage.LEARNING:
+        return found.attempt <= wanted.attempt
+    return found.stage is StreamStage.HANDING and found.attempt < wanted.attempt
 
 
 def _unhanded(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignment | None:

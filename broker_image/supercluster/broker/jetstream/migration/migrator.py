@@ -151,11 +151,19 @@ class Migrator:
         )
 
     def _is_cleared(self) -> bool:
-        """Have all of green's copies an entry of this leader's? Then none has converted, and whatever they have, blue has."""
-        raft, log = self._replica.raft, self._replica.log
-        members = self._attempt.members or self._stream.state.cut.members
+        """Has a majority of the copies that the mark or the fence names an entry of this leader's? These did not convert, and
+        whatever they have, blue has; without them green's group cannot open."""
+        raft, log, marked = self._replica.raft, self._replica.log, self._stream.assignment.migration
+        cut = self._stream.state.cut
+        members = cut.members if cut.is_closed else marked.members if marked is not None else ()
         found = [raft.progress.get(member) for member in members]
-        return bool(found) and all(p is not None and log.term(p.match) == self._term for p in found)
+        return 2 * sum(p is not None and log.term(p.match) == self._term for p in found) > len(members)
+
+    @property
+    def _members(self) -> tuple[str, ...]:
+        """What green says behind the fence is about another one."""
+        cut = self._stream.state.cut
+        return cut.members if cut.is_closed else self._attempt.members
 
     @property
     def _is_settled(self) -> bool:
@@ -187,7 +195,8 @@ class Migrator:
             owns_fence=attempt.fenced_ms is not None,
             fenced_ms=now_ms - attempt.fenced_ms if attempt.fenced_ms is not None else 0,
             cancelled=migration is not None and migration.cancelled,
-            members=attempt.members,
+            renamed=found is not None and found.members != attempt.members,
+            members=self._members,
             refusal=attempt.refusal,
             waiting=frozenset(attempt.waiting),
             learners=far_learners(self._replica),
@@ -199,7 +208,7 @@ class Migrator:
 
     def _copies(self) -> dict[str, Copy]:
         linked = self._host.far_nodes(self.record.world)
-        return copies_seen(self._replica, self._attempt.members, self._stream.state.cut, linked)
+        return copies_seen(self._replica, self._members, self._stream.state.cut, linked)
 
     def advance(self, now_ms: int) -> None:
         """Take the next step, if it is time to look for one. While the stream is fenced each turn may bring what it waits for."""
@@ -234,8 +243,6 @@ class Migrator:
             self._unfence(now_ms, is_refused=step.do is Do.TAKE_BACK)
         elif step.do in (Do.ASK, Do.ASK_REFUSAL):
             self._ask(Wants.WORD if step.do is Do.ASK else Wants.REFUSE, now_ms)
-            if step.stage is Stage.LEARNING:
-                self._prepare(now_ms, AGAIN_MS)
         elif step.do in (Do.MARK, Do.UNMARK, Do.NOTE_OPEN, Do.END):
             self._ask_map(step.do, now_ms)
         if step.stage is Stage.FENCED and not attempt.digest and attempt.fenced_ms is not None:
@@ -279,7 +286,10 @@ class Migrator:
             return
         step = MigrationStep(_STEPS[do], self._replica.id, record.id, record.attempt)
         if do is Do.MARK:
-            step = replace(step, mark=replace(record, term=self._term))
+            cut = self._stream.state.cut
+            digest = cut.digest.hex() if cut.stage is CutStage.HANDED else ""
+            mark = replace(record, term=self._term, members=self._members, digest=digest)
+            step = replace(step, mark=mark)
         elif do is Do.NOTE_OPEN and attempt.told is not None:
             step = replace(step, digest=attempt.told.digest.hex(), last_seq=attempt.told.last_seq)
         self._host.migration_step(step)

@@ -1,0 +1,46 @@
+"""Faults of both super-clusters at once, in the moments of a cutover in which nobody may guess what became of it (SF-20)."""
+
+from __future__ import annotations
+
+import pytest
+from tests.broker.jetstream.recovery.test_migrating_copies import Story
+from tests.simulator.cutover_plan import BLUE, GREEN
+
+from supercluster.broker.jetstream.meta.migration import StreamStage
+from supercluster.broker.jetstream.state.cut import CutStage
+
+
+@pytest.mark.parametrize("moment", ["marked", "fenced"])
+def test_blue_goes_on_when_its_leader_and_one_of_greens_copies_are_gone_at_once(moment: str) -> None:
+    """SF-20: a majority of green's copies shows that there was no hand-over; one that never comes again is not waited for."""
+    story = Story()
+    load = story.load("blue-1", "ack")
+    story.run_ms(500)
+    story.migrate()
+
+    def leader() -> str:
+        return next((key for key, held in story.copies().items() if held.serves), "")
+
+    def has_come() -> bool:
+        key = leader()
+        is_fenced = bool(key) and story.copies()[key].state.cut.stage is CutStage.FENCED
+        return story.stage() is StreamStage.HANDING if moment == "marked" else is_fenced
+
+    story.until(has_come)
+    lost = leader()
+    assert lost in story.brokers(BLUE)
+    story.stop(lost, power=False)
+    story.stop("green-1", power=False)
+    if lost == "blue-1":
+        story.start(lost)
+        load = story.load("blue-1", "ack")
+    acked = len(load.acked)
+    story.until(lambda: len(load.acked) > acked + 5)
+    found = story.found(BLUE).migration
+    assert found is not None
+    assert (found.stage, found.attempt) == (StreamStage.LEARNING, 2)
+    story.start(lost)
+    story.start("green-1")
+    story.until(story.is_open, 120_000)
+    assert len(story.brokers(GREEN)) == 3
+    story.finish()

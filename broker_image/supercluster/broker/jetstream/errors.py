@@ -241,7 +241,7 @@ TABLE: dict[int, tuple[int, str]] = {
     19024: (409, "all streams of migration {} are open on green: migrate them back instead"),
     19025: (409, "the migration cannot be finalized yet: {}"),
     19026: (409, "stream {}: ask the super-cluster that has it"),
-    19027: (409, "stream {}: it does not move until it is handed over, or the migration is aborted"),
+    19027: (409, "stream {}: wait until it is handed over, or abort the migration"),
 }
 
 BAD_REQUEST = 10003

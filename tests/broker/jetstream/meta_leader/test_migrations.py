@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.broker.jetstream.meta_leader.meta_story import OPERATOR, Meta, facts_of, meta
 
+from supercluster.broker.jetstream.admin.migration_status import shown
 from supercluster.broker.jetstream.config.limits import ServerLimits
 from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.jetstream.errors import ApiError
@@ -81,6 +82,22 @@ def test_a_few_streams_are_learned_at_a_time_and_the_next_ones_follow() -> None:
     assert stages(story)[-1] is None
     go(story, "S02")
     assert stages(story)[-1] is StreamStage.LEARNING
+
+
+def test_a_stream_that_cannot_be_handed_over_is_not_learned_however_it_came_about() -> None:
+    """Rule 23, SF-20: the preflight saw neither streams that are made behind it nor what becomes of others. One in memory would
+    lose all that it has when green's copies convert."""
+    story = blue("S")
+    story.done("create", name="T", storage="memory")
+    story.turn()
+    assert stages(story) == [StreamStage.LEARNING, None]
+    (told,) = shown(story.replica.state, story.replica.state.migrations[TO_GREEN.id], {})["stalled"][1:]
+    assert (told["name"], told["stage"]) == ("T", "pending")
+    assert "is in memory" in told["why"]
+    refused = story.refused("update", OPERATOR, sources=[{"name": "T"}])
+    assert refused.err_code == 19027
+    assert "has sources" in refused.description
+    story.done("update", OPERATOR, max_msgs=7)
 
 
 def test_an_account_alone_goes() -> None:

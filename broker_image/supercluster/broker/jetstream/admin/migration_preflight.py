@@ -6,11 +6,11 @@ prepare (`meta_leader/follow.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from supercluster.broker.jetstream.config.stream import StreamConfig
+from supercluster.broker.jetstream.config.carried import why_not_carried
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.migration import Migration
 
@@ -35,22 +35,6 @@ class Finding:
 
 def is_refused(findings: Iterable[Finding]) -> bool:
     return any(found.level == "refused" for found in findings)
-
-
-_NOT_CARRIED: tuple[tuple[Callable[[StreamConfig], bool], str], ...] = (
-    (lambda config: config.mirror is not None, "is a mirror"),
-    (lambda config: bool(config.sources), "has sources"),
-    (lambda config: config.retention == "interest", "has interest retention"),
-    (lambda config: config.allow_msg_counter, "counts (allow_msg_counter)"),
-    (lambda config: config.allow_msg_schedules, "has schedules (allow_msg_schedules)"),
-    (lambda config: config.storage == "memory", "is in memory"),
-    (lambda config: config.sealed, "is sealed"),
-)
-
-
-def why_not_carried(config: StreamConfig) -> list[str]:
-    """What of the stream this version cannot hand over, as ends of "stream S …"."""
-    return [text for applies, text in _NOT_CARRIED if applies(config)]
 
 
 def judge(streams: Sequence[Assignment], wanted: Migration, own_world: str, linked: int) -> list[Finding]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from supercluster.broker.jetstream.config.carried import why_not_carried
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.migration import Migration, StreamMigration, StreamStage
 from supercluster.broker.jetstream.meta.redirect_orders import is_all_open
@@ -66,14 +67,15 @@ def shown(
         told = facts.get(found.group)
         stage = stage_of(found, migration, told, redirected=is_redirected)
         stages[stage] += 1
+        why = _why_pending(found)
         if is_asked(found):
             why = _why(told)
             lag_entries = max(lag_entries, _count(told, "lag_entries"))
             lag_ms = max(lag_ms, _count(told, "lag_ms"))
-            if why:
-                stalled.append(
-                    {"account": found.account, "name": found.name, "stage": stage, "why": why, "sinceNs": 0}
-                )
+        if why:
+            stalled.append(
+                {"account": found.account, "name": found.name, "stage": stage, "why": why, "sinceNs": 0}
+            )
     left = sum(stages[name] for name in ("pending", "learning", "fenced", "handed"))
     return {
         **_head(migration),
@@ -136,6 +138,12 @@ def _why(facts: StreamFacts | None) -> str:
     return str(facts.migrating.get("why", ""))
 
 
+def _why_pending(found: Assignment) -> str:
+    """Why the stream does not begin; empty: it may, or has begun."""
+    reasons = why_not_carried(found.config) if found.migration is None else []
+    return f"stream {found.name} {reasons[0]}, which this version cannot hand over" if reasons else ""
+
+
 def _count(facts: StreamFacts | None, name: str) -> int:
     value = facts.migrating.get(name, 0) if facts is not None else 0
     return value if type(value) is int else 0
@@ -167,7 +175,7 @@ def _blue(
         "lastSeq": way.last_seq if way is not None else 0,
         "digest": way.digest if way is not None else "",
         "lagEntries": _count(facts, "lag_entries"),
-        "why": _why(facts) if is_asked(found) else "",
+        "why": _why(facts) if is_asked(found) else _why_pending(found),
     }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from supercluster.broker.jetstream import errors
+from supercluster.broker.jetstream.config.carried import why_not_carried
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.migration import StreamStage
 from supercluster.broker.jetstream.meta.migration_changes import follow_stream, unfollow_stream
@@ -41,6 +42,11 @@ def check_migration(present: Assignment, request: StreamRequest) -> None:
         return
     if found.stage is StreamStage.HANDING:
         raise NotAppendedError
+    if request.verb == "update" and request.config is not None and (why := why_not_carried(request.config)):
+        raise errors.error(
+            errors.STREAM_MIGRATES,
+            f"{present.name} is part of migration {found.id}, which cannot hand over a stream that {why[0]}",
+        )
     is_repair = request.verb == "remove_peer" or (request.verb == "move" and bool(request.replace))
     scales = (
         request.verb == "update"

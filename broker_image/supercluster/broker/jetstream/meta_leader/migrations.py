@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from supercluster.broker.jetstream import errors
+from supercluster.broker.jetstream.config.carried import why_not_carried
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.migration import Migration, StreamStage
@@ -74,7 +75,10 @@ def next_streams(state: MetaState, migration: Migration) -> list[Assignment]:
 
 
 def is_ready(found: Assignment) -> bool:
-    """May the stream be learned now: it is whole, where it is, and its own group has said who its members are?"""
+    """May the stream be learned now: it can be handed over, it is whole, where it is, and its own group has said who its members
+    are? It may be younger than the preflight."""
+    if why_not_carried(found.config):
+        return False
     is_here = found.is_shown and found.migration is None and not found.is_unconfirmed
     return is_here and found.move is None and not found.is_short
 

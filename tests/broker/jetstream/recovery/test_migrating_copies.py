@@ -32,13 +32,15 @@ from supercluster.broker.storage.volume.volume import GROUPS, directory_name
 class Story(TwoWorlds):
     """A stream with messages on blue."""
 
-    def __init__(self, fsync: str = "interval") -> None:
+    def __init__(self, fsync: str = "interval", **fields: Any) -> None:
         super().__init__()
         self.events: list[tuple[str, str, str]] = []
         self.on_event = lambda node, group, reason, text: self.events.append((node, reason, text))
         self.begin()
         config: dict[str, Any] = {"name": MAIN, "subjects": ["orders.>"], "num_replicas": 3}
-        config["metadata"] = {FSYNC_KEY: fsync}
+        config |= fields
+        config["metadata"] = {FSYNC_KEY: fsync, **fields.get("metadata", {})}
+        self.config = config
         answer = self.api("blue-0", f"$JS.API.STREAM.CREATE.{MAIN}", config)
         assert answer is not None
         assert "error" not in answer, answer
@@ -128,6 +130,34 @@ def test_before_it_converts_a_copy_has_no_vote_and_nobody_sees_its_stream(story:
         assert story.core(key).map.stream_of(ACCOUNT, MAIN) is None
     story.until(story.is_open)
     story.finish()
+
+
+def test_a_limit_that_blue_raised_while_green_learned_takes_no_message_away() -> None:
+    """BG-4: green's map has what blue said when the copies began, with a later version than blue's; the log has what is in force."""
+    story = Story(max_msgs=10)
+    side: dict[str, Any] = {"name": "SIDE", "subjects": ["side"], "num_replicas": 3}
+    for number in range(40):
+        verb = "UPDATE" if number else "CREATE"
+        answer = story.api("green-0", f"$JS.API.STREAM.{verb}.SIDE", side | {"max_msgs": 1000 + number})
+        assert answer is not None
+        assert "error" not in answer, answer
+    story.migrate()
+    story.until(lambda: story.assignment(GREEN) is not None)
+    assert story.found(GREEN).version > story.found(BLUE).version + 1, "else this would show nothing"
+    answer = story.api("blue-0", f"$JS.API.STREAM.UPDATE.{MAIN}", story.config | {"max_msgs": 5000})
+    assert answer is not None
+    assert answer["config"]["max_msgs"] == 5000, answer
+    assert story.found(GREEN).config.max_msgs == 10
+    story.cut_worlds()
+    load = story.load("blue-1", "ack")
+    story.run_ms(1500)
+    story.mend()
+    story.until(story.is_open, 120_000)
+    story.run_ms(500)
+    story.finish()
+    assert len(load.acked) > 40
+    assert {story.messages(key) for key in story.brokers(GREEN)} == {len(load.acked)}
+    assert story.found(GREEN).config.max_msgs == 5000
 
 
 @pytest.mark.parametrize("what", ["volume", "copy"])

@@ -23,7 +23,8 @@ class Assignment:
     group: str
     config: StreamConfig
     version: int
-    """Meta index of the last change of the configuration."""
+    """Meta index of the last change of the configuration; more than that where the stream's own log came with a later one from another
+    super-cluster."""
     members: tuple[str, ...]
     created_ns: int
     move: Move | None = None
@@ -47,6 +48,10 @@ class Assignment:
     def wanted(self) -> StreamConfig:
         """The configuration that it has, or gets when it is whole: what names, subjects and bytes it takes from others."""
         return self.restoring.config if self.restoring is not None else self.config
+
+    def next_version(self, index: int) -> int:
+        """Of a configuration that the entry at `index` puts: the stream's log takes later ones only."""
+        return max(index, self.version + 1)
 
     @property
     def is_shown(self) -> bool:

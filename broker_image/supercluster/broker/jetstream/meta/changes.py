@@ -32,7 +32,7 @@ def _renewed(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignmen
     renewed = replace(
         _without_move(present, "all copies were in memory and are gone", entry),
         group=op["new_group"],
-        version=entry.index,
+        version=present.next_version(entry.index),
         members=tuple(op["members"]),
         created_ns=entry.time_ns,
         recovery=None,
@@ -47,7 +47,7 @@ def _recovered(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignm
     recovered = replace(
         _without_move(present, "the stream was recovered by force", entry),
         group=op["new_group"],
-        version=entry.index,
+        version=present.next_version(entry.index),
         members=(recovery.member,),
         # Sequences behind the copy's end will mean other messages: who stored a position has to notice.
         created_ns=max(entry.time_ns, present.created_ns + 1),
@@ -76,7 +76,7 @@ def _move_started(present: Assignment, op: dict[str, Any], entry: Entry) -> Assi
         origin_replicas=before.num_replicas if before.num_replicas != config.num_replicas else 0,
         copy_bytes=op.get("copy_bytes", 0),
     )
-    version = entry.index if config != present.config else present.version
+    version = present.next_version(entry.index) if config != present.config else present.version
     return replace(present, config=config, version=version, move=move)
 
 
@@ -111,7 +111,7 @@ def _move_ended(present: Assignment, op: dict[str, Any], entry: Entry) -> Assign
     return replace(
         present,
         config=config,
-        version=entry.index if config != present.config else present.version,
+        version=present.next_version(entry.index) if config != present.config else present.version,
         members=end.members,
         move=None,
         last_move=end.report.of_move(move, entry.time_ns, present.last_move),
@@ -129,7 +129,7 @@ def _confirmed(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignm
     return replace(
         present,
         config=config,
-        version=entry.index,
+        version=max(present.next_version(entry.index), op.get("version", 0) + 1),
         members=members,
         move=replace(move, origin=members) if move is not None else None,
         standing=Standing.CONFIRMED,
@@ -141,7 +141,9 @@ def _restored(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignme
     restoring = present.restoring
     if restoring is None or restoring.id != op["id"]:
         return None
-    return replace(present, config=restoring.config, version=entry.index, restoring=None)
+    return replace(
+        present, config=restoring.config, version=present.next_version(entry.index), restoring=None
+    )
 
 
 CHANGES: dict[str, Callable[[Assignment, dict[str, Any], Entry], Assignment | None]] = {

@@ -115,8 +115,10 @@ def arrived_stream(
     last_seq: int,
     config: StreamConfig,
     members: tuple[str, ...],
+    version: int = 0,
 ) -> bytes:
-    """The stream's own group has opened it: it is a stream as any other, with the configuration and members that its group has."""
+    """The stream's own group has opened it: it is a stream as any other, with the members that its group has, and the configuration
+    that it is to have here. `version`: that of the configuration in its log, which came from blue."""
     return _of_stream(
         "arrived",
         found,
@@ -125,6 +127,7 @@ def arrived_stream(
         last_seq=last_seq,
         config=config.to_json(),
         members=list(members),
+        version=version,
     )
 
 
@@ -243,7 +246,7 @@ def _opened(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignment
     if found is None:
         return None
     told = replace(found, stage=StreamStage.OPEN, digest=op["digest"], last_seq=op["last_seq"])
-    return replace(present, group=found.next_group, version=entry.index, migration=told)
+    return replace(present, group=found.next_group, version=present.next_version(entry.index), migration=told)
 
 
 def _cleaned(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignment | None:
@@ -300,7 +303,7 @@ def _arrived(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignmen
     return replace(
         present,
         config=StreamConfig.from_json(op["config"]),
-        version=entry.index,
+        version=max(present.next_version(entry.index), op.get("version", 0) + 1),
         members=tuple(op["members"]),
         following=None,
         arrival=arrival,

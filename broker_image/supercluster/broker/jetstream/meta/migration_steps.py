@@ -57,7 +57,9 @@ class MigrationStep:
     last_seq: int = 0
     """With OPENED and ARRIVED: at the cut."""
     config: StreamConfig | None = None
-    """With ARRIVED: the stream's, by its own log."""
+    """With ARRIVED: the stream's, by its own log; with names of blue's in it, which the map's leader replaces."""
+    version: int = 0
+    """With ARRIVED: of that configuration, in its own log."""
     members: tuple[str, ...] = ()
     """With ARRIVED: the members in force, by the stream's own log."""
 
@@ -79,7 +81,9 @@ class MigrationStep:
         if self.kind is StepKind.UNMIGRATED:
             return unmigrate_stream(found, self.migration)
         assert self.config is not None
-        return arrived_stream(found, self.attempt, self.digest, self.last_seq, self.config, self.members)
+        return arrived_stream(
+            found, self.attempt, self.digest, self.last_seq, self.config, self.members, self.version
+        )
 
     def encode(self) -> bytes:
         told: dict[str, Any] = {
@@ -91,6 +95,7 @@ class MigrationStep:
             "digest": self.digest,
             "last_seq": self.last_seq,
             "config": self.config.to_json() if self.config is not None else None,
+            "version": self.version,
             "members": list(self.members),
         }
         return json.dumps(told).encode()
@@ -122,5 +127,6 @@ class MigrationStep:
             str(told["digest"]),
             int(told["last_seq"]),
             StreamConfig.from_json(config) if config is not None else None,
+            int(told["version"]),
             tuple(map(str, told["members"])),
         )

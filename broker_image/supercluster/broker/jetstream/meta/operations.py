@@ -38,11 +38,13 @@ def recover_stream(found: Assignment, new_group: str, recovery: Recovery) -> byt
     return _operation("recover", found, new_group=new_group, recovery=recovery.to_json())
 
 
-def confirm_stream(found: Assignment, members: tuple[str, ...], config: StreamConfig | None) -> bytes:
+def confirm_stream(
+    found: Assignment, members: tuple[str, ...], config: StreamConfig | None, version: int = 0
+) -> bytes:
     """The section body that says who the members of a stream in a recovered map are, by its own group's word; with the
-    configuration, where the group's is newer than the map's."""
+    configuration, where the group's is newer than the map's. `version`: that of the group's."""
     told = config.to_json() if config is not None else None
-    return _operation("confirm", found, members=list(members), config=told)
+    return _operation("confirm", found, members=list(members), config=told, version=version)
 
 
 def delete_stream(found: Assignment) -> bytes:

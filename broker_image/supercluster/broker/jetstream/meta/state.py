@@ -140,7 +140,7 @@ class MetaState:
                 self.streams[key] = created
                 self.accounts.has_stream(created.account)
                 return [created.group]
-            self.streams[key] = replace(present, config=config, version=entry.index)
+            self.streams[key] = replace(present, config=config, version=present.next_version(entry.index))
             return [present.group]
         if what not in ("delete", "unfollow") and what not in CHANGES:
             raise AssertionError(f"meta group: unknown operation {what!r} in entry {entry.index}")

@@ -73,7 +73,7 @@ class RecoveredStreams:
             return  # Its own log says that it is about to be green's: it asks for the mark, which the map has lost.
         config = _newer_config(found, facts, self._tail.state)
         try:
-            self._tail.propose(confirm_stream(found, facts.voters, config))
+            self._tail.propose(confirm_stream(found, facts.voters, config, facts.config_version))
         except NotAppendedError:
             return  # The next look tries again.
         members = ", ".join(facts.voters)

@@ -122,6 +122,7 @@ class Opening:
                 digest=cut.digest.hex(),
                 last_seq=cut.last_seq,
                 config=self._stream.state.config,
+                version=self._stream.state.config_version,
                 members=self._replica.raft.membership.voters,
             )
         )

@@ -31,7 +31,9 @@ class ConfigChange:
     def put(self, turn: LeaderTurn) -> None:
         """A lower limit takes messages away first."""
         assignment, state, admission = turn.stream.assignment, turn.stream.state, turn.admission
-        turn.config_waits = assignment.version > admission.config_sent
+        # The map has what blue said when the copies began. The log has what the stream is handed over with.
+        is_own = assignment.following is None
+        turn.config_waits = is_own and assignment.version > admission.config_sent
         if not turn.config_waits or not self._trimming.made_way(turn, assignment.config):
             return
         admission.config_sent = assignment.version

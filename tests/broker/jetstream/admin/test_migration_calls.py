@@ -50,6 +50,8 @@ def test_a_migration_from_its_preflight_to_the_last_copy() -> None:
     assert (status, told["id"], told["green"]["name"]) == (202, ID, GREEN)
     assert ask(story, "blue-2", "start", BODY)[0] == 200
     assert ask(story, "blue-0", "start", {**BODY, "cannotFollow": "refuse"})[1]["err_code"] == 19020
+    differs = ask(story, "blue-0", "start", {**BODY, "clusters": {"west": "east"}})[1]
+    assert (differs["err_code"], "differs in clusters" in differs["error"]) == (19020, True)
     status, told = ask(story, "blue-0", "start", {**BODY, "id": "shop/other/1"})
     assert (status, told["err_code"], ID in told["error"]) == (409, 19021, True)
     assert ask(story, "blue-0", "finalize")[1]["err_code"] == 19025
@@ -110,6 +112,10 @@ def test_an_abort_takes_back_what_was_not_handed() -> None:
         ({"id": None}, "id is 'None'"),
         ({"account": "a b"}, "account is 'a b'"),
         ({"cannotFollow": "wait"}, "cannotFollow is 'wait'"),
+        ({"clusters": ["west"]}, "clusters is ['west']"),
+        ({"clusters": {"west": ""}}, "clusters is {'west': ''}"),
+        ({"clusters": {"west": 1}}, "clusters is {'west': 1}"),
+        ({"clusters": {str(number): "east" for number in range(65)}}, "at most 64 names"),
         ({"green": None}, "green has to be an object"),
         ({"green": {"identity": ""}}, "green.identity is missing"),
         ({"green": {"identity": "x", "addresses": ["nowhere"]}}, "green.addresses is ['nowhere']"),

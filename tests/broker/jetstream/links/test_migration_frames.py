@@ -23,6 +23,7 @@ from supercluster.broker.jetstream.links.migration_frames import (
 CONFIG = StreamConfig(name="ORDERS", subjects=("orders.>",), num_replicas=3)
 FRAMES = [
     Prepare("m1", 2, "A", "ORDERS", "S.A.ORDERS.1", "S.A.ORDERS.1~1-ab", CONFIG, 77, "1b3fa9c2"),
+    Prepare("m1", 2, "A", "ORDERS", "S.A.ORDERS.1", "S.A.ORDERS.1~1-ab", CONFIG, 77, "1b3fa9c2", "east"),
     Prepared("S.A.ORDERS.1", 2, members=("green-0%9c21b3fa@a.1",)),
     Prepared("S.A.ORDERS.1", 2, refusal="a stream ORDERS is there already"),
     CutAsk("S.A.ORDERS.1~1-ab", 2, Wants.REFUSE),

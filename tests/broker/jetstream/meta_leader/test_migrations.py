@@ -11,8 +11,10 @@ from tests.broker.jetstream.meta_leader.meta_story import OPERATOR, Meta, facts_
 
 from supercluster.broker.jetstream.admin.migration_status import shown
 from supercluster.broker.jetstream.config.limits import ServerLimits
+from supercluster.broker.jetstream.config.metadata_keys import PREFERRED_LEADER_KEY, RESOURCE_KEY
 from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.map_recovery import MapRecovery
 from supercluster.broker.jetstream.meta.migration import Following, Green, Migration, StreamStage, next_group
 from supercluster.broker.jetstream.meta.migration_steps import MigrationStep, StepKind
@@ -217,7 +219,7 @@ def test_two_migrations_that_overlap_are_refused_by_name() -> None:
 # ---- green -----------------------------------------------------------------------------------------------------------
 
 
-def follow(story: Meta, verb: str = "follow", attempt: int = 1, **fields: Any) -> Any:
+def follow(story: Meta, verb: str = "follow", attempt: int = 1, called: str = "", **fields: Any) -> Any:
     config = read_stream({"name": "S", "subjects": ["s"], "num_replicas": 1, **fields})
     (answer,) = story.call(
         verb,
@@ -226,7 +228,7 @@ def follow(story: Meta, verb: str = "follow", attempt: int = 1, **fields: Any) -
         config=config if verb == "follow" else None,
         asked_at=story.host.node,
         group=next_group(SOURCE, TO_GREEN.id, attempt),
-        following=Following(TO_GREEN.id, attempt, SOURCE, "b1b1b1b1", ()),
+        following=Following(TO_GREEN.id, attempt, SOURCE, "b1b1b1b1", (), called),
         created_ns=77,
     )
     return answer
@@ -247,6 +249,89 @@ def test_a_hidden_stream_is_placed_like_a_new_one_and_answered_alike_when_it_is_
     wider = follow(story, num_replicas=3, subjects=["s", "t"])
     assert wider.assignment.members == found.members
     assert wider.assignment.config.subjects == ("s", "t")
+
+
+def nodes_of(found: Assignment) -> list[str]:
+    return sorted(member.partition("@")[0] for member in found.members)
+
+
+def test_a_hidden_stream_is_placed_by_the_name_that_its_cluster_has_here() -> None:
+    """BG-1: its configuration stays blue's, for the digest compares it. A cluster that is added meanwhile changes nothing."""
+    story = meta(west_0="west")
+    placement = {"cluster": "blue"}
+    refused = follow(story, placement=placement)
+    assert refused.err_code == 10005
+    assert "green has east, west: say in the migration's clusters" in refused.description
+    assert "calls south on green" in follow(story, placement=placement, called="south").description
+    follow(story, placement=placement, called="west")
+    found = story.stream()
+    assert found.following is not None
+    assert (nodes_of(found), found.following.cluster) == (["west-0"], "west")
+    assert found.config.placement.cluster == "blue"
+    alone = meta()
+    follow(alone, placement=placement)
+    alone.host.contact["west-0"] = ("west", "vol-west-0")
+    beats(alone, 3000)
+    assert isinstance(follow(alone, attempt=2, placement=placement), Decided)
+    assert nodes_of(alone.stream()) == ["east-0"]
+
+
+def test_a_copy_is_replaced_in_the_cluster_that_takes_the_place_of_blues() -> None:
+    story = meta(west_0="west", west_1="west")
+    follow(story, placement={"cluster": "east", "preferred": "east-0"}, called="west")
+    [gone] = nodes_of(story.stream())
+    del story.host.contact[gone]
+    beats(story, 65_000)
+    assert [gone, *nodes_of(story.stream())] in (["west-0", "west-1"], ["west-1", "west-0"])
+
+
+def test_another_migration_that_names_another_cluster_places_anew() -> None:
+    story = meta(west_0="west")
+    follow(story, placement={"cluster": "blue"}, called="west")
+    config = read_stream(
+        {"name": "S", "subjects": ["s"], "num_replicas": 1, "placement": {"cluster": "blue"}}
+    )
+    story.call(
+        "follow",
+        OPERATOR,
+        "S",
+        config=config,
+        asked_at=story.host.node,
+        group=next_group(SOURCE, "shop/move/2", 2),
+        following=Following("shop/move/2", 2, SOURCE, "b1b1b1b1", (), "east"),
+        created_ns=77,
+    )
+    assert nodes_of(story.stream()) == ["east-0"]
+
+
+def test_a_stream_that_came_has_its_clusters_name_here_and_takes_updates() -> None:
+    """BG-4: its log came with a version of blue's map, which may be far beyond this one's: each later version is beyond that."""
+    story = meta(west_0="west")
+    metadata = {PREFERRED_LEADER_KEY: "blue-0", RESOURCE_KEY: "shop/orders"}
+    fields: dict[str, Any] = {"placement": {"cluster": "blue"}, "metadata": metadata}
+    follow(story, called="west", **fields)
+    found = story.stream()
+    told: dict[str, Any] = {
+        "digest": "d1",
+        "last_seq": 41,
+        "config": found.config,
+        "version": 5000,
+        "members": found.members,
+    }
+    story.replica.migrations.on_step(MigrationStep(StepKind.ARRIVED, found.group, TO_GREEN.id, 1, **told))
+    story.turn()
+    came = story.stream()
+    assert came.is_shown
+    assert came.config.placement.cluster == "west"
+    assert (came.config.metadata, came.declared_by) == ({RESOURCE_KEY: "shop/orders"}, "shop/orders")
+    assert came.version == 5001
+    shown: dict[str, Any] = {
+        "subjects": ["s"],
+        "placement": {"cluster": "west"},
+        "metadata": {RESOURCE_KEY: "shop/orders"},
+    }
+    assert story.done("update", OPERATOR, max_msgs=9, **shown).version == 5002
+    assert story.refused("update", max_msgs=8, **shown).err_code == 19001
 
 
 def test_what_is_taken_or_smaller_on_green_is_refused_by_name() -> None:

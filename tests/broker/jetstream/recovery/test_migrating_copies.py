@@ -11,7 +11,8 @@ from tests.broker.migration.two_worlds import ACCOUNT, TwoWorlds
 from tests.simulator.cutover_plan import BLUE, GREEN
 from tests.simulator.ledger import MAIN
 
-from supercluster.broker.jetstream.config.metadata_keys import FSYNC_KEY
+from supercluster.broker.jetstream.config.metadata_keys import FSYNC_KEY, PREFERRED_LEADER_KEY
+from supercluster.broker.jetstream.config.stream import Placement
 from supercluster.broker.jetstream.core.broker import BrokerCore
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.migration import StreamStage
@@ -129,6 +130,52 @@ def test_before_it_converts_a_copy_has_no_vote_and_nobody_sees_its_stream(story:
     for key in story.brokers(GREEN):
         assert story.core(key).map.stream_of(ACCOUNT, MAIN) is None
     story.until(story.is_open)
+    story.finish()
+
+
+def test_a_stream_with_a_cluster_of_blue_is_placed_in_the_one_that_green_has() -> None:
+    """BG-4: the digest compares blue's configuration, and green's map and log have green's names as soon as it is open. Updates of blue's
+    have a later version than green's map has entries, and those that are made on green take effect all the same."""
+    story = Story(
+        placement={"cluster": BLUE, "preferred": "blue-1"}, metadata={PREFERRED_LEADER_KEY: "blue-1"}
+    )
+    for number in range(60):
+        answer = story.api(
+            "blue-0", f"$JS.API.STREAM.UPDATE.{MAIN}", story.config | {"max_msgs": 1000 + number}
+        )
+        assert answer is not None
+        assert "error" not in answer, answer
+    story.load("blue-1", "ack")
+    story.run_ms(500)
+    before = story.found(BLUE).version
+    seen: list[tuple[str, str]] = []
+
+    def is_open() -> bool:
+        found = story.assignment(GREEN)
+        if found is not None and found.following is not None:
+            seen.append((found.config.placement.cluster, found.following.cluster))
+        return story.is_open()
+
+    story.migrate()
+    story.until(is_open)
+    assert set(seen) == {(BLUE, GREEN)}
+    leader = story.map_leader(GREEN)
+    assert leader is not None
+    assert leader.meta is not None
+    assert leader.meta.applied_index < before, "else this would show nothing"
+    wanted = story.found(GREEN).config
+    assert (wanted.placement, dict(wanted.metadata)) == (Placement(GREEN), {FSYNC_KEY: "interval"})
+    story.until(
+        lambda: (
+            len(story.greens()) == 3 and all(held.state.config == wanted for held in story.greens().values())
+        )
+    )
+    changed = {key: value for key, value in story.config.items() if key not in ("placement", "metadata")}
+    changed |= {"placement": {"cluster": GREEN}, "metadata": {FSYNC_KEY: "interval"}, "max_msgs": 5000}
+    answer = story.api("green-0", f"$JS.API.STREAM.UPDATE.{MAIN}", changed)
+    assert answer is not None
+    assert answer["config"]["max_msgs"] == 5000, answer
+    story.until(lambda: all(held.state.config.max_msgs == 5000 for held in story.greens().values()))
     story.finish()
 
 

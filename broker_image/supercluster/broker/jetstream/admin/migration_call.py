@@ -15,7 +15,9 @@ ID = re.compile(r"[A-Za-z0-9./-]{1,400}")
 IDENTITY_CHARACTERS_MAX = 256
 ADDRESSES_MAX = 64
 ADDRESS = re.compile(r"[^\s/]{1,255}:[0-9]{1,5}")
-_FIELDS = frozenset({"id", "account", "cannotFollow", "green"})
+CLUSTERS_MAX = 64
+CLUSTER = re.compile(r"[^\s.*>/\\]{1,255}")
+_FIELDS = frozenset({"id", "account", "cannotFollow", "clusters", "green"})
 _GREEN_FIELDS = frozenset({"identity", "name", "addresses", "tlsName"})
 
 
@@ -51,8 +53,23 @@ def read_start(body: object) -> Migration:
         green,
         world_id(green.identity),
         account,
+        _read_clusters(told.get("clusters", {})),
         bridges=follows == "bridge",
     )
+
+
+def _read_clusters(body: object) -> tuple[tuple[str, str], ...]:
+    """By blue's names, so that a repeated call says the same."""
+    found = list(body.items()) if isinstance(body, Mapping) else []
+    names = [name for pair in found for name in pair]
+    is_wrong = any(not isinstance(name, str) or not CLUSTER.fullmatch(name) for name in names)
+    if not isinstance(body, Mapping) or len(found) > CLUSTERS_MAX or is_wrong:
+        raise errors.error(
+            10052,
+            f"clusters is {str(body)[:200]}; it has to be an object with at most {CLUSTERS_MAX} names of blue's clusters, each with the name of "
+            "a cluster of green",
+        )
+    return tuple(sorted(found))
 
 
 def _read_green(body: object) -> Green:

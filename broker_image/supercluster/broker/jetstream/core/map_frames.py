@@ -84,7 +84,7 @@ class MapFrames:
                 return  # Blue asks again, whoever leads then.
             self._peers.post(node, Frame.PREPARED, told.encode())
 
-        following = Following(asked.migration, asked.attempt, asked.group, asked.world, ())
+        following = Following(asked.migration, asked.attempt, asked.group, asked.world, (), asked.cluster)
         leader.request(
             StreamRequest(
                 "follow",

@@ -47,9 +47,12 @@ class Prepare:
     created_ns: int
     world: str
     """Blue's."""
+    cluster: str = ""
+    """What green calls the cluster of the stream's placement, by the migration; empty: nothing is said of it."""
 
     def encode(self) -> Body:
-        names = (self.migration, self.account, self.stream, self.group, self.next_group, self.world)
+        near = (self.group, self.next_group, self.world, self.cluster)
+        names = (self.migration, self.account, self.stream, *near)
         config = json.dumps(self.config.to_json()).encode()
         return [b"".join(map(text, names)) + u64(self.attempt) + u64(self.created_ns) + blob(config)]
 
@@ -60,15 +63,15 @@ class Prepare:
             WireError: it is none.
         """
         reader = Reader(body)
-        migration, account, stream, group, next_group, world = (reader.text() for _ in range(6))
+        migration, account, stream, group, next_group, world, cluster = (reader.text() for _ in range(7))
         attempt, created_ns, raw = reader.u64(), reader.u64(), reader.blob()
         _ended(reader)
-        _check_names(migration, account, stream, group, next_group, world)
+        _check_names(migration, account, stream, group, next_group, world, cluster)
         try:
             config = StreamConfig.from_json(read_json(raw))
         except (ValueError, KeyError, TypeError, AttributeError, ApiError) as error:
             raise WireError(f"PREPARE has no configuration of a stream: {error!r}") from error
-        return cls(migration, attempt, account, stream, group, next_group, config, created_ns, world)
+        return cls(migration, attempt, account, stream, group, next_group, config, created_ns, world, cluster)
 
 
 @dataclass(frozen=True, slots=True)

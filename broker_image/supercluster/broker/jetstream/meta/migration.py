@@ -54,6 +54,8 @@ class Migration:
     """Green's."""
     account: str = ""
     """The account whose streams go; empty: all."""
+    clusters: tuple[tuple[str, str], ...] = ()
+    """Names of blue's clusters, each with the name of the one that takes its place on green."""
     bridges: bool = False
     """Are clients that cannot follow served over the bridge? Else preflight refuses them."""
     started_ns: int = 0
@@ -69,6 +71,10 @@ class Migration:
     @property
     def runs(self) -> bool:
         return not self.ended_ns
+
+    def called(self, cluster: str) -> str:
+        """What green is to call that cluster of blue's; empty: nothing is said of it."""
+        return dict(self.clusters).get(cluster, "")
 
     def covers(self, account: str) -> bool:
         return self.account in ("", account)
@@ -86,6 +92,7 @@ class Migration:
         known = {name: data[name] for name in _names(Migration) if name in data}
         green = {name: data["green"][name] for name in _names(Green) if name in data["green"]}
         green["addresses"] = tuple(map(str, green.get("addresses", ())))
+        known["clusters"] = tuple((str(blue), str(near)) for blue, near in data.get("clusters", ()))
         known["dropped"] = tuple((str(group), int(attempt)) for group, attempt in data.get("dropped", ()))
         return Migration(**{**known, "green": Green(**green)})
 
@@ -158,6 +165,8 @@ class Following:
     """Blue's."""
     members: tuple[str, ...]
     """The copies in blue's group, under their far names: the assignment's own members are the same ones under near names."""
+    cluster: str = ""
+    """What green calls the cluster of the stream's placement. The configuration that follows has blue's name, until it is open."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -24,9 +24,16 @@ from supercluster.broker.jetstream.meta.operations import cancel_move, delete_st
 from supercluster.broker.jetstream.meta.restoring import Restoring, begin_restore, end_restore
 from supercluster.broker.jetstream.meta_leader import moves
 from supercluster.broker.jetstream.meta_leader.candidates import Candidates
-from supercluster.broker.jetstream.meta_leader.follow import check_migration, follow, judge_follow, unfollow
+from supercluster.broker.jetstream.meta_leader.follow import (
+    check_migration,
+    follow,
+    judge_follow,
+    near_cluster,
+    unfollow,
+)
 from supercluster.broker.jetstream.meta_leader.host import MetaHost
 from supercluster.broker.jetstream.meta_leader.map_tail import MapTail
+from supercluster.broker.jetstream.meta_leader.names_on_green import as_on_green
 from supercluster.broker.jetstream.meta_leader.room_for_stream import RoomForStream
 from supercluster.broker.jetstream.meta_leader.stream_request import Asked, FactsNeededError, StreamRequest
 from supercluster.broker.jetstream.placement.choice import Choice, NodeFacts
@@ -157,8 +164,13 @@ class StreamDecisions:
         judge_origins(request.config, self._room.config_of)
         self._room.check_overlap(request.config)
         self._room.check_account(request.config)
-        members = before.members if before is not None else self._room.place(request.config, is_new_copy=True)
-        return follow(request, members, self._host.world)
+        cluster = near_cluster(before, request, self._room.nodes(request.config.storage).values())
+        config = as_on_green(request.config, cluster, self._state.brokers)
+        goes_on = before is not None and before.following is not None and before.following.cluster == cluster
+        members = (
+            before.members if before is not None and goes_on else self._room.place(config, is_new_copy=True)
+        )
+        return follow(request, members, self._host.world, cluster)
 
     def _check_pedantic(self) -> None:
         if self._request.pedantic and self._request.config is not None:

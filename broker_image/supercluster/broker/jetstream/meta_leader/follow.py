@@ -6,6 +6,7 @@ Blue asks for a hidden stream whose copies follow its group, again and again, an
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from supercluster.broker.jetstream import errors
@@ -13,7 +14,9 @@ from supercluster.broker.jetstream.config.carried import why_not_carried
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.migration import StreamStage
 from supercluster.broker.jetstream.meta.migration_changes import follow_stream, unfollow_stream
+from supercluster.broker.jetstream.meta_leader.names_on_green import Unknown, cluster_on_green
 from supercluster.broker.jetstream.meta_leader.stream_request import NotAppendedError, StreamRequest
+from supercluster.broker.jetstream.placement.choice import NodeFacts
 from supercluster.broker.migration.worlds import far_member
 
 _MOVES = ("move", "plan_move", "remove_peer")
@@ -84,13 +87,34 @@ def judge_follow(present: Assignment | None, request: StreamRequest) -> Assignme
     return present if found.source == wanted.source else None
 
 
-def follow(request: StreamRequest, members: tuple[str, ...], world: str) -> bytes:
-    """The operation; `members` under their near names, and `world` that of this super-cluster."""
+def near_cluster(before: Assignment | None, request: StreamRequest, known: Iterable[NodeFacts]) -> str:
+    """What the stream's cluster is called here. Attempts of one migration go on with what the first one found: clusters that are added
+    meanwhile change nothing.
+
+    Raises:
+        ApiError: something that the stream's placement names is not here. It says what to do.
+    """
+    wanted, config = request.following, request.config
+    assert wanted is not None
+    assert config is not None
+    if before is not None and before.following is not None:
+        is_same = before.following.migration == wanted.migration
+        if is_same and before.config.placement == config.placement:
+            return before.following.cluster
+    found = cluster_on_green(config, wanted.cluster, known)
+    if isinstance(found, Unknown):
+        raise errors.no_suitable_peers(found.text)
+    return found
+
+
+def follow(request: StreamRequest, members: tuple[str, ...], world: str, cluster: str) -> bytes:
+    """The operation; `members` under their near names, `world` that of this super-cluster, and `cluster` what it calls the stream's."""
     wanted, config = request.following, request.config
     assert wanted is not None
     assert config is not None
     account, name = request.key
-    following = replace(wanted, members=tuple(far_member(member, world) for member in members))
+    far = tuple(far_member(member, world) for member in members)
+    following = replace(wanted, members=far, cluster=cluster)
     return follow_stream(account, name, request.group, config, following, members, request.created_ns)
 
 

@@ -15,6 +15,7 @@ from supercluster.broker.jetstream.meta_leader.candidates import Candidates
 from supercluster.broker.jetstream.meta_leader.host import MetaHost
 from supercluster.broker.jetstream.meta_leader.map_tail import MapTail
 from supercluster.broker.jetstream.meta_leader.moves import home_cluster, one_of, wanted_of
+from supercluster.broker.jetstream.meta_leader.names_on_green import as_on_green
 from supercluster.broker.jetstream.meta_leader.stream_request import NotAppendedError
 from supercluster.broker.jetstream.placement.choice import choose
 from supercluster.broker.migration.worlds import far_member
@@ -75,7 +76,8 @@ class Followers:
         if lost_node in known and known[lost_node].in_contact:
             del taken[lost_node]
         home = home_cluster(map(node_of, found.members), known)
-        choice = choose(known.values(), one_of(wanted_of(found.config, home, 0, taken), lost_node))
+        config = as_on_green(found.config, following.cluster, known)
+        choice = choose(known.values(), one_of(wanted_of(config, home, 0, taken), lost_node))
         if choice.refusal:
             return  # Blue does not fence meanwhile; somebody may come.
         node = choice.nodes[0]

@@ -6,7 +6,7 @@ it is to follow no more until the migration is over. Blue's copies go by the evi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 
 from supercluster.broker.jetstream import errors
@@ -22,11 +22,12 @@ from supercluster.broker.jetstream.meta.migration_changes import (
     migrate_stream,
     start_migration,
 )
-from supercluster.broker.jetstream.meta.migration_steps import MigrationStep
+from supercluster.broker.jetstream.meta.migration_steps import MigrationStep, StepKind
 from supercluster.broker.jetstream.meta.state import MetaState
 from supercluster.broker.jetstream.meta_leader.host import MetaHost
 from supercluster.broker.jetstream.meta_leader.map_tail import MapTail
 from supercluster.broker.jetstream.meta_leader.map_waits import MapRequests
+from supercluster.broker.jetstream.meta_leader.names_on_green import as_on_green
 from supercluster.broker.jetstream.meta_leader.stream_request import NotAppendedError
 from supercluster.broker.raft.entry import EntryKind, make_entry
 
@@ -210,7 +211,7 @@ class Migrations(MapRequests):
         for step in steps.values():
             found = self._tail.state.by_group(step.group)
             if found is not None and found.group == step.group:
-                body = step.operation(found, _ANY)
+                body = on_green(step, found, self._tail.state.brokers).operation(found, _ANY)
                 if body is not None:
                     self._append(body)
         words, self._words = self._words, {}
@@ -269,6 +270,13 @@ class Migrations(MapRequests):
         self._quiet_since_ns.clear()
 
 
+def on_green(step: MigrationStep, found: Assignment, nodes: Container[str]) -> MigrationStep:
+    """The step of a stream that has come, with the names that it has here. `nodes`: brokers that there are. Pure."""
+    if step.kind is not StepKind.ARRIVED or found.following is None or step.config is None:
+        return step
+    return replace(step, config=as_on_green(step.config, found.following.cluster, nodes))
+
+
 # Of an operation that is only looked at.
 _ANY = make_entry(term=0, index=0, kind=EntryKind.BATCH, payload=b"", time_ns=0)
 
@@ -307,7 +315,7 @@ def judge_start(state: MetaState, wanted: Migration) -> None:
         if known != asked:
             differs = ", ".join(
                 name
-                for name in ("green", "account", "bridges")
+                for name in ("green", "account", "clusters", "bridges")
                 if getattr(known, name) != getattr(asked, name)
             )
             raise errors.error(errors.MIGRATION_DIFFERS, f"{wanted.id} differs in {differs}")

@@ -260,9 +260,11 @@ class Migrator:
         if not self._is_time(Do.PREPARE, now_ms, pause_ms):
             return
         found, state, record = self._stream.assignment, self._stream.state, self.record
+        migration = self._host.map.migration(record.id)
+        cluster = migration.called(state.config.placement.cluster) if migration is not None else ""
         asked = Prepare(
             *(record.id, record.attempt, found.account, found.name, self._replica.id, record.next_group),
-            *(state.config, state.created_ns, self._host.world),
+            *(state.config, state.created_ns, self._host.world, cluster),
         )
         self._tell_green(Frame.PREPARE, asked.encode())
 

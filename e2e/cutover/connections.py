@@ -7,7 +7,9 @@ others by the times that are noted here.
 from __future__ import annotations
 
 import itertools
+import re
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +27,7 @@ CLOSE_SECONDS = 5.0
 WINDOW = 2_000
 """Publishes that are open at most, of one connection."""
 ERRORS_MAX = 200
+NOT_STORED = re.compile(r'publish to "([^"]+)": message not stored', re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,8 @@ class Connection:
     login: Credentials
     outages: list[Outage] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
+    not_stored: Counter[str] = field(default_factory=Counter)
+    """By stream, plain messages that a broker said it did not store. nats-py gives such texts in lower case."""
     client: Client = field(default_factory=Client)
     _down_at: float = 0.0
 
@@ -79,6 +84,9 @@ class Connection:
         return bool(self.client.is_closed)
 
     async def _on_error(self, error: Exception) -> None:
+        found = NOT_STORED.search(str(error))
+        if found:
+            self.not_stored[found.group(1).upper()] += 1
         if len(self.errors) < ERRORS_MAX:
             self.errors.append(f"{time.monotonic():.3f} {type(error).__name__}: {error}")
 

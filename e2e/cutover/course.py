@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from e2e.cutover import streams
 from e2e.cutover.kinds import BY_NAME, KINDS, MODES, PLAIN, REPEATED, SINGLE, WINDOWED
 from e2e.cutover.ledger import Ledger, Verdict
 from e2e.cutover.load import Load
-from e2e.cutover.pair import Pair, Progress, poll, read_stream
+from e2e.cutover.pair import Pair, Progress, poll, read_queue, read_stream
 from e2e.cutover.rows import Row
 from e2e.cutover.stages import CutoverWatch, median_and_worst
 
@@ -44,6 +45,12 @@ class Running:
     load: Load
     watch: CutoverWatch
     say: Callable[[str], None]
+    held: dict[str, dict[int, bytes]] = field(default_factory=dict)
+    """What green had at the end, by stream and sequence."""
+    told: tuple[dict[str, Any], dict[str, Any]] = field(default_factory=lambda: ({}, {}))
+    """What both sides said at the end."""
+    whereabouts: dict[str, str] = field(default_factory=dict)
+    """The side that each client was on at the end."""
     _threads: list[threading.Thread] = field(default_factory=list)
     _errors: list[Exception] = field(default_factory=list)
 
@@ -141,30 +148,28 @@ class Running:
             nonlocal seen
             with suppress(OSError, TimeoutError):
                 before, seen = seen, self.pair.progress()
-                if seen.text != before.text:
-                    self.say(f"  {seen.text}")
+                told = (seen.text, seen.still_on_blue)
+                if told != (before.text, before.still_on_blue):
+                    clients = f"; clients on blue: {seen.still_on_blue}" if seen.still_on_blue else ""
+                    self.say(f"  {seen.text}{clients}")
             return is_so(seen)
 
-        poll(look, lambda: f"{what}; there are {seen.text}", seconds, self.check, pause=0.2)
+        poll(look, lambda: f"{what}; there are {seen.text} {seen.waiting}", seconds, self.check, pause=0.2)
 
     def _whereabouts(self) -> str:
         return ", ".join(f"{name} on {self.pair.side_of(host)}" for name, host in self.load.hosts().items())
 
     # ---- what is so afterwards ------------------------------------------------------------------------------------
 
-    def clients_on_green(self) -> str:
-        hosts = self.load.hosts().values()
-        return f"{sum(self.pair.side_of(host) == 'green' for host in hosts)} of {len(self.load.connections)}"
-
     def read_green(self) -> dict[str, dict[int, bytes]]:
         """Every stream on green by sequence; of the work queue, also what was taken from it."""
         taken = {one.found.stream: one.found.bodies for one in self.load.consumers}
         found = {}
         for kind in KINDS:
-            messages = read_stream(self.pair.green, kind.name)
-            if kind.more.get("retention") == "workqueue":
-                messages = {**taken[kind.name], **messages}
-            found[kind.name] = messages
+            if kind.is_queue:
+                found[kind.name] = {**read_queue(self.pair.green, kind.name), **taken[kind.name]}
+            else:
+                found[kind.name] = read_stream(self.pair.green, kind.name)
         return found
 
     def judge(self) -> tuple[Verdict, dict[str, dict[int, bytes]]]:
@@ -234,7 +239,7 @@ def urls_for(pair: Pair) -> Callable[[str], Sequence[str]]:
 def under_load(pair: Pair, row: Row, say: Callable[[str], None], rate: float = RATE) -> Iterator[Running]:
     """The streams on blue with everything at work; at the end everything is read from green and compared, unless the story failed
     before."""
-    streams.create_streams(pair.blue)
+    pair.create_streams()
     for kind in KINDS:
         pair.blue.leader(kind.name)
     streams.preload(pair.blue)
@@ -250,8 +255,8 @@ def under_load(pair: Pair, row: Row, say: Callable[[str], None], rate: float = R
             row.seconds = time.monotonic() - began
             running.flow()
             load.stop_publishing()
-            row.verdict, held = running.judge()
-            row.wrongs += running.consumer_wrongs(held)
+            row.verdict, running.held = running.judge()
+            row.wrongs += running.consumer_wrongs(running.held)
         except BaseException:
             load.ended = time.monotonic()
             raise
@@ -260,7 +265,6 @@ def under_load(pair: Pair, row: Row, say: Callable[[str], None], rate: float = R
             load.stop()
         if not row.verdict.is_clean:
             row.wrongs.append("green does not hold what was published")
-        row.wrongs += [f"green lacks {name}" for name in BY_NAME if name not in held]
 
 
 def _note(running: Running, began: float) -> None:
@@ -271,7 +275,8 @@ def _note(running: Running, began: float) -> None:
     row.stall_ms, row.redirect_ms = stalls.connected, stalls.redirected
     row.fenced_ms, row.fenced_worst_ms = median_and_worst(running.watch.stalls_ms())
     row.tries, row.stood_still_ms = running.watch.attempts(), running.watch.stood_still_ms
-    row.on_green = running.clients_on_green()
+    running.whereabouts = {name: running.pair.side_of(host) for name, host in load.hosts().items()}
+    row.on_green = f"{list(running.whereabouts.values()).count('green')} of {len(running.whereabouts)}"
     for text in load.complaints():
         running.say(f"  {text}")
 
@@ -280,6 +285,7 @@ def check_end(running: Running) -> None:
     """Green's own answer equals what blue handed, and blue has nothing left."""
     row = running.row
     differs = running.pair.proof()
+    running.told = running.pair.told()
     if differs:
         row.wrongs.append(f"blue and green do not say the same: {differs}")
     left = running.pair.copies_left(BY_NAME)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from benchmarks.servers import BrokerProcess
-from e2e.cutover.pair import Pair, Progress, first_answer
+from e2e.cutover.pair import OK, Pair, Progress, first_answer
 from e2e.moves.site import CallRefusedError, CuttableBrokers, DirectSite
 
 from supercluster.broker.migration.worlds import far_name, world_id
@@ -24,7 +24,7 @@ MIGRATION_PORT = 7223
 IDENTITIES = {"blue": "00000000-0000-4000-8000-0000000000b1", "green": "00000000-0000-4000-8000-000000000096"}
 LOGIN = {"user": "cutover", "password": "cutover-of-the-tests"}
 MIGRATION = "default/cutover/00000000-0000-4000-8000-00000000c001"
-OK, NOT_FOUND = 200, 404
+NOT_FOUND = 404
 
 
 class _Brokers(CuttableBrokers):
@@ -111,33 +111,16 @@ class DirectPair(Pair):
         stages = {stage: count for stage, count in said["stages"].items() if count}
         clients = said.get("clients") or {}
         stalled = [f"{row['name']}: {row['why']}" for row in said.get("stalled") or ()]
-        text = ", ".join([*(f"{count} {stage}" for stage, count in stages.items()), *stalled])
-        return Progress(
-            stages, int(clients.get("stillOnBlue", 0)), bool(said["done"]), bool(said["aborted"]), text
-        )
+        text = ", ".join(f"{count} {stage}" for stage, count in stages.items())
+        still = int(clients.get("stillOnBlue", 0))
+        return Progress(stages, still, bool(said["done"]), bool(said["aborted"]), text, "; ".join(stalled))
 
     def finalize(self) -> None:
         self._call("POST", f"{self._migration}/finalize")
 
-    def proof(self) -> str:
-        path = f"{self._migration}/streams"
-        blue, green = first_answer(self.blue, "GET", path), first_answer(self.green, "GET", path)
-        for side, (status, said) in (("blue", blue), ("green", green)):
-            if status != 200:
-                return f"{side} answers {path} with {status}: {said}"
-        told = {row["name"]: row for row in green[1]["streams"]}
-        wrongs = []
-        for row in blue[1]["streams"]:
-            other = told.get(row["name"])
-            if other is None or other["state"] != "open":
-                wrongs.append(f"green says of {row['name']}: {other}")
-                continue
-            wrongs += [
-                f"{field} of {row['name']}: blue {row[field]!r}, green {other[field]!r}"
-                for field in ("attempt", "lastSeq", "digest")
-                if row[field] != other[field] or not row[field]
-            ]
-        return "; ".join(wrongs)
+    @property
+    def migration_id(self) -> str:
+        return MIGRATION
 
     # ---- trouble --------------------------------------------------------------------------------------------------
 

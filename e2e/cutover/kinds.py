@@ -45,6 +45,10 @@ class Kind:
         basic = {"name": self.name, "subjects": list(self.subjects), "num_replicas": self.replicas}
         return {**basic, "storage": "file", "duplicate_window": 120 * SECOND_NS, **self.more}
 
+    @property
+    def is_queue(self) -> bool:
+        return self.more.get("retention") == "workqueue"
+
     def subject(self, number: int) -> str:
         """The subject of a publisher's message."""
         if self.name == KV:

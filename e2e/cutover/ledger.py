@@ -41,6 +41,8 @@ class Sent:
     """Those that were answered by an error, and by nothing else."""
     resent: frozenset[int] = frozenset()
     """Those that were sent more than once."""
+    refused_unnamed: Mapping[str, int] = field(default_factory=dict)
+    """By stream, refusals of plain messages: they do not say which."""
 
     @property
     def required(self) -> Iterable[int]:
@@ -126,12 +128,12 @@ class Ledger:
         required = {(sent.mode, number) for sent in self._sent.values() for number in sent.required}
         if self._preloaded:
             required |= {(PRELOADED_MODE, n) for n in range(1, PRELOADED + 1) if n not in DELETED}
-        missing = sorted(required - self._at.keys())
+        missing = self._unforgiven(sorted(required - self._at.keys()))
         found.lost = len(missing)
         for mode, number in missing[:EXAMPLES_MAX]:
             found.note(f"lost: {_name(mode, number)} of {_stream(mode, number, self._preloaded)}")
         for sent in self._sent.values():
-            found.refused += len(sent.refused)
+            found.refused += len(sent.refused) + sum(sent.refused_unnamed.values())
             found.unanswered += sent.unanswered
             for number, sequence in sent.confirmed.items():
                 at = self._at.get((sent.mode, number), sequence)
@@ -140,6 +142,19 @@ class Ledger:
                     found.note(
                         f"displaced: {_name(sent.mode, number)} was confirmed at {sequence}, is at {at}"
                     )
+        return found
+
+    def _unforgiven(self, missing: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Without as many plain messages of each stream as were refused."""
+        sent = self._sent.get(PLAIN)
+        left = dict(sent.refused_unnamed) if sent is not None else {}
+        found = []
+        for mode, number in missing:
+            stream = stream_of(mode, number) if mode == PLAIN else ""
+            if left.get(stream, 0):
+                left[stream] -= 1
+            else:
+                found.append((mode, number))
         return found
 
 

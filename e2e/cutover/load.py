@@ -128,6 +128,7 @@ class Load:
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(OPEN_SECONDS)
+            self._loop.close()
 
     async def _stop(self) -> None:
         self._no_more.set()

@@ -11,6 +11,7 @@ from pathlib import Path
 from e2e.cutover import stories
 from e2e.cutover.direct import DirectPair
 from e2e.cutover.pair import Pair
+from e2e.cutover.plane import PlanePair
 from e2e.cutover.rows import Row
 
 DIRECT, PLANE = "direct", "plane"
@@ -77,7 +78,7 @@ class Matrix:
                 self._say(f"row {number} of {len(cases)}: {case.name}{again}")
                 row = self._run(case, directory)
                 self._say(f"  {row.line}")
-                for text in row.wrongs:
+                for text in (*row.wrongs, *(row.verdict.examples if row.verdict else ())):
                     self._say(f"  WRONG: {text}")
                 if row.is_hit or not row.is_right:
                     break
@@ -99,5 +100,8 @@ class Matrix:
         self._pairs += 1
         folder = directory / f"row-{self._pairs}"
         folder.mkdir()
-        assert case.way == DIRECT
-        return stack.enter_context(DirectPair(folder, SIZES))
+        if case.way == DIRECT:
+            return stack.enter_context(DirectPair(folder, SIZES))
+        plane = PlanePair(folder, stack, self._say)
+        plane.start()
+        return plane

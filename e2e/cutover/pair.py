@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import base64
 import time
+import urllib.parse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from e2e.cutover import streams
+from e2e.cutover.kinds import BY_NAME, KINDS
 from e2e.cutover.stages import CutoverWatch
-from e2e.moves.site import Site, until
+from e2e.moves.site import ApiRefusedError, CallRefusedError, Site, until
 
 from supercluster.spark.reader import read_range
 
 PATIENCE_SECONDS = 30.0
+OK = 200
+NO_MESSAGE = 10037
+QUEUE_READ_MAX = 10_000
+"""Consumers that are at work leave less."""
 Found = TypeVar("Found")
 
 
@@ -28,6 +36,8 @@ class Progress:
     is_aborted: bool = False
     text: str = ""
     """For people."""
+    waiting: str = ""
+    """What streams wait for, in words."""
 
     def at_least(self, *stages: str) -> int:
         return sum(self.stages.get(stage, 0) for stage in stages)
@@ -38,6 +48,10 @@ class Pair:
 
     blue: Site
     green: Site
+
+    def create_streams(self) -> None:
+        """All six on blue, as applications make them."""
+        streams.create_streams(self.blue, KINDS)
 
     # ---- the migration --------------------------------------------------------------------------------------------
 
@@ -52,9 +66,29 @@ class Pair:
         """Pass the point of no return."""
         raise NotImplementedError
 
-    def proof(self) -> str:
-        """What differs between what blue handed and what green's own address answers; empty: nothing."""
+    @property
+    def migration_id(self) -> str:
+        """As the brokers know it."""
         raise NotImplementedError
+
+    def told(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What blue says that it handed, and what green's own addresses say that they opened, by stream.
+
+        Raises:
+            CallRefusedError: one of them does not say it.
+        """
+        path = f"/admin/migrations/{urllib.parse.quote(self.migration_id, safe='')}/streams"
+        found = []
+        for side in (self.blue, self.green):
+            status, said = first_answer(side, "GET", path)
+            if status != OK:
+                raise CallRefusedError(f"GET {path}", status, said)
+            found.append({row["name"]: row for row in said["streams"]})
+        return found[0], found[1]
+
+    def proof(self) -> str:
+        """What differs between what blue handed and what green opened; empty: nothing."""
+        return "; ".join(differences(*self.told()))
 
     # ---- trouble --------------------------------------------------------------------------------------------------
 
@@ -117,6 +151,22 @@ class Pair:
         self.green.close()
 
 
+def differences(blue: Mapping[str, Any], green: Mapping[str, Any]) -> list[str]:
+    """Where both sides do not say the same of a stream. Pure."""
+    found = [f"{name} is nothing that blue knows of" for name in BY_NAME if name not in blue]
+    for name, row in blue.items():
+        other = green.get(name)
+        if other is None or other["state"] != "open":
+            found.append(f"green says of {name}: {other}")
+            continue
+        found += [
+            f"{field} of {name}: blue {row[field]!r}, green {other[field]!r}"
+            for field in ("attempt", "lastSeq", "digest")
+            if row[field] != other[field] or row[field] in (None, "")
+        ]
+    return found
+
+
 def first_answer(
     side: Site, method: str, path: str, body: Any = None, seconds: float = PATIENCE_SECONDS
 ) -> tuple[int, Any]:
@@ -137,6 +187,23 @@ def first_answer(
         return None
 
     return until(ask, f"an answer to {method} {path}", seconds)
+
+
+def read_queue(side: Site, stream: str) -> dict[int, bytes]:
+    """What a work queue holds still, by sequence; nothing is taken from it."""
+    found: dict[int, bytes] = {}
+    session, sequence = side.session(), 1
+    while len(found) < QUEUE_READ_MAX:
+        try:
+            asked = {"seq": sequence, "next_by_subj": ">"}
+            message = session.ask(f"$JS.API.STREAM.MSG.GET.{stream}", asked)["message"]
+        except ApiRefusedError as refused:
+            if refused.err_code != NO_MESSAGE:
+                raise
+            break
+        sequence = int(message["seq"]) + 1
+        found[sequence - 1] = base64.b64decode(message.get("data") or "")
+    return found
 
 
 def read_stream(side: Site, stream: str) -> dict[int, bytes]:

@@ -53,7 +53,8 @@ class Publisher:
 
     def report(self) -> Sent:
         refused = frozenset(self.refused - self.confirmed.keys())
-        return Sent(self.mode, self.sent, dict(self.confirmed), refused, frozenset(self.resent))
+        unnamed = dict(self.connection.not_stored)
+        return Sent(self.mode, self.sent, dict(self.confirmed), refused, frozenset(self.resent), unnamed)
 
     @property
     def progress(self) -> int:

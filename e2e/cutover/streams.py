@@ -1,10 +1,11 @@
-"""Makes the six streams on blue, by JetStream's own API as applications do, and fills the one that has deleted messages."""
+"""Makes streams on blue, by JetStream's own API as applications do, and fills the one that has deleted messages."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
-from e2e.cutover.kinds import DELETED, KINDS, PRELOADED, PRELOADED_MODE
+from e2e.cutover.kinds import DELETED, PRELOADED, PRELOADED_MODE, Kind
 from e2e.cutover.ledger import payload
 from e2e.moves.publishers import READ_BYTES, dial, new_inbox
 from e2e.moves.site import Site
@@ -12,9 +13,9 @@ from e2e.moves.site import Site
 PRELOAD_SECONDS = 60.0
 
 
-def create_streams(blue: Site) -> None:
-    """All six, one after the other."""
-    for kind in KINDS:
+def create_streams(blue: Site, kinds: Iterable[Kind]) -> None:
+    """One after the other."""
+    for kind in kinds:
         blue.session().ask(f"$JS.API.STREAM.CREATE.{kind.name}", kind.config)
 
 

@@ -101,8 +101,16 @@ class PlaneBrokers(KubernetesBrokers):
         Raises:
             LookupError: there is no such process.
         """
-        address = self._pod(name).status.pod_ip
-        killed = []
+        for pid in self.broker_pids(name, self._pod(name).status.pod_ip):
+            os.kill(pid, signal.SIGKILL)
+
+    def broker_pids(self, name: str, address: str) -> list[int]:
+        """Processes of the broker that has this name at this address.
+
+        Raises:
+            LookupError: there are none.
+        """
+        found = []
         for process in psutil.process_iter():
             try:
                 environment = process.environ()
@@ -113,10 +121,10 @@ class PlaneBrokers(KubernetesBrokers):
             except psutil.Error:
                 continue
             if is_broker and environment.get("POD_NAME") == name and environment.get("POD_IP") == address:
-                os.kill(process.pid, signal.SIGKILL)
-                killed.append(process.pid)
-        if not killed:
-            raise LookupError(f"no process of broker {name} at {address} was found to kill")
+                found.append(process.pid)
+        if not found:
+            raise LookupError(f"no process of broker {name} at {address} was found")
+        return found
 
     def reach(self) -> list[str]:
         urls = self.urls()

@@ -18,7 +18,7 @@ IN_PARALLEL := --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 SELECT ?= 'not long'
 STAMP := $(VENV)/.supercluster-stamp
 
-.PHONY: help setup check format test test-one test-all smoke compat kube-table compat-restless sim sim-mutants fuzz demo e2e e2e-kube e2e-kind e2e-moves bench bench-moves bench-repairs bench-turns bench-operator image crds clean
+.PHONY: help setup check format test test-one test-all smoke compat kube-table compat-restless sim sim-mutants fuzz demo e2e e2e-kube e2e-kind e2e-moves e2e-cutover demo-cutover bench bench-moves bench-repairs bench-turns bench-operator image crds clean
 
 help: ## Show this help
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -80,6 +80,9 @@ compat-restless: $(STAMP) ## All rows while leaders step down and streams move b
 demo: $(STAMP) ## The main job on the embedded control plane (KEEP=1 leaves it running)
 	$(PY) -m e2e.demo $(if $(KEEP),--keep)
 
+demo-cutover: $(STAMP) ## A live super-cluster goes to another one by one manifest, with ten clients at work (under three minutes)
+	$(PY) -m e2e.cutover.demo $(if $(WAY),--way $(WAY)) $(if $(RATE),--rate $(RATE))
+
 e2e: $(STAMP) ## The end-to-end tests of make test alone
 	$(PY) -m pytest tests -m '(e2e or spark) and not long' $(IN_PARALLEL)
 
@@ -93,6 +96,9 @@ e2e-kind: $(STAMP) ## The demo on a kind cluster (needs an engine, kind, kubectl
 
 e2e-moves: $(STAMP) ## Moves under load with kills and cuts at every stage, as a table (about 25 minutes; ONLY='leader at joint')
 	$(PY) -m e2e.moves $(if $(ONLY),--only '$(ONLY)') $(if $(TOPOLOGY),--topology $(TOPOLOGY))
+
+e2e-cutover: $(STAMP) ## Cutovers under load with kills, stops and cuts at every stage, as a table (about an hour; WAY=direct ONLY='clean')
+	$(PY) -m e2e.cutover $(if $(ONLY),--only '$(ONLY)') $(if $(WAY),--way $(WAY)) $(if $(RATE),--rate $(RATE))
 
 bench-moves: $(STAMP) ## Moves, step-down and killed leader under load beside nats-server, as a table (RUNS=1 ONLY=move-ids-starved; PART=100: so many times fewer messages)
 	$(PY) -m benchmarks.moves $(if $(RUNS),--runs $(RUNS)) $(foreach one,$(ONLY),--only $(one)) $(if $(PART),--part $(PART))

@@ -84,6 +84,15 @@ def test_a_refused_one_is_counted_and_not_lost() -> None:
     assert (found.is_clean, found.refused, found.unanswered) == (True, 1, 0)
 
 
+def test_of_plain_messages_so_many_may_be_missing_in_a_stream_as_were_refused_there() -> None:
+    missing = next(number for number in (1, 2) if stream_of(PLAIN, number) == "EVENTS")
+    streams = placed([m for m in ALL if m != (PLAIN, missing)])
+    assert verdict(streams).lost == 1
+    assert verdict(streams, Sent(PLAIN, 4, refused_unnamed={"ORDERS": 3})).lost == 1
+    found = verdict(streams, Sent(PLAIN, 4, refused_unnamed={"EVENTS": 1}))
+    assert (found.lost, found.refused) == (0, 1)
+
+
 @pytest.mark.covers("BG-10")
 def test_a_message_at_another_sequence_than_was_confirmed_is_displaced() -> None:
     streams = placed(ALL)

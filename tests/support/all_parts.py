@@ -74,6 +74,7 @@ def parts(python: str, other_python: str, jobs: int) -> list[Part]:
         Part("mutants", "every safety rule taken out is noticed", ("make", "sim-mutants", f"JOBS={jobs}")),
         Part("restless", "all rows while leaders step down and streams move", ("make", "compat-restless")),
         Part("moves", "moves on real processes with a fault at every stage", ("make", "e2e-moves")),
+        Part("cutover", "cutovers on real processes with a fault at every stage", ("make", "e2e-cutover")),
     ]
     if other_python:
         found.append(

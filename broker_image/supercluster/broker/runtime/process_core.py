@@ -86,6 +86,7 @@ class ProcessCore(BrokerCore):
                 file_bytes_max=settings.storage.max_file_bytes,
                 memory_bytes_max=settings.storage.max_memory_bytes,
                 domain=settings.domain,
+                payload_bytes_max=settings.limits.max_payload_bytes,
                 limits=settings.jetstream,
             ),
             store,
@@ -100,6 +101,7 @@ class ProcessCore(BrokerCore):
             lambda: process.mesh,
             lambda: process.credentials.system_account,
         )
+        self.green_preflight.errors = self._far_errors
         self._jsz = Jsz(
             self.copies,
             self.map,
@@ -109,6 +111,11 @@ class ProcessCore(BrokerCore):
             self.failed_copies,
             self.requests,
         )
+
+    def _far_errors(self, identity: str) -> dict[str, str]:
+        mesh = self._process.mesh
+        search = mesh.far.searches.get(identity) if mesh is not None else None
+        return search.errors if search is not None else {}
 
     # ---- what the process asks ------------------------------------------------------------------------------------
 
@@ -144,6 +151,7 @@ class ProcessCore(BrokerCore):
         self.env.settings = replace(
             self.env.settings,
             join_only=changed.join_only,
+            payload_bytes_max=changed.limits.max_payload_bytes,
             file_bytes_max=changed.storage.max_file_bytes,
             memory_bytes_max=changed.storage.max_memory_bytes,
         )

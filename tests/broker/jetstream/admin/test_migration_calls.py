@@ -12,7 +12,14 @@ from tests.simulator.cutover_world import IDENTITY, WORLD
 from tests.simulator.ledger import MAIN
 
 from supercluster.broker.jetstream.admin.migration_call import read_start
-from supercluster.broker.jetstream.admin.migration_preflight import FINDINGS_MAX, is_refused, judge, shown
+from supercluster.broker.jetstream.admin.migration_preflight import (
+    FINDINGS_MAX,
+    Finding,
+    is_refused,
+    judge,
+    of_clients,
+    shown,
+)
 from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.jetstream.errors import ApiError
@@ -44,7 +51,7 @@ def test_a_migration_from_its_preflight_to_the_last_copy() -> None:
     story = Story()
     status, told = ask(story, "blue-1", "preflight", BODY)
     assert (status, told["streams"]) == (200, 1)
-    assert [found["level"] for found in told["findings"]] == ["warn"]
+    assert told["findings"] == []
     assert ask(story, "blue-1", "status")[0] == 404
     status, told = ask(story, "blue-1", "start", BODY)
     assert (status, told["id"], told["green"]["name"]) == (202, ID, GREEN)
@@ -89,9 +96,9 @@ def test_a_migration_from_its_preflight_to_the_last_copy() -> None:
 def test_an_abort_takes_back_what_was_not_handed() -> None:
     """BG-8."""
     story = Story()
+    assert ask(story, "blue-0", "start", BODY)[0] == 202
     for key in story.brokers(GREEN):
         story.stop(key, power=False)
-    assert ask(story, "blue-0", "start", BODY)[0] == 202
     told = ask(story, "blue-0", "status")[1]
     assert told["stages"]["learning"] == 1
     assert told["stalledTotal"] == 1
@@ -140,8 +147,8 @@ def stream(name: str = "S", **fields: Any) -> Assignment:
     return Assignment("$G", name, f"S.$G.{name}.1", replace(config, **fields), 1, ("b@1",), 1)
 
 
-def codes(*streams: Assignment, wanted: Migration = WANTED, linked: int = 3) -> list[tuple[str, str]]:
-    return [(found.level, found.code) for found in judge(streams, wanted, WORLD[BLUE], linked)]
+def codes(*streams: Assignment, wanted: Migration = WANTED) -> list[tuple[str, str]]:
+    return [(found.level, found.code) for found in judge(streams, wanted, WORLD[BLUE])]
 
 
 @pytest.mark.parametrize(
@@ -156,7 +163,7 @@ def codes(*streams: Assignment, wanted: Migration = WANTED, linked: int = 3) -> 
 )
 def test_what_this_version_cannot_hand_over_is_refused_by_name(fields: dict[str, Any]) -> None:
     """Rule 23."""
-    [found] = judge([stream("T", **fields), stream()], WANTED, WORLD[BLUE], 3)
+    [found] = judge([stream("T", **fields), stream()], WANTED, WORLD[BLUE])
     assert (found.level, found.code, found.subject) == ("refused", "NotCarried", "$G/T")
     assert "stream T" in found.message
     assert found.remedy
@@ -171,17 +178,71 @@ def test_a_mirror_and_a_stream_with_sources_are_refused() -> None:
         assert codes(replace(stream(), config=config)) == [("refused", "NotCarried")]
 
 
-def test_nothing_is_found_where_all_is_well_and_the_worst_comes_first() -> None:
+def test_nothing_is_found_where_all_is_well() -> None:
     assert codes(stream()) == []
-    assert codes(stream(), linked=0) == [("warn", "GreenNotAsked")]
     assert codes() == [("refused", "ScopeEmpty")]
     same = replace(WANTED, world=WORLD[BLUE])
-    assert codes(stream(), wanted=same, linked=0)[0] == ("refused", "SameIdentity")
+    assert codes(stream(), wanted=same) == [("refused", "SameIdentity")]
+
+
+@pytest.mark.covers("BG-12")
+def test_clients_that_cannot_follow_are_named_and_refused_unless_they_are_bridged() -> None:
+    row = AccountClients(3, cannot=1, cannot_names=("page",))
+    assert of_clients(AccountClients(3), WANTED) == []
+    [found] = of_clients(row, WANTED)
+    assert (found.level, found.code, found.subject) == ("refused", "ClientsCannotFollow", "page")
+    [found] = of_clients(row, replace(WANTED, bridges=True))
+    assert found.level == "warn"
 
 
 def test_an_answer_has_a_bounded_number_of_findings() -> None:
-    found = judge([stream(f"S{n}", sealed=True) for n in range(FINDINGS_MAX + 5)], WANTED, WORLD[BLUE], 3)
+    found = judge([stream(f"S{n}", sealed=True) for n in range(FINDINGS_MAX + 5)], WANTED, WORLD[BLUE])
     assert is_refused(found)
-    told = shown(found)
+    told = shown([Finding("warn", "OpenMove", "", "", ""), *found][:-1])
+    assert told[0]["level"] == "refused"
     assert len(told) == FINDINGS_MAX + 1
     assert told[-1]["message"].startswith("5 more")
+
+
+# ---- what green says -------------------------------------------------------------------------------------------------
+
+
+def preflight(story: Story, body: dict[str, Any] = BODY) -> list[tuple[str, str]]:
+    status, told = ask(story, "blue-0", "preflight", body)
+    assert status == 200
+    assert all(found["remedy"] for found in told["findings"])
+    return [(found["level"], found["code"]) for found in told["findings"]]
+
+
+@pytest.mark.covers("BG-12")
+def test_green_is_visited_and_says_what_it_has_against_the_streams() -> None:
+    """Its names, subjects, placement, payload and clock; start refuses what preflight does."""
+    story = Story()
+    assert preflight(story) == []
+    taken = {"name": "OTHER", "subjects": ["orders.eu"]}
+    assert "error" not in (story.api("green-0", "$JS.API.STREAM.CREATE.OTHER", taken) or {"error": 1})
+    assert preflight(story) == [("refused", "SubjectsTaken")]
+    assert story.api("green-0", "$JS.API.STREAM.DELETE.OTHER", None)
+    same = {"name": MAIN, "subjects": ["elsewhere"]}
+    assert "error" not in (story.api("green-0", f"$JS.API.STREAM.CREATE.{MAIN}", same) or {"error": 1})
+    assert preflight(story) == [("refused", "NameTaken")]
+    status, told = ask(story, "blue-0", "start", BODY)
+    assert (status, told["err_code"]) == (409, 19022)
+    assert [found["code"] for found in told["findings"]] == ["NameTaken"]
+    assert ask(story, "blue-0", "list")[1] == {"migrations": []}
+    assert story.api("green-0", f"$JS.API.STREAM.DELETE.{MAIN}", None)
+    for key in story.brokers(GREEN):
+        settings = story.core(key).env.settings
+        story.core(key).env.settings = replace(settings, payload_bytes_max=settings.payload_bytes_max - 1)
+    assert preflight(story) == [("refused", "Limits")]
+
+
+@pytest.mark.covers("BG-12")
+def test_a_green_that_nobody_answers_for_is_unreachable_and_nothing_begins() -> None:
+    story = Story()
+    for key in story.brokers(GREEN):
+        story.stop(key, power=False)
+    assert preflight(story) == [("refused", "GreenUnreachable")]
+    assert ask(story, "blue-0", "start", BODY)[1]["err_code"] == 19022
+    assert story.core("blue-0").wanted_far()
+    story.until(lambda: not story.core("blue-0").wanted_far())

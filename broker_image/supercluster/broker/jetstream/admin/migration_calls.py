@@ -15,10 +15,10 @@ from supercluster.broker.bounds import read_json
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.admin import migration_preflight, migration_status
 from supercluster.broker.jetstream.admin.call import NO_CALL, Caller, MetaCall, Then, refusal
+from supercluster.broker.jetstream.admin.green_preflight import GreenPreflight
 from supercluster.broker.jetstream.admin.migration_call import read_id, read_start
 from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.migration import Migration
 from supercluster.broker.jetstream.meta.state import MetaState
@@ -28,7 +28,6 @@ from supercluster.broker.jetstream.node.far_clients import FarClients
 from supercluster.broker.jetstream.node.lost_clusters import LostClusters
 from supercluster.broker.jetstream.node.neighbours import Neighbours
 from supercluster.broker.jetstream.placement.stream_facts import StreamFacts
-from supercluster.broker.migration.worlds import world_of
 
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.meta_leader.map_leader import MapLeader
@@ -45,16 +44,16 @@ class MigrationCalls:
     def __init__(
         self,
         env: Environment,
-        peers: Peers,
         map_view: MapView,
         neighbours: Neighbours,
         lost_clusters: LostClusters,
         far_clients: FarClients,
+        green_preflight: GreenPreflight,
         caller: Caller,
     ) -> None:
         self._far_clients = far_clients
+        self._green_preflight = green_preflight
         self._env = env
-        self._peers = peers
         self._map = map_view
         self._neighbours = neighbours
         self._lost_clusters = lost_clusters
@@ -71,35 +70,77 @@ class MigrationCalls:
 
     def _preflight(self, migration_id: str, body: object, then: Then) -> None:
         wanted = read_start(body)
-        state = self._state
-        streams = self._scope(state, wanted)
-        findings = self._findings(state, wanted)
-        self._facts(
-            streams,
-            lambda facts: then(
-                200,
-                {
-                    "findings": migration_preflight.shown(findings),
-                    "streams": len(streams),
-                    "bytes": sum(told.message_bytes for told in facts.values() if told is not None),
-                    "clients": {"cannot": 0, "may": 0, "cannotNames": []},
-                },
-            ),
-        )
+        streams = self._scope(self._state, wanted)
+
+        def judged(findings: list[migration_preflight.Finding], bytes_total: int) -> None:
+            clients = self._far_clients.clients_of(wanted)
+            told = {
+                "cannot": clients.cannot,
+                "may": clients.connections - clients.cannot,
+                "cannotNames": list(clients.cannot_names),
+            }
+            answer = {"streams": len(streams), "bytes": bytes_total, "clients": told}
+            then(200, {"findings": migration_preflight.shown(findings), **answer})
+
+        self._judge(wanted, streams, judged)
 
     def _start(self, migration_id: str, body: object, then: Then) -> None:
         wanted = read_start(body)
         state = self._state
         judge_start(state, wanted)
-        if wanted.id not in state.migrations:
-            findings = self._findings(state, wanted)
-            if migration_preflight.is_refused(findings):
-                first = next(found for found in findings if found.level == "refused")
-                refused = errors.error(errors.PREFLIGHT_REFUSED, first.message)
-                status, answer = refusal(refused)
-                then(status, {**answer, "findings": migration_preflight.shown(findings)})
+
+        def judged(findings: list[migration_preflight.Finding], bytes_total: int) -> None:
+            first = next((found for found in findings if found.level == "refused"), None)
+            if first is None:
+                start()
                 return
-        self._caller.ask("$SYS", START, json.dumps(wanted.to_json()).encode(), then)
+            status, answer = refusal(errors.error(errors.PREFLIGHT_REFUSED, first.message))
+            then(status, {**answer, "findings": migration_preflight.shown(findings)})
+
+        def start() -> None:
+            self._caller.ask("$SYS", START, json.dumps(wanted.to_json()).encode(), then)
+
+        if wanted.id in state.migrations:
+            start()
+        else:
+            self._judge(wanted, self._scope(state, wanted), judged)
+
+    def _judge(
+        self,
+        wanted: Migration,
+        streams: list[Assignment],
+        then: Callable[[list[migration_preflight.Finding], int], None],
+    ) -> None:
+        """By blue's map, its streams' leaders and its clients; then by green, unless that is blue itself."""
+        findings = migration_preflight.judge(streams, wanted, self._env.settings.world)
+        self._far_clients.ask()
+
+        def told(facts: migration_status.Facts) -> None:
+            sizes = {group: found.message_bytes for group, found in facts.items() if found is not None}
+            total = sum(sizes.values())
+            in_files = sum(
+                sizes.get(found.group, 0) * found.config.num_replicas
+                for found in streams
+                if found.config.storage == "file"
+            )
+            if wanted.world == self._env.settings.world:
+                then(findings, total)
+                return
+            self._green_preflight.ask(
+                wanted,
+                streams,
+                in_files,
+                lambda more: then(
+                    [
+                        *findings,
+                        *migration_preflight.of_clients(self._far_clients.clients_of(wanted), wanted),
+                        *more,
+                    ],
+                    total,
+                ),
+            )
+
+        self._facts(streams, told, everything=True)
 
     def _end(self, subject: bytes, migration_id: str, body: object, then: Then) -> None:
         told = json.dumps({"id": read_id(migration_id)}).encode()
@@ -199,11 +240,6 @@ class MigrationCalls:
             for key, found in sorted(state.streams.items())
             if found.is_shown and found.migration is None and wanted.covers(key[0])
         ]
-
-    def _findings(self, state: MetaState, wanted: Migration) -> list[migration_preflight.Finding]:
-        linked = sum(1 for node in self._peers.far if world_of(node) == wanted.world)
-        own = self._env.settings.world
-        return migration_preflight.judge(self._scope(state, wanted), wanted, own, linked)
 
     def _facts(
         self,

@@ -1,7 +1,6 @@
-"""What keeps a migration from succeeding, by blue's map alone: found before anything of it begins, and said by name.
+"""What keeps a migration from succeeding, by blue's map and its clients: found before anything of it begins, and said by name.
 
-Pure: the same map gives the same findings. What only green knows (names, room, limits) green says per stream when it is asked to
-prepare (`meta_leader/follow.py`).
+Pure: the same map gives the same findings. What only green knows (names, room, limits) green is asked for (`green_preflight.py`).
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from typing import Any
 from supercluster.broker.jetstream.config.carried import why_not_carried
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.migration import Migration
+from supercluster.broker.protocol.client_reports import AccountClients
 
 # Findings that an answer names; of the others the last one says how many there are.
 FINDINGS_MAX = 200
@@ -37,8 +37,8 @@ def is_refused(findings: Iterable[Finding]) -> bool:
     return any(found.level == "refused" for found in findings)
 
 
-def judge(streams: Sequence[Assignment], wanted: Migration, own_world: str, linked: int) -> list[Finding]:
-    """Of the streams in scope. `linked`: how many of green's brokers are linked already."""
+def judge(streams: Sequence[Assignment], wanted: Migration, own_world: str) -> list[Finding]:
+    """Of the streams in scope."""
     found: list[Finding] = []
     if wanted.world == own_world:
         found.append(
@@ -63,17 +63,23 @@ def judge(streams: Sequence[Assignment], wanted: Migration, own_world: str, link
         )
     for stream in streams:
         found += _of_stream(stream)
-    if not linked:
-        found.append(
-            Finding(
-                "warn",
-                "GreenNotAsked",
-                wanted.green.name or wanted.green.identity,
-                "no broker of green is linked yet, so names, room and limits there are judged stream by stream once it is",
-                "look at the streams of the migration for what green refuses",
-            )
+    return found
+
+
+def of_clients(clients: AccountClients, wanted: Migration) -> list[Finding]:
+    """Of the connections in scope."""
+    if not clients.cannot:
+        return []
+    names = ", ".join(clients.cannot_names[:3])
+    return [
+        Finding(
+            "warn" if wanted.bridges else "refused",
+            "ClientsCannotFollow",
+            names,
+            f"{clients.cannot} connected clients cannot be sent to another server ({names})",
+            "connect them to green, or have them bridged (cannotFollow: bridge)",
         )
-    return sorted(found, key=lambda one: one.level != "refused")
+    ]
 
 
 def _of_stream(stream: Assignment) -> list[Finding]:
@@ -112,7 +118,8 @@ def _of_stream(stream: Assignment) -> list[Finding]:
 
 
 def shown(findings: Sequence[Finding]) -> list[dict[str, Any]]:
-    """For an answer, bounded."""
+    """For an answer, bounded; what refuses comes first."""
+    findings = sorted(findings, key=lambda one: one.level != "refused")
     told = [found.to_json() for found in findings[:FINDINGS_MAX]]
     more = len(findings) - FINDINGS_MAX
     if more > 0:

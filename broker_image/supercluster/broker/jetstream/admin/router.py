@@ -11,6 +11,7 @@ from typing import Any
 from supercluster.broker.jetstream.admin import accounts, cordons, stream_recovery
 from supercluster.broker.jetstream.admin.broker_calls import BrokerCalls
 from supercluster.broker.jetstream.admin.call import Caller
+from supercluster.broker.jetstream.admin.green_preflight import GreenPreflight
 from supercluster.broker.jetstream.admin.map_recovery import MapRecoveryCalls
 from supercluster.broker.jetstream.admin.migration_calls import MigrationCalls
 from supercluster.broker.jetstream.admin.moves import MoveCalls
@@ -42,6 +43,7 @@ class AdminRouter:
         lost_clusters: LostClusters,
         requests: PendingRequests,
         far_clients: FarClients,
+        green_preflight: GreenPreflight,
         map_recoveries: MapRecoveryCalls,
     ) -> None:
         caller = self._caller = Caller(env, map_view, requests, lost_clusters)
@@ -49,7 +51,7 @@ class AdminRouter:
         self.brokers = BrokerCalls(env, peers, copies, map_view, lost_clusters, caller)
         self._moves = MoveCalls(env, peers, map_view, neighbours, lost_clusters, caller)
         self._migrations = MigrationCalls(
-            env, peers, map_view, neighbours, lost_clusters, far_clients, caller
+            env, map_view, neighbours, lost_clusters, far_clients, green_preflight, caller
         )
         self._restarts = RestartCalls(env, peers, copies, leaderships, drain)
         self._map_recoveries = map_recoveries

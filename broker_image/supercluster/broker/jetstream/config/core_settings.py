@@ -37,5 +37,7 @@ class CoreSettings:
     """What a configuration lets all streams take, in files and in memory; 0: it does not say."""
     domain: str = ""
     """JetStream's domain: its API is asked as `$JS.<domain>.API` as well; empty: there is none."""
+    payload_bytes_max: int = 1 << 20
+    """The largest message that a client may publish."""
     limits: ServerLimits = NO_SERVER_LIMITS
     """Of every stream and consumer."""

@@ -10,7 +10,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 
+from supercluster.broker.jetstream.admin.green_preflight import GreenPreflight
 from supercluster.broker.jetstream.admin.map_recovery import MapRecoveryCalls
+from supercluster.broker.jetstream.admin.preflight_answers import PreflightAnswers
 from supercluster.broker.jetstream.admin.router import AdminRouter
 from supercluster.broker.jetstream.admin.system_api import SystemApi
 from supercluster.broker.jetstream.config.core_settings import CoreSettings
@@ -44,6 +46,7 @@ from supercluster.broker.jetstream.node.copy_manager import CopyManager
 from supercluster.broker.jetstream.node.drain import LeadershipDrain
 from supercluster.broker.jetstream.node.failed_copies import FailedCopies
 from supercluster.broker.jetstream.node.far_clients import FarClients
+from supercluster.broker.jetstream.node.far_visits import FarVisits
 from supercluster.broker.jetstream.node.joining import Joining
 from supercluster.broker.jetstream.node.lost_clusters import LostClusters
 from supercluster.broker.jetstream.node.map_reader import MapReader
@@ -108,7 +111,7 @@ class BrokerCore:
         self.far_frames = FarFrames(peers.far_groups, env.event)
         self._dispatch = Dispatch(clock, self._handlers(), self.far_frames).dispatch
         far_links = self.far_links = FarLinks(
-            clock, peers, copies, leaderships, self.acks, self.answers, self.far_clients
+            clock, peers, copies, leaderships, self.acks, self.answers, self.far_clients, self.far_visits
         )
         far_links.changed = self._far_changed
         self.on_far_up, self.on_far_down = far_links.up, far_links.down
@@ -143,6 +146,8 @@ class BrokerCore:
             self.map_reader,
             self.neighbours.load,
             self.far_clients,
+            self.far_visits,
+            self.green_preflight,
         )
         """The parts that have something to do by time alone, in the order of their ticks."""
         self.bootstrap.open_registered()
@@ -161,7 +166,8 @@ class BrokerCore:
         self.source_links = SourceLinks(env, peers, copies, map_view)
         self.neighbours = Neighbours(env, peers, copies, map_view, leaderships, self.requests)
         self.drain = LeadershipDrain(env, peers, copies)
-        self.far_clients = FarClients(env, peers, map_view)
+        self.far_clients, self.far_visits = FarClients(env, peers, map_view), FarVisits()
+        self.green_preflight = GreenPreflight(env, peers, self.far_visits)
         self.stream_survey = StreamSurvey(env, peers, copies, map_view)
         self.map_survey = MapSurvey(env, peers, copies, map_view)
         self.restore_chunks = RestoreChunks(env, peers, map_view, self.requests, self.lost_clusters)
@@ -237,6 +243,7 @@ class BrokerCore:
             self.lost_clusters,
             self.requests,
             self.far_clients,
+            self.green_preflight,
             MapRecoveryCalls(env, map_view, self.map_survey, self.map_lineages, self.orphans),
         )
         self.system_api = SystemApi(env, map_view, self.requests, self.calls.brokers)
@@ -279,6 +286,8 @@ class BrokerCore:
             **self.far_clients.handlers,
             **MapFrames(self.peers, self.copies, self.map, self.map_reader).handlers,
             Frame.REQUEST: self.answerer.on_request,
+            Frame.PREFLIGHT: PreflightAnswers(self.env, self.peers, self.copies).on_ask,
+            Frame.PREFLIGHT_TOLD: self.green_preflight.on_told,
             Frame.LEADER: self._on_leader,
             Frame.NOT_LEADER: self._on_not_leader,
             Frame.LOAD: self.neighbours.on_load,

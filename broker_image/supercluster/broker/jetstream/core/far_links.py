@@ -14,6 +14,7 @@ from supercluster.broker.jetstream.links.leaderships import Leaderships
 from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.node.copies import Copies
 from supercluster.broker.jetstream.node.far_clients import FarClients
+from supercluster.broker.jetstream.node.far_visits import FarVisits
 from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.ports import Clock, FarSuperCluster, PeerInfo
 
@@ -33,6 +34,7 @@ class FarLinks:
         acks: AckForwarder,
         answers: AnswerCache,
         clients: FarClients,
+        visits: FarVisits,
     ) -> None:
         self._clock = clock
         self._peers = peers
@@ -41,16 +43,24 @@ class FarLinks:
         self._acks = acks
         self._answers = answers
         self._clients = clients
+        self._visits = visits
+        visits.changed = self._wanted_changed
+        self._by_map: Mapping[str, FarSuperCluster] = {}
         self.changed: Callable[[], None] = lambda: None
         """Called when `wanted` is another one."""
         self.wanted: Mapping[str, FarSuperCluster] = {}
-        """By identity: the super-clusters that migrations name."""
+        """By identity: the super-clusters that migrations name, and those that are visited."""
 
     def want(self, wanted: Mapping[str, FarSuperCluster]) -> None:
         """Be linked with the brokers of these super-clusters from now on, and let messages of these accounts cross. The map of streams
         says so; call it again whenever that changes."""
+        self._by_map = dict(wanted)
+        self._wanted_changed()
+
+    def _wanted_changed(self) -> None:
+        wanted = self._visits.with_visits(self._by_map)
         if wanted != self.wanted:
-            self.wanted = dict(wanted)
+            self.wanted = wanted
             self.changed()
 
     def up(self, peer: PeerInfo) -> None:

@@ -43,6 +43,8 @@ class FarFrames:
             Frame.PULL_BACK: self._pull_back,
             Frame.PREPARE: _prepare,
             Frame.DROP: _whole,  # It is answered also where nothing is followed any more.
+            Frame.PREFLIGHT: _whole,  # Nothing is changed by it.
+            Frame.PREFLIGHT_TOLD: _whole,  # It answers a number of this broker's, or nothing.
             Frame.RESPONSE: _whole,  # It answers a number of this broker's, or nothing.
             **dict.fromkeys(
                 (

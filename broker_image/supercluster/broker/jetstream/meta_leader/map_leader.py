@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.map_replica import MapReplica
 from supercluster.broker.jetstream.meta.move_record import MoveEnd
 from supercluster.broker.jetstream.meta_leader.account_requests import AccountRequests
@@ -26,6 +27,9 @@ class MapLeader(MapReplica, Protocol):
 
     def request(self, request: StreamRequest) -> None:
         """Queue a request about a stream for the next turn."""
+
+    def refusal_of(self, request: StreamRequest) -> ApiError | None:
+        """Why such a request would be refused now; None: it would not. Nothing is changed, and nobody is answered."""
 
     def rooms(self, storage: str) -> Mapping[str, int]:
         """Node → room for streams of that storage; of others nothing is known, and of all where this replica does not serve."""

@@ -193,6 +193,13 @@ class MetaReplica(Replica):
             return
         self._requests.append((request, None))
 
+    def refusal_of(self, request: StreamRequest) -> ApiError | None:
+        try:
+            StreamDecisions(self.tail, self.candidates, self.host, request, None).decide()
+        except ApiError as refused:
+            return refused
+        return None
+
     def move_ended(self, end: MoveEnd) -> None:
         """A stream's leader says, again and again until the map shows it, how a move ended."""
         if self.serves and (len(self._ends) < REQUESTS_MAX or end.group in self._ends):

@@ -76,6 +76,25 @@ def test_no_entry_of_a_cut_counts_before_it_is_durable() -> None:
     assert found == dict.fromkeys((Section.FENCED, Section.HANDED, Section.OPENED), EntryKind.DURABLE)
 
 
+@pytest.mark.covers("SF-13", "SF-20")
+def test_a_configuration_that_green_s_map_has_from_before_the_cut_takes_no_message_away() -> None:
+    """The one in the stream's log is in force; green's map takes it over with *arrived*."""
+    worlds = started()
+    with_consumer(worlds)
+    worlds.begin_migration()
+    worlds.until(lambda: worlds.green_map is not None)
+    assert worlds.green_map is not None
+    before = replace(worlds.green_map.config, max_msgs=1)
+    worlds.green_map = replace(worlds.green_map, config=before, version=ASSIGNMENT.version + 100)
+    worlds.until(lambda: worlds.green is not None and worlds.green.group.state.cut.stage is CutStage.HANDED)
+    worlds.map_answers = False
+    worlds.until(lambda: worlds.green is not None and worlds.green.group.state.cut.stage is CutStage.OPEN)
+    assert worlds.green is not None
+    worlds.settle(300)
+    state = worlds.green.group.state
+    assert (state.messages, state.config.max_msgs) == (2, -1)
+
+
 @pytest.mark.covers("SF-19")
 def test_a_stream_that_is_open_on_green_is_written_and_read_there() -> None:
     worlds = started()
@@ -398,3 +417,21 @@ def test_people_see_where_it_is() -> None:
     assert told is not None
     assert (told["id"], told["attempt"], told["stage"]) == ("m", 1, "handed")
     assert told["why"] == "green has not answered yet"
+
+
+@pytest.mark.covers("SF-20")
+def test_green_hears_of_a_configuration_that_changes_while_it_learns() -> None:
+    """It has to take subjects for it, which another stream of green's may have."""
+    worlds = started()
+    worlds.cuts_link_when = lambda: worlds.green is not None
+    worlds.begin_migration()
+    worlds.until(lambda: worlds.green is not None)
+    worlds.settle(500)
+    config = replace(ASSIGNMENT.config, subjects=("s.>", "more"))
+    worlds.blue_map = replace(worlds.blue_map, config=config, version=ASSIGNMENT.version + 1)
+    worlds.until(lambda: worlds.leader().group.state.config == config)
+    worlds.cuts_link_when = lambda: False
+    worlds.is_linked = True
+    worlds.until(lambda: bool(worlds.blue_map.far_world))
+    assert worlds.green_map is not None
+    assert worlds.green_map.config == config

@@ -6,7 +6,7 @@ and the map of streams is called the same on both sides. The link stays, since a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from supercluster.broker.jetstream.encoding.codec import Reader
@@ -65,10 +65,6 @@ class FarFrames:
                 self._of_group,
             ),
         }
-
-    def allow(self, allowed: Mapping[int, Allowed]) -> None:
-        """Take these as well. Called while the core is put together."""
-        self._allowed.update(allowed)
 
     def admit(self, node: str, frame: int, body: memoryview, now_ms: int) -> memoryview | None:
         """What the frame's part is to see of it; None: nothing.

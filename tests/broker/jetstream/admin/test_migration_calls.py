@@ -237,6 +237,32 @@ def test_green_is_visited_and_says_what_it_has_against_the_streams() -> None:
     assert preflight(story) == [("refused", "Limits")]
 
 
+def tell_cluster(story: Story, key: str, cluster: str) -> None:
+    """The broker is of another cluster from now on: it says so as it starts."""
+    story.stop(key, power=False)
+    story.cluster_of[key] = cluster
+    story.start(key)
+
+
+@pytest.mark.covers("BG-1")
+def test_names_that_green_does_not_have_are_found_before_anything_begins() -> None:
+    """And a stream is placed by what the call says of its cluster."""
+    story = Story(placement={"cluster": BLUE}, num_replicas=1)
+    assert preflight(story) == [], "green has one cluster alone"
+    tell_cluster(story, "green-2", "north")
+    story.until(lambda: preflight(story) == [("refused", "ClusterUnknown")])
+    [found] = ask(story, "blue-0", "preflight", BODY)[1]["findings"]
+    assert (found["subject"], "green has green, north" in found["message"]) == (f"$G/{MAIN}", True)
+    assert "clusters" in found["remedy"]
+    assert preflight(story, {**BODY, "clusters": {BLUE: "south"}}) == [("refused", "ClusterUnknown")]
+    assert ask(story, "blue-0", "start", BODY)[1]["err_code"] == 19022
+    wanted = {**BODY, "clusters": {BLUE: "north"}}
+    assert preflight(story, wanted) == []
+    assert ask(story, "blue-0", "start", wanted)[0] == 202
+    story.until(story.is_open)
+    assert [member.partition("@")[0] for member in story.found(GREEN).members] == ["green-2"]
+
+
 @pytest.mark.covers("BG-12")
 def test_a_green_that_nobody_answers_for_is_unreachable_and_nothing_begins() -> None:
     story = Story()

@@ -14,7 +14,11 @@ from supercluster.broker.jetstream.config.carried import why_not_carried
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.migration import StreamStage
 from supercluster.broker.jetstream.meta.migration_changes import follow_stream, unfollow_stream
-from supercluster.broker.jetstream.meta_leader.names_on_green import Unknown, cluster_on_green
+from supercluster.broker.jetstream.meta_leader.names_on_green import (
+    NameUnknownError,
+    Unknown,
+    cluster_on_green,
+)
 from supercluster.broker.jetstream.meta_leader.stream_request import NotAppendedError, StreamRequest
 from supercluster.broker.jetstream.placement.choice import NodeFacts
 from supercluster.broker.migration.worlds import far_member
@@ -92,7 +96,7 @@ def near_cluster(before: Assignment | None, request: StreamRequest, known: Itera
     meanwhile change nothing.
 
     Raises:
-        ApiError: something that the stream's placement names is not here. It says what to do.
+        NameUnknownError: something that the stream's placement names is not here.
     """
     wanted, config = request.following, request.config
     assert wanted is not None
@@ -103,7 +107,7 @@ def near_cluster(before: Assignment | None, request: StreamRequest, known: Itera
             return before.following.cluster
     found = cluster_on_green(config, wanted.cluster, known)
     if isinstance(found, Unknown):
-        raise errors.no_suitable_peers(found.text)
+        raise NameUnknownError(found)
     return found
 
 

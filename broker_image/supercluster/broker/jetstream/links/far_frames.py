@@ -21,6 +21,9 @@ Allowed = Callable[[str, memoryview], "memoryview | None"]
 
 API_PREFIX = b"$JS.API."
 
+_MAY_COME_EARLY = frozenset((Frame.RAFT, Frame.LEADER, Frame.WHO_LEADS, Frame.NOT_LEADER))
+"""Each side learns in its own time which groups are shared: such a frame about another group is counted, and no news for people."""
+
 REPORT_MS = 60_000
 """Dropped frames are reported once in this time."""
 
@@ -75,11 +78,12 @@ class FarFrames:
         allowed = self._allowed.get(frame)
         admitted = allowed(node, body) if allowed is not None else None
         if admitted is None:
-            self._drop(node, frame, now_ms)
+            self.dropped += 1
+            if frame not in _MAY_COME_EARLY:
+                self._report(node, frame, now_ms)
         return admitted
 
-    def _drop(self, node: str, frame: int, now_ms: int) -> None:
-        self.dropped += 1
+    def _report(self, node: str, frame: int, now_ms: int) -> None:
         if self._report_ms is None or now_ms - self._report_ms >= REPORT_MS:
             self._report_ms = now_ms
             self._event(

@@ -24,7 +24,7 @@ from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.assignment import Assignment
-from supercluster.broker.jetstream.meta.migration import Green, Migration
+from supercluster.broker.jetstream.meta.migration import Green, Migration, StreamStage
 from supercluster.broker.protocol.client_reports import AccountClients, ClientReport
 
 ID = "shop/to-green/0a1b"
@@ -110,6 +110,28 @@ def test_an_abort_takes_back_what_was_not_handed() -> None:
     answer = story.api("blue-0", f"$JS.API.STREAM.INFO.{MAIN}", None)
     assert answer is not None
     assert "error" not in answer
+
+
+def test_a_person_takes_back_what_a_green_that_is_gone_was_about_to_get() -> None:
+    """SF-20: nothing but that act ends it."""
+    story = Story()
+    assert ask(story, "blue-0", "start", BODY)[0] == 202
+    story.until(lambda: story.stage() is StreamStage.HANDING)
+    for key in story.brokers(GREEN):
+        story.stop(key, power=False)
+    [handed] = [key for key, held in story.copies().items() if held.serves]
+    story.stop(handed, power=False)
+    story.run_ms(500)
+    story.start(handed)
+    assert ask(story, "blue-0", "abort")[0] == 202
+    story.run_ms(5000)
+    assert story.stage() is StreamStage.HANDING
+    body = {"account": "$G", "stream": MAIN, "attempt": 1}
+    assert "acceptLoss is 'None'" in str(ask(story, "blue-0", "takeback", body))
+    assert ask(story, "blue-0", "takeback", body | {"acceptLoss": True})[0] == 202
+    story.until(lambda: story.found(BLUE).migration is None)
+    load = story.load("blue-1", "ack")
+    story.until(lambda: len(load.acked) > 5)
 
 
 @pytest.mark.parametrize(

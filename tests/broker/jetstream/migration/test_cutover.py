@@ -6,13 +6,14 @@ import json
 from dataclasses import replace
 
 import pytest
-from tests.broker.jetstream.migration.two_worlds import BLUE_SESSION, FAR, TwoWorlds, started
+from tests.broker.jetstream.migration.two_worlds import BLUE_SESSION, FAR, TwoWorlds, changed, started
 from tests.broker.jetstream.publish.stream_story import block, message
 from tests.broker.jetstream.stream.test_replica import ASSIGNMENT, NEXT, ORIGIN, with_consumer
 
 from supercluster.broker.jetstream.encoding.sections import Section, sections
 from supercluster.broker.jetstream.links.frames import Forward, Frame
 from supercluster.broker.jetstream.links.migration_frames import Prepared
+from supercluster.broker.jetstream.meta.migration_changes import unhand_stream
 from supercluster.broker.jetstream.state.cut import CUT_SECTIONS, CutStage
 from supercluster.broker.raft.entry import EntryKind
 
@@ -195,6 +196,36 @@ def test_behind_handed_blue_waits_for_green_however_long_that_takes() -> None:
     assert leader.group.state.last_seq == 0
     worlds.is_linked = True
     worlds.until(lambda: bool(worlds.blue_map.far_world))
+
+
+@pytest.mark.covers("SF-20")
+@pytest.mark.parametrize("stage", [CutStage.HANDED, CutStage.FENCED, CutStage.NONE])
+def test_a_stream_that_a_person_takes_back_is_blue_s_wherever_green_s_silence_found_it(
+    stage: CutStage,
+) -> None:
+    """Green is gone for good: behind HANDED, and behind a fence or a mark of a leader that died."""
+    worlds = started()
+    if stage is CutStage.HANDED:
+        handed(worlds)
+    elif stage is CutStage.FENCED:
+        at_the_fence(worlds)
+    else:
+        worlds.cuts_link_when = lambda: "handing" in worlds.steps
+        worlds.begin_migration()
+        worlds.until(lambda: "handing" in worlds.steps)
+    if stage is not CutStage.HANDED:
+        worlds.lost = {worlds.leader().node}
+        worlds.settle(2000)
+    worlds.settle(5000)
+    leader = worlds.leader()
+    assert leader.group.copy.appender.is_closed
+    assert leader.group.state.cut.stage is stage
+    worlds.blue_map = changed(worlds.blue_map, unhand_stream(worlds.blue_map, "m", 1))
+    worlds.until(lambda: not leader.group.copy.appender.is_closed, 1000)
+    leader.group.copy.inbox.open_session(ORIGIN)
+    worlds.settle(50)
+    worlds.publish(1, b"x")
+    worlds.until(lambda: leader.group.state.last_seq == 1, 1000)
 
 
 @pytest.mark.covers("SF-20")

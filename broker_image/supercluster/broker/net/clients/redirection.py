@@ -259,8 +259,14 @@ class Redirection:
     def counted(self) -> dict[str, AccountClients]:
         """By account, what the other brokers of this super-cluster are told: with or without orders."""
         clients = self._server.clients.values()
-        here = [client for client in clients if client.has_come and not client.closed]
-        return counted(self.redirects, ((facts_of(client), client.in_messages) for client in here))
+        return counted(
+            self.redirects,
+            (
+                (client.account.name, client)
+                for client in clients
+                if client.has_come and not client.closed and not is_internal(client)
+            ),
+        )
 
 
 def is_internal(client: Client) -> bool:

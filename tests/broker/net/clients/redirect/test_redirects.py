@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -84,6 +85,12 @@ class Story:
         return self.core.shown_state(self.core.tracked[number])
 
 
+def connected(number: int, name: str, user: str = "ann", **more: Any) -> Any:
+    """A connection, as it is counted."""
+    told = {"language": "python", "in_messages": 0, "is_websocket": False, "wants_info": True, **more}
+    return SimpleNamespace(id=number, name=name, info=SimpleNamespace(user=user), **told)
+
+
 def test_one_connection_of_each_user_goes_first_and_the_others_follow_when_green_has_the_user() -> None:
     """Rule 22."""
     story = Story()
@@ -113,7 +120,7 @@ def test_a_user_that_is_not_seen_on_green_stays_on_blue_and_is_listed_until_gree
     waiting = story.core.tracked[numbers[-1]]
     assert story.state(numbers[-1]) is State.BRIDGED
     assert story.core.why(waiting) == "green has not reported the user"
-    told = counted(story.core, [(waiting.facts, 0)])
+    told = counted(story.core, [("A", connected(waiting.facts.id, "c"))])
     assert (told["A"].failing, told["A"].waiting) == (("ann",), 0)
     story.core.reported(ANN, story.now_ms)
     assert story.step() == numbers[SCOUTS_MAX:]
@@ -368,15 +375,16 @@ def test_refusals_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.covers("BG-12")
 def test_other_brokers_are_told_who_is_here_who_stays_and_who_publishes() -> None:
-    """With an order or without; the operator's connections count for nothing."""
+    """With an order or without."""
     story = Story()
     number, _ = story.came(ANN, "clock")
     web, _ = story.came(BOB, "page", is_websocket=True)
-    story.came(BOB, "operator", is_internal=True)
-    here = [(story.core.tracked[one].facts, messages) for one, messages in ((number, 3), (web, 0))]
-    early = Facts(9, Likeness(User("B", ""), "", "go", "10.1.1.1"), takes_info=False)
-    operator = Facts(10, Likeness(BOB, "operator", "python", "10.1.1.1"), is_internal=True)
-    assert counted(story.core, [*here, (early, 5), (operator, 5)]) == {
+    here: list[tuple[str, Any]] = [
+        ("A", connected(number, "clock", in_messages=3)),
+        ("A", connected(web, "page", user="bob", is_websocket=True)),
+        ("B", connected(9, "", language="go", wants_info=False, in_messages=5)),
+    ]
+    assert counted(story.core, here) == {
         "A": AccountClients(2, 1, 1, 1, ("page",), ("page",), (("A", "ann", "clock"),)),
         "B": AccountClients(1, 1, 1, 0, ("a go client",), ("a go client",)),
     }

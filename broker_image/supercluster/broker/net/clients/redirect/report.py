@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
-from supercluster.broker.net.clients.redirect.facts import Facts, Likeness, Reach
+from supercluster.broker.net.clients.redirect.facts import Likeness, Reach
 from supercluster.broker.net.clients.redirect.redirects import Redirects, State
 from supercluster.broker.net.clients.redirect.scouting import Stage
-from supercluster.broker.protocol.client_reports import NAMES_MAX, AccountClients, added
+from supercluster.broker.ports import ClientInfo
+from supercluster.broker.protocol.client_reports import NAMES_MAX, AccountClients
 
 ROWS_MAX = 100
 """Of each list; what is beyond is counted."""
@@ -50,34 +50,89 @@ def report(redirects: Redirects, published: Callable[[int], int]) -> dict[str, A
     }
 
 
-def counted(redirects: Redirects, clients: Iterable[tuple[Facts, int]]) -> dict[str, AccountClients]:
-    """By account, for the other brokers of this super-cluster. `clients`: all of this broker, and how many messages each published."""
-    rows: dict[str, list[AccountClients]] = {}
-    for facts, messages in clients:
-        if not facts.is_internal:
-            rows.setdefault(facts.user.account, []).append(_row(redirects, facts, messages))
-    found = {account: added(own) for account, own in rows.items()}
-    for user in redirects.failing:
-        if (row := found.get(user.account)) is not None:
-            found[user.account] = replace(row, failing=(*row.failing, user.name)[:NAMES_MAX])
-    return found
+class Connected(Protocol):
+    """A connection, as it is counted."""
+
+    @property
+    def id(self) -> int: ...
+
+    @property
+    def name(self) -> str: ...
+
+    is_websocket: bool
+    wants_info: bool
+    language: str
+    in_messages: int
+    info: ClientInfo
 
 
-def _row(redirects: Redirects, facts: Facts, messages: int) -> AccountClients:
-    tracked = redirects.tracked.get(facts.id)
-    name = facts.likeness.name or f"a {facts.likeness.language or 'nameless'} client"
-    cannot = facts.is_websocket or not facts.takes_info
-    stays = cannot if tracked is None else redirects.shown_state(tracked) is State.BRIDGED
-    publishes = tracked is not None and messages > tracked.published_before
-    return AccountClients(
-        1,
-        int(cannot),
-        int(stays),
-        int(publishes),
-        (name,) if cannot else (),
-        (name,) if stays else (),
-        ((facts.user.account, facts.user.name, name),) if publishes else (),
+class _Count:
+    """Of one account's connections. There may be many thousands, which are counted in one go every second."""
+
+    __slots__ = (
+        "cannot",
+        "cannot_names",
+        "connections",
+        "publishers",
+        "publishing",
+        "staying",
+        "staying_names",
     )
+
+    def __init__(self) -> None:
+        self.connections = self.cannot = self.staying = self.publishing = 0
+        self.cannot_names: list[str] = []
+        self.staying_names: list[str] = []
+        self.publishers: list[tuple[str, str, str]] = []
+
+    def shown(self, failing: Iterable[str]) -> AccountClients:
+        return AccountClients(
+            self.connections,
+            self.cannot,
+            self.staying,
+            self.publishing,
+            tuple(self.cannot_names),
+            tuple(self.staying_names),
+            tuple(self.publishers),
+            tuple(failing)[:NAMES_MAX],
+        )
+
+
+def counted(redirects: Redirects, connections: Iterable[tuple[str, Connected]]) -> dict[str, AccountClients]:
+    """By account, for the other brokers of this super-cluster. `connections`: account and connection, without those that are nobody's
+    who could go."""
+    tracked, failing = redirects.tracked, set(redirects.failing)
+    counts: dict[str, _Count] = {}
+    for account, client in connections:
+        count = counts.get(account)
+        if count is None:
+            count = counts[account] = _Count()
+        count.connections += 1
+        found = tracked.get(client.id)
+        stays = cannot = client.is_websocket or not client.wants_info
+        if found is not None:
+            is_kept = found.state is not State.ASKED and found.facts.user in failing
+            stays = is_kept or found.state is State.BRIDGED
+            if client.in_messages > found.published_before:
+                count.publishing += 1
+                if count.publishing <= NAMES_MAX:
+                    count.publishers.append((account, client.info.user, _called(client)))
+        if cannot:
+            count.cannot += 1
+            if count.cannot <= NAMES_MAX:
+                count.cannot_names.append(_called(client))
+        if stays:
+            count.staying += 1
+            if count.staying <= NAMES_MAX:
+                count.staying_names.append(_called(client))
+    users: dict[str, list[str]] = {}
+    for user in sorted(failing):
+        users.setdefault(user.account, []).append(user.name)
+    return {account: count.shown(users.get(account, ())) for account, count in counts.items()}
+
+
+def _called(client: Connected) -> str:
+    return client.name or f"a {client.language or 'nameless'} client"
 
 
 def _named(likeness: Likeness) -> dict[str, Any]:

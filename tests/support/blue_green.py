@@ -19,6 +19,8 @@ class BlueGreen:
         for side in ("blue", "green"):
             (folder / side).mkdir()
         self.blue, self.green = Fleet(folder / "blue"), Fleet(folder / "green")
+        self.who = ""
+        """The operator's `user:password`, where brokers ask for it."""
 
     async def start(
         self, count: int, *, blue: Mapping[str, Any] | None = None, green: Mapping[str, Any] | None = None
@@ -43,10 +45,11 @@ class BlueGreen:
         """POST; to a broker of blue, unless another one is named."""
         found = broker or self.blue.running[0]
         url = f"http://{found.host}:8222/admin/migrations{path}"
-        return await asyncio.to_thread(fetch, url, body if body is not None else {}, "POST")
+        return await asyncio.to_thread(fetch, url, body if body is not None else {}, "POST", self.who)
 
     async def status(self, migration_id: str = "m1") -> dict[str, Any]:
-        found: dict[str, Any] = await self.blue.running[0].get(f"/admin/migrations/{migration_id}")
+        url = f"http://{self.blue.running[0].host}:8222/admin/migrations/{migration_id}"
+        found: dict[str, Any] = (await asyncio.to_thread(fetch, url, who=self.who))[1]
         return found
 
     async def migrate(self, **more: Any) -> None:

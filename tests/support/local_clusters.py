@@ -24,6 +24,7 @@ other don't meet. The loop is the caller's; the time limits here only end what h
 from __future__ import annotations
 
 import asyncio
+import base64
 import functools
 import itertools
 import json
@@ -96,11 +97,13 @@ async def until(condition: Callable[[], Awaitable[Any]], what: str, timeout_s: f
         raise AssertionError(f"waited in vain for: {what}") from None
 
 
-def fetch(url: str, body: Any = None, method: str = "PUT") -> tuple[int, Any]:
-    """GET of a monitoring endpoint (with a body: PUT, or another method): status and JSON; (0, None) while nobody answers."""
-    request = urllib.request.Request(url)
+def fetch(url: str, body: Any = None, method: str = "PUT", who: str = "") -> tuple[int, Any]:
+    """GET of a monitoring endpoint (with a body: PUT, or another method): status and JSON; (0, None) while nobody answers. `who`:
+    `user:password`."""
+    headers = {"Authorization": f"Basic {base64.b64encode(who.encode()).decode()}"} if who else {}
+    request = urllib.request.Request(url, headers=headers)
     if body is not None:
-        headers = {"Content-Type": "application/json"}
+        headers["Content-Type"] = "application/json"
         request = urllib.request.Request(url, json.dumps(body).encode(), headers, method=method)
     try:
         with urllib.request.urlopen(request, timeout=5) as answer:

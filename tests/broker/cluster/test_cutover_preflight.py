@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -72,3 +73,15 @@ async def test_preflight_says_why_green_is_not_reached_and_what_it_takes(sides: 
         return bool(told["links"] == told["asked"] == [])
 
     await until(is_alone, "the end of the visits")
+
+    reader, writer = await asyncio.open_connection(sides.blue.running[0].host, 4222)
+    writer.write(b'CONNECT {"verbose": false, "protocol": 0, "name": "old", "lang": "c"}\r\nPING\r\n')
+    while await reader.readline() != b"PONG\r\n":
+        pass
+    status, told = await sides.call("/preflight", sides.body(cannotFollow="refuse"))
+    assert told["clients"]["cannotNames"] == ["old"]
+    [found] = told["findings"]
+    assert (found["code"], found["level"], found["subject"]) == ("ClientsCannotFollow", "refused", "old")
+    assert (await findings(sides))["ClientsCannotFollow"]["level"] == "warn"
+    writer.close()
+    await writer.wait_closed()

@@ -15,10 +15,10 @@ from nats.errors import ConnectionClosedError, ConnectionReconnectingError, NoRe
 from nats.errors import TimeoutError as NatsTimeout
 from nats.js.api import AckPolicy, ConsumerConfig
 from nats.js.errors import APIError, NoStreamResponseError
-from tests.support.blue_green import BlueGreen
+from tests.support.blue_green import CREDENTIALS, BlueGreen
 from tests.support.local_clusters import until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.covers("BG-4", "BG-5", "BG-12")]
+pytestmark = [pytest.mark.e2e, pytest.mark.covers("BG-2", "BG-4", "BG-5", "BG-8", "BG-12")]
 
 AGAIN = (NatsTimeout, NoStreamResponseError, NoRespondersError, ConnectionReconnectingError, APIError)
 """What a client hears between two servers; it asks again, with the same message id."""
@@ -133,6 +133,8 @@ async def test_clients_follow_their_streams_and_nothing_is_lost_or_stored_twice(
     told = await sides.reached(("redirected",))
     assert told["clients"]["stillOnBlue"] == told["clients"]["publishersStillOnBlue"] == 0
     await load.end()
+    figures = [await broker.get("/varz") for broker in sides.green.running]
+    assert sum(found["order_not_kept"] for found in figures) == 0
     green = await sides.green.js()
     for stream in STREAMS:
         total = len(load.acked[stream])
@@ -151,3 +153,41 @@ async def test_clients_follow_their_streams_and_nothing_is_lost_or_stored_twice(
     info = await late.jetstream(timeout=10).add_stream(name="A", subjects=["A.>"], num_replicas=count)
     assert info.state.messages == len(load.acked["A"]), "the stream of that name is green's"
     await late.close()
+
+
+USERS = {
+    "users": [
+        {"user": user, "password": "pw", "account": account} for user, account in (("ann", "A"), ("bob", "B"))
+    ]
+}
+
+
+async def test_one_account_goes_and_the_others_stay(sides: BlueGreen) -> None:
+    """Its clients hear of green behind CONNECT alone; the operator's connection goes nowhere (BG-2, BG-8)."""
+    operator = {"user": "operator", "password": "pw", "account": "A", "role": "operator"}
+    users = {"users": [*USERS["users"], operator]}
+    both = {"credentials": {**CREDENTIALS, "users.json": users}}
+    sides.who = "operator:pw"
+    await sides.start(1, blue=both, green=both)
+    (blue,), (green,) = sides.blue.running, sides.green.running
+    clients: dict[str, Client] = {}
+    for user in ("ann", "bob", "operator"):
+        clients[user] = await nats.connect(blue.url, user=user, password="pw", name=user)
+        sides.blue.clients.append(clients[user])
+    await clients["ann"].jetstream().add_stream(name="S", subjects=["s"])
+    await clients["bob"].jetstream().add_stream(name="S", subjects=["s"])
+    await sides.migrate(account="A")
+
+    async def has_gone() -> bool:
+        return await on(sides.green) == ["ann"]
+
+    await until(has_gone, "the client of the account on green")
+    told = await sides.reached(("redirected",))
+    assert told["clients"]["stillOnBlue"] == 0
+    assert await on(sides.blue) == ["bob", "operator"]
+    assert (await clients["ann"].jetstream().publish("s", b"")).seq == 1
+    assert (await clients["bob"].jetstream().publish("s", b"")).seq == 1
+    others = [server.netloc for server in clients["bob"].servers]
+    assert f"{green.host}:4222" not in others
+    infos = [(await clients[user].jetstream().stream_info("S")).state.messages for user in ("ann", "bob")]
+    assert infos == [1, 1]

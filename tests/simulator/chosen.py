@@ -27,7 +27,7 @@ CHOSEN: dict[str, tuple[int, ...]] = {
     "stream": (1, 2, 10, 12, 24),
     "map": (0, 1, 2, 5, 9),
     "copies": (0, 2),
-    "cutover": (5, 10, 19, 24, 36),
+    "cutover": (9, 10, 19, 27, 39, 89),
 }
 """Scenario → seeds."""
 
@@ -123,6 +123,12 @@ CAUGHT_BY: dict[str, int] = {
     "never-expires-and-goes": 18,
     "ttls-not-in-snapshots": 18,
     "ttls-a-second-early": 18,
+    "limits-behind-the-fence": 27,
+    "fence-stops-nothing": 9,
+    "taken-before-it-is-open": 9,
+    "opened-without-handed": 9,
+    "cleaned-before-the-last-word": 9,
+    "forgotten-when-cleaned": 9,
 }
 """Mutant → the chosen seed of its scenario that catches it."""
 
@@ -179,6 +185,18 @@ CAUGHT_BY_TEST: dict[str, str] = {
     "uncommitted-membership-in-checkpoints": (
         "tests/broker/jetstream/replica/test_applied_membership.py::"
         "test_a_copy_without_a_checkpoint_keeps_no_membership_that_may_be_truncated"
+    ),
+    "unfenced-behind-handed": (
+        "tests/simulator/test_two_worlds.py::"
+        "test_behind_handed_blue_takes_nothing_back_however_long_green_is_silent"
+    ),
+    "sessions-without-their-world": (
+        "tests/simulator/test_two_worlds.py::"
+        "test_a_number_whose_verdict_was_not_heard_before_the_cut_keeps_it_behind_the_cut"
+    ),
+    "duplicate-window-lost": (
+        "tests/simulator/test_two_worlds.py::"
+        "test_what_blue_has_stored_under_a_message_id_is_stored_by_green_no_second_time"
     ),
     "cancel-after-leaving": (
         "tests/broker/moves/test_plan.py::"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from zlib import crc32
 
+from supercluster.broker.jetstream.core.broker import BrokerCore
 from supercluster.broker.jetstream.encoding.codec import Reader
 from supercluster.broker.jetstream.encoding.sections import Section, sections
 from supercluster.broker.jetstream.replica.lineage import base_of, is_meta, lineage_of
@@ -64,6 +65,10 @@ class CutOracle:
         self._broken = world.ledger.broken
         self.streams: dict[str, Stream] = {}
         """Blue's group without lineages → the stream."""
+        self.may_clean = False
+        """Was the last word asked for?"""
+        self._held: set[tuple[str, str]] = set()
+        """(broker, group) of copies that were seen."""
         self.on_cut: Callable[[str, str, str], None] = lambda kind, node, group: None
         """A section of a cut was applied for the first time, by this broker."""
         for ledger in world.ledgers:
@@ -182,6 +187,7 @@ class CutOracle:
         old = ledger.groups[stream.group]
         stream.heirs[replica.id] = attempt
         ledger.groups[replica.id] = _heir(old, stream.handed[attempt][0])
+        ledger.lifetimes.inherit(stream.group, replica.id)
 
     def _attempt_of(self, stream: Stream, replica: StreamReplica) -> int:
         """Which entry HANDED its log goes on behind; all before it has to be blue's."""
@@ -195,6 +201,15 @@ class CutOracle:
         raise self._broken(
             f"SF-19: {replica.member} begins {replica.id} with a log that lacks every entry HANDED"
         )
+
+    def kept(self, node: str, core: BrokerCore) -> None:
+        """BG-8: blue keeps its copies until the last word was said."""
+        registered = core.store.registered()
+        for stream in self.streams.values():
+            if stream.group in registered:
+                self._held.add((node, stream.group))
+            elif (node, stream.group) in self._held and not self.may_clean:
+                raise self._broken(f"BG-8: {node} drops its copy of {stream.group} before the last word")
 
     # ---- blue ---------------------------------------------------------------------------------------------------------
 

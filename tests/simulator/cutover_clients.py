@@ -9,8 +9,10 @@ nothing that green has gone beyond (rule 15).
 from __future__ import annotations
 
 import json
+import random
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tests.simulator.cut_oracle import CutOracle
@@ -21,6 +23,8 @@ from tests.simulator.publishers import ACCOUNT, Publishers, SimPublisher
 Request = Callable[[str, str, Any, Callable[[dict[str, Any]], None]], None]
 LOOK_MS = 60.0
 KNOCK_MS = 400.0
+REPEATED_PART = 0.3
+REPEATED_MS_MAX = 4000.0
 READ_MS = 90.0
 # A leader that nobody hears any more answers for less than this.
 STALE_MS = 5000.0
@@ -38,6 +42,7 @@ class CutoverPublishers(Publishers):
         super().__init__(world, plan, is_quiet)
         self._cuts = oracle
         self._gone_over: set[str] = set()
+        self._repeats = random.Random(f"repeats {world.seed}")
         self._side = {False: world.brokers(BLUE), True: world.brokers(GREEN)}
 
     def _kinds(self, main: str, side: str) -> list[tuple[str, str]]:
@@ -58,6 +63,18 @@ class CutoverPublishers(Publishers):
         if publisher is not None and publisher.kind in ("retry", "creator") and self.is_open:
             return self.rng.choice(self.world.names)  # Such a client knows the addresses of both.
         return self.rng.choice(self._side[publisher is not None and publisher.name in self._gone_over])
+
+    def _answered(self, publisher: SimPublisher, number: int, node: str, payload: bytes) -> None:
+        """Some of what has a Nats-Msg-Id is sent once more, as by a client that gave its answer up."""
+        is_first = number not in publisher.answered
+        super()._answered(publisher, number, node, payload)
+        is_taken = is_first and number in publisher.answered and publisher.kind == "retry"
+        if is_taken and self._repeats.random() < REPEATED_PART:
+            late_ms = 200 + self._repeats.random() * REPEATED_MS_MAX
+            self.world.at(late_ms, partial(self._repeat, publisher, number))
+
+    def _repeat(self, publisher: SimPublisher, number: int) -> None:
+        self._offer(publisher, self.choose(publisher), number)
 
     def _look(self) -> None:
         """Who is to go over does so with nothing unanswered."""

@@ -106,4 +106,5 @@ class Operator:
         return any(found.opened for found in self._cuts.streams.values())
 
     def finalize(self) -> None:
+        self._cuts.may_clean = True
         self._ask("finalize", None, lambda: setattr(self, "is_finalized", True))

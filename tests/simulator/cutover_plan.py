@@ -29,7 +29,8 @@ FAULTS = {
     "side_down": 0.7,
 }
 ALWAYS = ("kill", "cut_worlds")
-LIMITS = ("none", "none", "none", "count", "subject")
+LIMITS = ("none", "none", "none", "count", "subject", "age")
+MAX_AGE_MS = 3000
 
 
 @dataclass(slots=True)
@@ -93,7 +94,7 @@ def draw_cutover(rng: random.Random) -> CutoverPlan:
         max_msgs=40 if limits == "count" else -1,
         max_bytes=-1,
         refuses_when_full=False,
-        max_age_ms=0,
+        max_age_ms=MAX_AGE_MS if limits == "age" else 0,
         per_subject=5 if limits == "subject" else 0,
         side_stream=False,
         creators=kind == "limits" and limits == "none" and rng.random() < 0.5,

@@ -66,8 +66,13 @@ class CutoverScenario(Scenario):
     def _new_world(self, seed: int, rng: random.Random) -> World:
         world = CutoverWorld(seed, self.plan, rng)
         self.cuts = CutOracle(world)
-        world.after_turn = lambda node, core: self.cuts.after_turn(node, core.groups)  # type: ignore[method-assign]
+        world.after_turn = self._after_turn  # type: ignore[method-assign]
         return world
+
+    def _after_turn(self, node: str, core: BrokerCore) -> None:
+        self.cuts.after_turn(node, core.groups)
+        if self.world.side_of[node] == BLUE:
+            self.cuts.kept(node, core)
 
     def _new_weather(self) -> Weather:
         return CutoverWeather(self.world, self.plan, self._step_down, self.cuts)

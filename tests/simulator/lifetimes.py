@@ -27,6 +27,11 @@ class Lifetimes:
         """(group, sequence) → when its own time is over; None: never."""
         self._stored_ns: dict[tuple[str, int], int] = {}
 
+    def inherit(self, old: str, new: str) -> None:
+        """A group goes on with all that another one has."""
+        self._due_ns |= {(new, seq): at for (group, seq), at in self._due_ns.items() if group == old}
+        self._stored_ns |= {(new, seq): at for (group, seq), at in self._stored_ns.items() if group == old}
+
     def stored(self, group: str, message: Message) -> bool:
         """Note it. True for a marker, which no publisher sent."""
         key = (group, message.seq)

@@ -25,6 +25,7 @@ from pathlib import Path
 from tests.simulator.chosen import CAUGHT_BY, CAUGHT_BY_TEST, CHOSEN, scenario_of
 from tests.simulator.mutants_accounts import ACCOUNT_MUTANTS
 from tests.simulator.mutants_copies import COPY_MUTANTS
+from tests.simulator.mutants_cutover import CUTOVER_MUTANTS
 from tests.simulator.mutants_ingest import INGEST_MUTANTS
 from tests.simulator.mutants_map import MAP_MUTANTS
 from tests.simulator.mutants_moves import MOVE_MUTANTS
@@ -38,7 +39,7 @@ from tests.simulator.mutation import Mutant, MutantError, check, write_mutated
 MUTANTS = (
     *(*RAFT_MUTANTS, *INGEST_MUTANTS, *STORAGE_MUTANTS),
     *(*MOVE_MUTANTS, *RECOVERY_MUTANTS, *MAP_MUTANTS, *ACCOUNT_MUTANTS),
-    *(*ORIGIN_MUTANTS, *COPY_MUTANTS, *RETENTION_MUTANTS),
+    *(*ORIGIN_MUTANTS, *COPY_MUTANTS, *RETENTION_MUTANTS, *CUTOVER_MUTANTS),
 )
 ROOT = Path(__file__).parents[2]
 _FLAGS = {

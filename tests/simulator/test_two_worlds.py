@@ -8,6 +8,9 @@ from tests.simulator.cutover_plan import BLUE, GREEN
 from tests.simulator.cutover_world import WORLD
 from tests.simulator.ledger import MAIN
 
+from supercluster.broker.jetstream.links.frames import Frame
+from supercluster.broker.ports import Channel
+
 CONFIG = {"name": MAIN, "subjects": ["orders.>"], "num_replicas": 3}
 
 
@@ -66,3 +69,69 @@ def test_a_broker_that_is_lost_is_lost_to_the_other_side_and_found_again() -> No
     world.mend()
     world.run_ms(300)
     assert far_peers(world, GREEN) == [names_of(world, BLUE)] * 3
+
+
+@pytest.mark.covers("SF-21")
+def test_behind_handed_blue_takes_nothing_back_however_long_green_is_silent() -> None:
+    world = begun(5, equal_names=False)
+    load = world.load("blue-0", "acked")
+    world.migrate()
+    assert world.run_until(lambda: bool(world.cuts.streams) and world.stream().is_handed, 10_000)
+    world.cut_worlds()
+    world.run_ms(5000)
+    stream = world.stream()
+    assert stream.is_handed
+    assert not stream.opened
+    acked = len(load.acked)
+    world.mend()
+    assert world.run_until(lambda: bool(stream.opened), 10_000)
+    world.run_ms(1000)
+    assert len(load.acked) > acked
+    world.finish()
+
+
+@pytest.mark.covers("SF-20", "BG-4")
+def test_what_blue_has_stored_under_a_message_id_is_stored_by_green_no_second_time() -> None:
+    world = begun(6, equal_names=True)
+    load = world.load("blue-1", "retry", 5)
+    assert world.run_until(lambda: len(load.acked) > 10, 5000)
+    load.runs = False
+    world.migrate()
+    assert world.run_until(lambda: bool(world.cuts.stalls_ms), 10_000)
+    world.run_ms(1000)
+    for number, key in enumerate(("blue-0", "green-1", "blue-1")):
+        core = world.nodes[key].core
+        assert core is not None
+        load._offer(core, number)
+    assert world.run_until(lambda: not load.waiting, 5000)
+    world.finish()
+    assert len(world.ledger.stored) == load.sent
+
+
+@pytest.mark.covers("SF-19", "BG-4")
+def test_a_number_whose_verdict_was_not_heard_before_the_cut_keeps_it_behind_the_cut() -> None:
+    world = begun(7, equal_names=True)
+    load = world.load("blue-0", "plain", 5)
+    world.run_ms(200)
+    send = world.send
+
+    def deaf(frm: str, to: str, frame_type: int, body: bytes, channel: Channel = Channel.CONTROL) -> bool:
+        if frame_type == Frame.VERDICTS and world.key_of(frm, to) == "blue-0" and not world.cuts.stalls_ms:
+            return True
+        return send(frm, to, frame_type, body, channel)
+
+    world.send = deaf  # type: ignore[method-assign]
+    leader = world.leader_key()
+    if leader == "blue-0":
+        world.api("blue-1", f"$JS.API.STREAM.LEADER.STEPDOWN.{MAIN}", None)
+        assert world.run_until(lambda: world.leader_key() not in ("", "blue-0"), 5000)
+    stored = len(world.ledger.stored)
+    assert world.run_until(lambda: len(world.ledger.stored) > stored + 10, 5000)
+    load.runs = False
+    world.migrate()
+    assert world.run_until(lambda: bool(world.cuts.stalls_ms), 15_000)
+    load.runs = True
+    load.publish()
+    world.run_ms(1000)
+    world.finish()
+    assert len(world.ledger.stored) == load.sent

@@ -110,7 +110,6 @@ class ProcessCore(BrokerCore):
             self.ingest,
             self.failed_copies,
             self.requests,
-            self.far_frames,
         )
 
     def _far_errors(self, identity: str) -> dict[str, str]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.broker.jetstream.recovery.test_migrating_copies import Story
 from tests.simulator.cutover_plan import BLUE, GREEN
+from tests.simulator.cutover_world import WORLD
 
-from supercluster.broker.jetstream.meta.migration import StreamStage
+from supercluster.broker.jetstream.meta.migration import Following, StreamStage, next_group
 from supercluster.broker.jetstream.state.cut import CutStage
 
 
@@ -44,3 +47,25 @@ def test_blue_goes_on_when_its_leader_and_one_of_greens_copies_are_gone_at_once(
     story.until(story.is_open, 120_000)
     assert len(story.brokers(GREEN)) == 3
     story.finish()
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_map_from_before_the_cut_drops_no_copy_that_was_opened(restarts: bool) -> None:
+    """SF-9, SF-34: green's map was recovered by force, and what it has is an attempt that blue gave up since."""
+    story = Story()
+    story.load("blue-1", "ack")
+    story.migrate()
+    story.until(story.is_open)
+    story.until(lambda: len(story.greens()) == 3)
+    found = story.found(GREEN)
+    source, [group] = found.source_group, story.registered("green-0")
+    if restarts:
+        story.core("green-0").migrating_copies._close(group)
+    older = Following("m0", 1, source, WORLD[BLUE], ())
+    before = replace(found, group=next_group(source, "m0", 1), following=older, arrival=None, members=())
+    story.core("green-0").migrating_copies._follow(before)
+    assert group in story.registered("green-0")
+    assert [text for node, reason, text in story.events if (node, reason) == ("green-0", "CopyKept")]
+    assert group not in story.core("green-0").copies.groups, (
+        "nobody votes with it by a map that does not know it"
+    )

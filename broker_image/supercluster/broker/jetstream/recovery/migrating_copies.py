@@ -12,13 +12,14 @@ from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.config.metadata_keys import fsync_of
 from supercluster.broker.jetstream.links.leaderships import Leaderships
 from supercluster.broker.jetstream.meta.assignment import Assignment
-from supercluster.broker.jetstream.meta.migration import StreamStage
+from supercluster.broker.jetstream.meta.migration import Following, StreamStage, next_group
 from supercluster.broker.jetstream.meta.view import MapView
 from supercluster.broker.jetstream.node.copies import Copies
 from supercluster.broker.jetstream.node.copy_manager import FIRST_ELECTION_MS, CopyManager, first_to_stand
 from supercluster.broker.jetstream.recovery.conversion import begin_group, begun_at_end, members_of, why_not
 from supercluster.broker.jetstream.recovery.durable_map import DurableMap
 from supercluster.broker.jetstream.replica.lineage import is_same_stream, lineage_of
+from supercluster.broker.jetstream.state.cut import CutStage
 from supercluster.broker.jetstream.stream.copy import StreamCopy
 from supercluster.broker.migration.worlds import near_member
 from supercluster.broker.raft.errors import DiskError
@@ -165,15 +166,36 @@ class MigratingCopies:
             )
             if not is_older or group_id == found.group:
                 continue
+            was_refused = self._was_refused(following, group_id)
             self._close(group_id)
             if mine and member == near_member(mine):
                 self._copy_manager.lost_learner(following.source, mine)
                 return False
             if not self._map.is_fresh:
                 return False
+            if not was_refused:
+                self._keep(
+                    group_id, f"{member} is kept, closed: by the map {found.name} never came under that group"
+                )
+                continue
             self._env.event(group_id, "CopyDropped", f"{member} is dropped: its attempt was refused")
             self._copy_manager.remove_copy(group_id)
         return True
+
+    def _was_refused(self, following: Following, group_id: str) -> bool:
+        """Is the group of an attempt before this one? A map that was recovered by force may name an attempt from before the one that
+        was opened, whose copies are all that there is."""
+        copy = self._copies.streams.get(group_id)
+        if copy is not None and copy.stream.state.cut.stage in (CutStage.OPEN, CutStage.REFUSED):
+            return copy.stream.state.cut.stage is CutStage.REFUSED
+        before = range(1, following.attempt)
+        return any(next_group(following.source, following.migration, one) == group_id for one in before)
+
+    def _keep(self, group_id: str, why: str) -> None:
+        """Said once."""
+        if group_id not in self._said:
+            self._said = {*list(self._said)[-SAID_MAX:], group_id}
+            self._env.event(group_id, "CopyKept", why)
 
     def _finishes(self, found: Assignment, mine: str) -> bool:
         """Was the copy converted by a process that did not come to say so? Then that is said now."""

@@ -17,10 +17,8 @@ from pathlib import Path
 from typing import Self
 
 LINE = re.compile(
-    rb"^(\S+Z) .*MigrationStage S\.[^.\s]+\.([^\s.]+)\.\S+: migration (\S+): attempt (\d+): ([a-z]+): (.*)$"
+    rb"^(\S+Z) .*MigrationStage S\.[^.\s]+\.([^\s.]+)\.\S+: migration (\S+): attempt (\d+): ([a-z]+): .*$"
 )
-OPENED = "green has opened the stream"
-"""What a leader on blue says last, at the stage `handed`: green's word has come."""
 STOOD_STILL = re.compile(rb"this process stood still for (\d+) ms")
 POLL_SECONDS = 0.0005
 READ_BYTES = 1 << 16
@@ -76,8 +74,7 @@ class CutoverWatch:
                     self.stood_still_ms = max(self.stood_still_ms, int(still.group(1)))
                 match = LINE.match(line)
                 if match:
-                    stamp, stream, _, attempt, stage, why = (part.decode() for part in match.groups())
-                    stage = "open" if why == OPENED else stage
+                    stamp, stream, _, attempt, stage = (part.decode() for part in match.groups())
                     at = datetime.fromisoformat(stamp).timestamp()
                     found.append(Entered(at, broker, stream, int(attempt), stage))
         self.entered += found

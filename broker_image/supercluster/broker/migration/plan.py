@@ -35,6 +35,8 @@ FENCED_MS_MAX = 2000
 # Then publishers have their way for so long, twice as long each time.
 REST_MS = 1000
 REST_MS_MAX = 30_000
+STEP_EVENT = "MigrationStep"
+"""An event of a step within a stage: the log has it as information, below those of stages."""
 
 
 class Stage(StrEnum):

@@ -21,6 +21,7 @@ from supercluster.broker.jetstream.admin.totals import Totals
 from supercluster.broker.jetstream.config.core_settings import CoreSettings
 from supercluster.broker.jetstream.core.broker import BrokerCore
 from supercluster.broker.jetstream.node.drain import HOLD_MS_MAX
+from supercluster.broker.migration.plan import STEP_EVENT
 from supercluster.broker.migration.worlds import world_id
 from supercluster.broker.ports import Ticket
 from supercluster.broker.raft.errors import DiskError
@@ -333,7 +334,7 @@ def _memory_bytes(settings: Settings) -> int:
 
 
 def _log_event(group: str, reason: str, text: str) -> None:
-    log.warning("%s %s: %s", reason, group, text)
+    log.log(logging.INFO if reason == STEP_EVENT else logging.WARNING, "%s %s: %s", reason, group, text)
 
 
 def make_core(process: BrokerProcess) -> ProcessCore:

@@ -29,6 +29,7 @@ from supercluster.broker.jetstream.state.cut import Cut, CutStage, Fence, Handed
 from supercluster.broker.migration.plan import (
     REST_MS,
     REST_MS_MAX,
+    STEP_EVENT,
     Copy,
     Do,
     Log,
@@ -53,6 +54,8 @@ _STEPS = {
     Do.NOTE_OPEN: StepKind.OPENED,
     Do.END: StepKind.UNMIGRATED,
 }
+_SHOWN_BY_NEXT = (Do.NOTE_OPEN, Do.UNFENCE, Do.TAKE_BACK)
+"""What these lead to is certain: an event names that stage, with what brought the stream there."""
 _LOGS = {CutStage.FENCED: Log.FENCED, CutStage.HANDED: Log.HANDED}
 
 
@@ -88,6 +91,8 @@ class Migrator:
         self._rests_until_ms = 0
         self._look_ms = now_ms
         self._refusal = ""
+        self._entered: tuple[int, Stage] | None = None
+        """Attempt and stage of the last event."""
         self.step = Step(Stage.LEARNING, Do.WAIT, "the leader has not looked yet")
 
     def set_record(self, record: StreamMigration) -> None:
@@ -218,7 +223,7 @@ class Migrator:
         view = self._view(now_ms)
         step = next_step(view)
         if (step.stage, step.why) != (self.step.stage, self.step.why):
-            self._event("MigrationStage", f"attempt {self._attempt.number}: {step.stage}: {step.why}")
+            self._tell(step)
         self.step = step
         self._do(step, now_ms)
         if step.stage is Stage.LEARNING and view.members and (view.missing or view.away):
@@ -330,6 +335,14 @@ class Migrator:
         if why and why != self._refusal:
             self._event("MigrationWaits", why)
         self._refusal = why
+
+    def _tell(self, step: Step) -> None:
+        """An event per stage that an attempt enters, and one of less weight per step within it."""
+        stage = step.then if step.do in _SHOWN_BY_NEXT and step.then is not None else step.stage
+        entered = self._attempt.number, stage
+        reason = "MigrationStage" if entered != self._entered else STEP_EVENT
+        self._entered = entered
+        self._event(reason, f"attempt {self._attempt.number}: {stage}: {step.why}")
 
     def _event(self, reason: str, text: str) -> None:
         self._host.event(self._replica.id, reason, f"migration {self.record.id}: {text}")

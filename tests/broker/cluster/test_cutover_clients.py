@@ -12,7 +12,7 @@ import nats
 import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from nats.js.api import AckPolicy, ConsumerConfig
+from nats.js.api import AckPolicy, ConsumerConfig, StorageType
 from tests.support.local_clusters import Broker, Fleet, fetch, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.covers("BG-4", "BG-5")]
@@ -46,7 +46,8 @@ class Sides:
         return await asyncio.to_thread(fetch, f"http://{broker.host}:8222{path}", body, "POST")
 
     async def migrate(self) -> None:
-        """The stream goes over: every broker of blue knows that green has it."""
+        """The stream goes over: every broker of blue knows that green has it. Another one that cannot be handed over is made meanwhile,
+        so that nobody is asked to go to green yet."""
         addresses = [f"{broker.host}:7422" for broker in self.green.running]
         green = {"identity": "id-green", "name": "green", "addresses": addresses, "tlsName": ""}
         body = {"id": "m1", "account": "", "cannotFollow": "bridge", "green": green}
@@ -56,7 +57,9 @@ class Sides:
             assert status in (200, 202, 409, 503), told
             return status in (200, 202)
 
+        setup = await self.blue.js()
         await until(is_started, "the migration to be started")
+        await setup.add_stream(name="STAYS", subjects=["stays"], storage=StorageType.MEMORY)
 
         async def is_open() -> bool:
             for broker in self.blue.running:

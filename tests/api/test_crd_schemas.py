@@ -432,6 +432,8 @@ ELSEWHERE = {"urls": ["https://10.0.0.7:8222"], "credentialsSecret": "next"}
         ({"scope": {"streams": ["flights"]}}, "a selection of streams is not implemented"),
         ({"scope": {"account": "a b"}}, "does not match"),
         ({"clients": {"cannotFollow": "Drop"}}, "is not one of"),
+        ({"clusters": {"west": "a b"}}, "does not match"),
+        ({"clusters": {f"c{number}": "east" for number in range(65)}}, "too many|at most|properties"),
         ({"abort": True, "finalize": True}, "can't both be true"),
     ],
 )
@@ -443,7 +445,7 @@ def test_a_migration_that_makes_no_sense_is_refused(change: dict[str, Any], comp
 
 @pytest.mark.covers("BG-2")
 @pytest.mark.parametrize(
-    "change", [{"green": ELSEWHERE}, {"green": {**ELSEWHERE, "addresses": ["[fd00::7]:7223"], "caSecret": "ca"}}, {"scope": {"account": "A"}}]
+    "change", [{"green": ELSEWHERE}, {"green": {**ELSEWHERE, "addresses": ["[fd00::7]:7223"], "caSecret": "ca"}}, {"scope": {"account": "A"}}, {"clusters": {"west": "east"}}]
 )  # fmt: skip
 def test_a_migration_that_makes_sense_is_taken(change: dict[str, Any]) -> None:
     assert admit("Migration", MIGRATION | change) == []
@@ -461,6 +463,11 @@ STATED = OPENED | {"pointOfNoReturnAt": "2026-01-01T00:02:00Z"}
         ({}, {"green": {"superCluster": "other"}}, None, ""),
         ({}, {"green": {"superCluster": "other"}}, STARTED, "can't be changed once"),
         ({}, {"scope": {"account": "A"}}, STARTED, "can't be changed once"),
+        ({}, {"clusters": {"west": "east"}}, STARTED, "can't be changed once"),
+        ({"clusters": {"west": "east"}}, {}, STARTED, "can't be changed once"),
+        ({"clusters": {"west": "east"}}, {"clusters": {"west": "north"}}, STARTED, "can't be changed once"),
+        ({"clusters": {"west": "east"}}, {"clusters": {"west": "east"}}, STARTED, ""),
+        ({}, {"clusters": {"west": "east"}}, None, ""),
         ({}, {"clients": {"cannotFollow": "Bridge"}}, STARTED, ""),
         ({}, {"abort": True}, STARTED, ""),
         ({"abort": True}, {"abort": False}, STARTED, "abort can't be taken back"),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from tests.simulator.mutation import Mutant, mutant
 
 _RENAMED = "            self.sessions.from_world(Opened.decode(Reader(body)).world)\n"
-_CLOSED_TURN = "            self._inbox.answer_known(stream.state)\n"
+_CLOSED_TURN = "            if turn.is_closed:\n"
 _TAKES_WHEN_CLOSED = (
     "jetstream/stream/appender.py",
     "        entry = None if self.is_closed else self._append(proposal, payload)\n",
@@ -42,11 +42,8 @@ _MUTANTS: tuple[Mutant, ...] = (
         (
             "jetstream/stream/leader.py",
             _CLOSED_TURN,
-            "            turn = LeaderTurn(\n"
-            "                stream, replica.log, appender, admission, now_ms, replica.leader_time_ns(), stream.is_hidden\n"
-            "            )\n"
-            "            self._expiry.put(turn)\n"
-            "            appender.propose(turn.proposal)\n" + _CLOSED_TURN,
+            _CLOSED_TURN
+            + "                self._expiry.put(turn)\n                appender.propose(turn.proposal)\n",
         ),
         _TAKES_WHEN_CLOSED,
     ),
@@ -56,8 +53,8 @@ _MUTANTS: tuple[Mutant, ...] = (
         "A closed stream takes what comes, as any other.",
         (
             "jetstream/stream/leader.py",
-            "        if appender.is_closed:\n            # Nothing stands",
-            "        if appender.is_closed and stream.is_hidden:\n            # Nothing stands",
+            _CLOSED_TURN,
+            "            if turn.is_closed and stream.is_hidden:\n",
         ),
         _TAKES_WHEN_CLOSED,
     ),

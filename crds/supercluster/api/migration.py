@@ -43,7 +43,11 @@ ADDRESS_PATTERN = r"^([A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\]
 URL_PATTERN = r"^https?://([A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?/?$"
 Url = Annotated[str, StringConstraints(pattern=URL_PATTERN, max_length=253)]
 Address = Annotated[str, StringConstraints(pattern=ADDRESS_PATTERN, max_length=253)]
+# Of super-clusters that are somewhere else too, which no operator may have made: as brokers take it.
+ClusterName = Annotated[str, StringConstraints(pattern=r"^[^\s.*>/\\]+$", min_length=1, max_length=255)]
 URLS_MAX = 8
+# As many as a broker takes in the call that starts a migration.
+CLUSTERS_MAX = 64
 MIGRATION_NAME_LENGTH_MAX = 63
 """The brokers know a migration by its namespace, name and uid."""
 FINDINGS_MAX = 20
@@ -140,6 +144,12 @@ class MigrationSpec(ApiModel):
     blue: Side = Field(description="The super-cluster that is left.")
     green: Side = Field(description="The super-cluster that takes over.")
     scope: Scope = Field(default=Scope(), description="What goes over.")
+    clusters: dict[str, ClusterName] | None = Field(
+        default=None,
+        max_length=CLUSTERS_MAX,
+        description="How clusters of blue are called on green, such as {west: east}: streams placed in west are placed in east there. A name that "
+        "is not here stays if green has it; else green's only cluster takes its place.",
+    )
     clients: ClientPolicy = Field(default=ClientPolicy(), description="What becomes of clients.")
     approval: Approval = Field(
         default="Automatic",
@@ -329,7 +339,8 @@ class MigrationStatus(Status):
         default=None, description="Whether green's own address confirms what was handed to it."
     )
     started_at: Time | None = Field(
-        default=None, description="When it was started; from then on blue, green and scope can't be changed."
+        default=None,
+        description="When it was started; from then on blue, green, scope and clusters can't be changed.",
     )
     opened_at: Time | None = Field(
         default=None,
@@ -354,9 +365,10 @@ class Migration(Resource):
     cel_rules: ClassVar[tuple[CelRule, ...]] = (
         CelRule(
             rule="!has(oldSelf.status) || !has(oldSelf.status.startedAt) || (self.spec.blue == oldSelf.spec.blue && self.spec.green == "
-            "oldSelf.spec.green && self.spec.scope == oldSelf.spec.scope)",
-            message="spec.blue, spec.green and spec.scope can't be changed once the migration has started; set spec.abort, and create another "
-            "Migration",
+            "oldSelf.spec.green && self.spec.scope == oldSelf.spec.scope && has(self.spec.clusters) == has(oldSelf.spec.clusters) && "
+            "(!has(self.spec.clusters) || self.spec.clusters == oldSelf.spec.clusters))",
+            message="spec.blue, spec.green, spec.scope and spec.clusters can't be changed once the migration has started; set spec.abort, and "
+            "create another Migration",
         ),
         CelRule(
             rule="!has(oldSelf.status) || !has(oldSelf.status.openedAt) || oldSelf.spec.abort || !self.spec.abort",

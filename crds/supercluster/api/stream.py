@@ -141,8 +141,8 @@ class StreamSpec(ApiModel):
     )
     adopt: bool = Field(
         default=False,
-        description="Take over a stream of this name that exists and that no resource declares. Without it such a stream is "
-        "left alone.",
+        description="Take over a stream of this name that exists and that no resource declares, or one that a Migration brought here with "
+        "the name of blue's resource on it. Without it such a stream is left alone.",
     )
     deletion_policy: DeletionPolicy = Field(
         default="Retain",

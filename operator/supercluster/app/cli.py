@@ -179,7 +179,15 @@ def _wish(given: argparse.Namespace) -> migrate.Wish:
         for which in ("blue", "green")
     )
     is_plan = given.action == "plan"
-    return migrate.Wish(given.name, blue, green, given.account, given.cannot_follow, is_plan)
+    return migrate.Wish(
+        given.name,
+        blue,
+        green,
+        given.account,
+        given.cannot_follow,
+        migrate.cluster_names(given.cluster),
+        waits_for_approval=is_plan,
+    )
 
 
 async def _migrate(kube: KubeClient, given: argparse.Namespace, namespace: str) -> int:

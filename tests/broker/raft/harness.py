@@ -43,6 +43,21 @@ class Disk:
     """The checkpoint: entries up to here are never handed out again."""
 
 
+@dataclass(frozen=True)
+class Seen:
+    role: tuple[Role, int, str | None]
+    """With term and leader."""
+    poll: Any
+    """The votes of the last campaign: each campaign has its own."""
+    memberships: tuple[Membership, Membership]
+    """In force, and committed."""
+
+
+def seen_of(node: RaftNode) -> Seen:
+    memberships = node.membership, node.committed_membership
+    return Seen((node.role, node.term, node.leader), node._election.poll, memberships)
+
+
 @dataclass
 class World:
     """The members of one group."""
@@ -62,6 +77,8 @@ class World:
     """index -> record, as soon as any member calls it committed."""
     reads: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     failed_reads: dict[str, list[int]] = field(default_factory=dict)
+    seen: dict[str, Seen] = field(default_factory=dict)
+    """What was noted of each member."""
     doubtful_elections: list[str] = field(default_factory=list)
     sync_at_once: bool = True
     trace: bool = False
@@ -97,6 +114,7 @@ class World:
             doubtful=doubtful,
         )
         self.nodes[member] = node
+        self.seen[member] = seen_of(node)
         self.collect(member)
         return node
 
@@ -150,14 +168,16 @@ class World:
         return f"state@{index}".encode()
 
     def _note_ready(self, member: str, node: RaftNode, ready: Ready) -> None:
-        if ready.role_changed:
+        before, now = self.seen[member], seen_of(node)
+        self.seen[member] = now
+        if now.role != before.role or now.poll is not before.poll:
             leader = f", leader {node.leader}" if node.leader and node.leader != member else ""
             self.note(f"{member} is {node.role.name.lower()} in term {node.term}{leader}")
         if ready.doubtful_election:
             self.doubtful_elections.append(member)
             self.note(f"{member} was elected by doubtful members")
             self._forget_lost(node)
-        if ready.membership_changed:
+        if now.memberships != before.memberships:
             self.note(f"{member} has membership {show_membership(node.membership)}")
         if ready.disk_error is not None:
             self.note(f"{member} disk error: {ready.disk_error}")

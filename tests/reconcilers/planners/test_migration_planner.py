@@ -10,7 +10,7 @@ from tests.reconcilers.builders import NOW, condition, metadata, with_status
 from supercluster.api import Migration
 from supercluster.api.conditions import Reason
 from supercluster.api.migration import Proof, SideStatus, StageCounts
-from supercluster.reconcilers.planners.migration.migration import plan_migration
+from supercluster.reconcilers.planners.migration.migration import plan_migration, start_body
 from supercluster.reconcilers.planners.migration.views import (
     Handed,
     MigrationObserved,
@@ -180,3 +180,11 @@ def test_nothing_is_started_while_blue_does_not_say_whether_it_was() -> None:
     seen = observed(state_error=(Reason.BROKERS_UNREACHABLE, "no answer"))
     found = plan_migration(migration(), seen, NOW)
     assert not [step for step in found.steps if isinstance(step, StartMigration)]
+
+
+@pytest.mark.covers("BG-1")
+@pytest.mark.parametrize("clusters", [{}, {"west": "east"}])
+def test_the_brokers_are_told_how_clusters_are_called_on_green(clusters: dict[str, str]) -> None:
+    """The same for preflight and for the start: a call that differs is refused by blue's brokers."""
+    spec: dict[str, Any] = {"clusters": clusters} if clusters else {}
+    assert start_body(migration(**spec), told("green"))["clusters"] == clusters

@@ -189,6 +189,22 @@ def test_an_undeclared_stream_is_left_alone_unless_adoption_is_asked_for() -> No
 
 
 @pytest.mark.covers("SF-23")
+def test_a_stream_that_came_from_another_super_cluster_is_taken_over_where_it_is() -> None:
+    """It has the name of blue's resource. One of the same namespace and name, in another Kubernetes cluster, has it at once."""
+    came = info_for(stream(), config={"metadata": {META_RESOURCE: "demo-ns/of-blue"}})
+    refused = plan(stream(), stream_observed(came))
+    assert refused.steps == ()
+    assert "declared by demo-ns/of-blue" in condition(refused.status_patch, "Accepted")["message"]
+    step = plan(stream(adopt=True), stream_observed(came)).steps[0]
+    assert isinstance(step, UpdateStream)
+    assert f"metadata[{META_RESOURCE}]" in step.fields
+    assert step.config["metadata"][META_RESOURCE] == "demo-ns/flights"
+    assert step.config.get("placement") == came.config.get("placement")
+    namesake = plan(stream(), stream_observed(info_for(stream())))
+    assert condition(namesake.status_patch, "Accepted")["status"] == "True"
+
+
+@pytest.mark.covers("SF-23")
 def test_of_two_resources_the_older_has_the_stream_and_the_other_says_so() -> None:
     older = stream("first", meta={"age": 5}, name="flights")
     younger = stream("second", meta={"age": 1}, name="flights")

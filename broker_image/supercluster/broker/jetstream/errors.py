@@ -241,6 +241,7 @@ TABLE: dict[int, tuple[int, str]] = {
     19024: (409, "all streams of migration {} are open on green: migrate them back instead"),
     19025: (409, "the migration cannot be finalized yet: {}"),
     19026: (409, "stream {}: ask the super-cluster that has it"),
+    19028: (409, "the stream cannot be taken back by force: {}"),
     19027: (409, "stream {}: wait until it is handed over, or abort the migration"),
 }
 
@@ -322,6 +323,8 @@ NOT_FINAL = 19025
 """A migration was to be finalized that has streams or clients which are not on green."""
 STREAM_FAR = 19026
 """A call that only the super-cluster may answer which has the stream now."""
+NOT_TAKEN_BACK = 19028
+"""A stream was to be taken back by force from a super-cluster that may answer yet, or that does not have it."""
 STREAM_MIGRATES = 19027
 """A stream was to be moved that is on its way to another super-cluster."""
 NOT_SUPPORTED = 19002

@@ -32,8 +32,6 @@ class Guards:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.evicted_total = 0
-        self.late_total = 0
         self._waiting: PendingConnections[Guard] = PendingConnections(CONNECTIONS_MAX, PER_ADDRESS_MAX)
         self._by_handler: dict[Hashable, Guard] = {}
 
@@ -70,7 +68,6 @@ class Guards:
 
     def _wait(self, guard: Guard) -> None:
         if (evicted := self._waiting.add(guard, guard.address)) is not None:
-            self.evicted_total += 1
             evicted.abort()
 
 
@@ -146,7 +143,6 @@ class Guard(asyncio.Protocol):
 
     def _late(self) -> None:
         self._timer = None
-        self._guards.late_total += 1
         self.abort()
 
     def _stop(self) -> None:

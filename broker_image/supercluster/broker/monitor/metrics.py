@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 _GAUGES = (
     *("connections", "routes", "gateways", "subscriptions", "mem", "held_bytes", "unusable_copies"),
-    *("redirects_waiting", "redirects_bridged"),
+    *("redirects_waiting", "redirects_bridged", "far_links"),
 )
 _COUNTERS = (
     "total_connections",
@@ -40,6 +40,7 @@ _COUNTERS = (
     "pongs_held",
     "order_not_kept",
     "group_faults",
+    "far_frames_dropped",
     "cpu_seconds",
 )
 

@@ -295,13 +295,15 @@ VIEWS: dict[str, View] = {
 
 
 def figures(broker: Broker) -> dict[str, Any]:
-    """Of /varz, and of the copies here, for /metrics."""
+    """Of /varz, and of the core, for /metrics."""
     told = broker.core.jsz() if broker.core is not None else {}
-    copies = {
+    own = {
         "unusable_copies": len(told.get("unusable_copies", ())),
         "group_faults": told.get("group_faults", 0),
+        "far_frames_dropped": told.get("far_frames_dropped", 0),
+        "far_links": len(broker.mesh.far.links) if broker.mesh is not None else 0,
     }
-    return varz(broker, {}) | copies
+    return varz(broker, {}) | own
 
 
 def resident_bytes() -> int:

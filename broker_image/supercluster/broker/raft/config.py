@@ -126,10 +126,6 @@ class Ready:
     snapshot: Snapshot | None = None
     snapshot_wanted: list[str] = field(default_factory=list)
     """Members that need the state at the log's base: answer with `RaftNode.provide_snapshot`."""
-    role_changed: bool = False
-    """Role, leader or term differ from what they were at the last `ready`."""
-    membership_changed: bool = False
-    """The membership in force, or the committed one, differs from the last `ready`."""
     doubtful_election: bool = False
     """This member was elected by doubtful members: entries that they had confirmed may be lost (SF-4)."""
     disk_error: DiskError | None = None

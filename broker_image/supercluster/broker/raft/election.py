@@ -114,7 +114,6 @@ class Election:
             state.set_term(state.term + 1, state.id)
         state.role, state.leader = Role.PRECANDIDATE if pre else Role.CANDIDATE, None
         state.quiesced = False
-        state.ready.role_changed = True
         self.poll = poll = Poll(need_all, {state.id}, set(), {state.id} if state.doubtful else set())
         self.timer.reset()
         membership = self.memberships.current

@@ -60,7 +60,6 @@ class Leader:
         """This member won an election."""
         state = self.state
         state.role, state.leader, state.quiesced = Role.LEADER, state.id, False
-        state.ready.role_changed = True
         self.active_ms = state.now_ms
         state.term_start = self.log.last_index + 1
         self.tracker.sync()

@@ -83,7 +83,6 @@ class RaftNode:
             state.set_term(log.last_term, "")
         self._memberships = memberships = MembershipTrack(membership)
         memberships.read(log, commit_index)
-        self._memberships_seen = (memberships.current, memberships.committed(commit_index))
 
         long_ago_ms = now_ms - config.election_timeout_ms
         self._timer = timer = ElectionTimer(config, state, memberships, rng, long_ago_ms)
@@ -158,7 +157,6 @@ class RaftNode:
         changed = newer or state.role is not Role.FOLLOWER or state.leader != leader
         state.role, state.leader, state.quiesced = Role.FOLLOWER, leader, False
         if changed:
-            state.ready.role_changed = True
             self._follower.leader_changed()
         if leader is not None:
             self._timer.heard_leader_ms = state.now_ms
@@ -334,9 +332,6 @@ class RaftNode:
         if state.commit_index > state.handed_out:
             ready.committed = (state.handed_out + 1, state.commit_index)
             state.handed_out = state.commit_index
-        memberships = (self._memberships.current, self._memberships.committed(state.commit_index))
-        ready.membership_changed = memberships != self._memberships_seen
-        self._memberships_seen = memberships
         if self._tracker.progress:
             ready.snapshot_wanted = self._sender.snapshots_wanted()
         return ready

@@ -111,6 +111,7 @@ class ProcessCore(BrokerCore):
             self.ingest,
             self.failed_copies,
             self.requests,
+            self.far_frames,
         )
 
     def _far_errors(self, identity: str) -> dict[str, str]:

@@ -199,6 +199,13 @@ def _add_migrate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
             command.add_argument(f"--{which}-ca", metavar="NAME", help="with that: Secret with ca.crt")
         command.add_argument("--account", metavar="NAME", help="of which the streams go (all)")
         command.add_argument(
+            "--cluster",
+            action="append",
+            default=[],
+            metavar="BLUE=GREEN",
+            help="how a cluster of blue is called on green; may be repeated",
+        )
+        command.add_argument(
             "--cannot-follow",
             choices=("Refuse", "Bridge"),
             default="Refuse",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +43,8 @@ class Wish:
     green: Json
     account: str | None = None
     cannot_follow: str = "Refuse"
+    clusters: tuple[tuple[str, str], ...] = ()
+    """Blue's names, each with the name on green."""
     waits_for_approval: bool = False
 
     def manifest(self, namespace: str) -> Json:
@@ -54,8 +56,27 @@ class Wish:
         }
         if self.account:
             spec["scope"] = {"account": self.account}
+        if self.clusters:
+            spec["clusters"] = dict(self.clusters)
         metadata = {"name": self.name, "namespace": namespace}
         return {"apiVersion": API_VERSION, "kind": "Migration", "metadata": metadata, "spec": spec}
+
+
+def cluster_names(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Of the command line, each as BLUE=GREEN.
+
+    Raises:
+        MigrateError: one is none, or a cluster of blue's is named twice.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        blue, _, green = text.partition("=")
+        if not blue or not green or blue in found:
+            raise MigrateError(
+                f"--cluster is {text}; it has to be the name of one of blue's clusters and of one of green's, such as west=east, each of blue's once"
+            )
+        found[blue] = green
+    return tuple(found.items())
 
 
 def side(which: str, super_cluster: str | None, urls: list[str], secret: str | None, ca: str | None) -> Json:

@@ -24,7 +24,7 @@ from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.assignment import Assignment
-from supercluster.broker.jetstream.meta.migration import Green, Migration
+from supercluster.broker.jetstream.meta.migration import Green, Migration, StreamStage
 from supercluster.broker.protocol.client_reports import AccountClients, ClientReport
 
 ID = "shop/to-green/0a1b"
@@ -110,6 +110,28 @@ def test_an_abort_takes_back_what_was_not_handed() -> None:
     answer = story.api("blue-0", f"$JS.API.STREAM.INFO.{MAIN}", None)
     assert answer is not None
     assert "error" not in answer
+
+
+def test_a_person_takes_back_what_a_green_that_is_gone_was_about_to_get() -> None:
+    """SF-20: nothing but that act ends it."""
+    story = Story()
+    assert ask(story, "blue-0", "start", BODY)[0] == 202
+    story.until(lambda: story.stage() is StreamStage.HANDING)
+    for key in story.brokers(GREEN):
+        story.stop(key, power=False)
+    [handed] = [key for key, held in story.copies().items() if held.serves]
+    story.stop(handed, power=False)
+    story.run_ms(500)
+    story.start(handed)
+    assert ask(story, "blue-0", "abort")[0] == 202
+    story.run_ms(5000)
+    assert story.stage() is StreamStage.HANDING
+    body = {"account": "$G", "stream": MAIN, "attempt": 1}
+    assert "acceptLoss is 'None'" in str(ask(story, "blue-0", "takeback", body))
+    assert ask(story, "blue-0", "takeback", body | {"acceptLoss": True})[0] == 202
+    story.until(lambda: story.found(BLUE).migration is None)
+    load = story.load("blue-1", "ack")
+    story.until(lambda: len(load.acked) > 5)
 
 
 @pytest.mark.parametrize(
@@ -235,6 +257,32 @@ def test_green_is_visited_and_says_what_it_has_against_the_streams() -> None:
         settings = story.core(key).env.settings
         story.core(key).env.settings = replace(settings, payload_bytes_max=settings.payload_bytes_max - 1)
     assert preflight(story) == [("refused", "Limits")]
+
+
+def tell_cluster(story: Story, key: str, cluster: str) -> None:
+    """The broker is of another cluster from now on: it says so as it starts."""
+    story.stop(key, power=False)
+    story.cluster_of[key] = cluster
+    story.start(key)
+
+
+@pytest.mark.covers("BG-1")
+def test_names_that_green_does_not_have_are_found_before_anything_begins() -> None:
+    """And a stream is placed by what the call says of its cluster."""
+    story = Story(placement={"cluster": BLUE}, num_replicas=1)
+    assert preflight(story) == [], "green has one cluster alone"
+    tell_cluster(story, "green-2", "north")
+    story.until(lambda: preflight(story) == [("refused", "ClusterUnknown")])
+    [found] = ask(story, "blue-0", "preflight", BODY)[1]["findings"]
+    assert (found["subject"], "green has green, north" in found["message"]) == (f"$G/{MAIN}", True)
+    assert "clusters" in found["remedy"]
+    assert preflight(story, {**BODY, "clusters": {BLUE: "south"}}) == [("refused", "ClusterUnknown")]
+    assert ask(story, "blue-0", "start", BODY)[1]["err_code"] == 19022
+    wanted = {**BODY, "clusters": {BLUE: "north"}}
+    assert preflight(story, wanted) == []
+    assert ask(story, "blue-0", "start", wanted)[0] == 202
+    story.until(story.is_open)
+    assert [member.partition("@")[0] for member in story.found(GREEN).members] == ["green-2"]
 
 
 @pytest.mark.covers("BG-12")

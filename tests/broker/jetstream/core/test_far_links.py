@@ -210,7 +210,7 @@ def session(node: str) -> SessionKey:
 
 
 OTHERS = """MAP_APPLIED BOOTSTRAP COPY_LOST MOVE_END LOAD COPY_ASK COPY_TOLD ASIDE TAGS UNUSABLE META_LINEAGE MAP_ASK MAP_TOLD
-ORIGIN_ASK ORIGIN_TOLD"""
+ORIGIN_ASK ORIGIN_TOLD CLIENTS MIGRATION_STEP"""
 APP, OPERATOR = ClientInfo("$G", "app", False), ClientInfo("$G", "", True)
 REFUSED: list[tuple[int, Sequence[bytes | memoryview]]] = [
     *((Frame[name], [b""]) for name in OTHERS.split()),

@@ -102,6 +102,31 @@ def test_a_stream_that_cannot_be_handed_over_is_not_learned_however_it_came_abou
     story.done("update", OPERATOR, max_msgs=7)
 
 
+def test_a_stream_is_taken_back_by_force_only_behind_an_abort_and_at_its_attempt() -> None:
+    """SF-20: rule 3 of the cutover; the event says what it means."""
+    story = blue("S")
+    key = "$G", "S"
+
+    def take_back(migration: str, attempt: int) -> ApiError | None:
+        return ask(story, story.replica.migrations.take_back, migration, key, attempt)
+
+    step(story, "S", StepKind.HANDING)
+    refused = take_back(TO_GREEN.id, 1)
+    assert refused is not None
+    assert (refused.err_code, "abort" in refused.description) == (19028, True)
+    assert ask(story, story.replica.migrations.abort, TO_GREEN.id) is None
+    for migration, attempt, code in (("other", 1, 19023), (TO_GREEN.id, 2, 19028)):
+        refused = take_back(migration, attempt)
+        assert refused is not None
+        assert refused.err_code == code
+    assert take_back(TO_GREEN.id, 1) is None
+    way = story.stream().migration
+    assert way is not None
+    assert (way.stage, way.attempt) == (StreamStage.LEARNING, 2)
+    refused = take_back(TO_GREEN.id, 2)
+    assert refused is not None, "it is blue's already"
+
+
 def test_an_account_alone_goes() -> None:
     story = meta()
     story.done("create", name="S")

@@ -6,13 +6,14 @@ import json
 from dataclasses import replace
 
 import pytest
-from tests.broker.jetstream.migration.two_worlds import BLUE_SESSION, FAR, TwoWorlds, started
+from tests.broker.jetstream.migration.two_worlds import BLUE_SESSION, FAR, TwoWorlds, changed, started
 from tests.broker.jetstream.publish.stream_story import block, message
 from tests.broker.jetstream.stream.test_replica import ASSIGNMENT, NEXT, ORIGIN, with_consumer
 
 from supercluster.broker.jetstream.encoding.sections import Section, sections
 from supercluster.broker.jetstream.links.frames import Forward, Frame
 from supercluster.broker.jetstream.links.migration_frames import Prepared
+from supercluster.broker.jetstream.meta.migration_changes import unhand_stream
 from supercluster.broker.jetstream.state.cut import CUT_SECTIONS, CutStage
 from supercluster.broker.raft.entry import EntryKind
 
@@ -74,6 +75,25 @@ def test_no_entry_of_a_cut_counts_before_it_is_durable() -> None:
         if kind in CUT_SECTIONS
     }
     assert found == dict.fromkeys((Section.FENCED, Section.HANDED, Section.OPENED), EntryKind.DURABLE)
+
+
+@pytest.mark.covers("SF-13", "SF-20")
+def test_a_configuration_that_green_s_map_has_from_before_the_cut_takes_no_message_away() -> None:
+    """The one in the stream's log is in force; green's map takes it over with *arrived*."""
+    worlds = started()
+    with_consumer(worlds)
+    worlds.begin_migration()
+    worlds.until(lambda: worlds.green_map is not None)
+    assert worlds.green_map is not None
+    before = replace(worlds.green_map.config, max_msgs=1)
+    worlds.green_map = replace(worlds.green_map, config=before, version=ASSIGNMENT.version + 100)
+    worlds.until(lambda: worlds.green is not None and worlds.green.group.state.cut.stage is CutStage.HANDED)
+    worlds.map_answers = False
+    worlds.until(lambda: worlds.green is not None and worlds.green.group.state.cut.stage is CutStage.OPEN)
+    assert worlds.green is not None
+    worlds.settle(300)
+    state = worlds.green.group.state
+    assert (state.messages, state.config.max_msgs) == (2, -1)
 
 
 @pytest.mark.covers("SF-19")
@@ -176,6 +196,36 @@ def test_behind_handed_blue_waits_for_green_however_long_that_takes() -> None:
     assert leader.group.state.last_seq == 0
     worlds.is_linked = True
     worlds.until(lambda: bool(worlds.blue_map.far_world))
+
+
+@pytest.mark.covers("SF-20")
+@pytest.mark.parametrize("stage", [CutStage.HANDED, CutStage.FENCED, CutStage.NONE])
+def test_a_stream_that_a_person_takes_back_is_blue_s_wherever_green_s_silence_found_it(
+    stage: CutStage,
+) -> None:
+    """Green is gone for good: behind HANDED, and behind a fence or a mark of a leader that died."""
+    worlds = started()
+    if stage is CutStage.HANDED:
+        handed(worlds)
+    elif stage is CutStage.FENCED:
+        at_the_fence(worlds)
+    else:
+        worlds.cuts_link_when = lambda: "handing" in worlds.steps
+        worlds.begin_migration()
+        worlds.until(lambda: "handing" in worlds.steps)
+    if stage is not CutStage.HANDED:
+        worlds.lost = {worlds.leader().node}
+        worlds.settle(2000)
+    worlds.settle(5000)
+    leader = worlds.leader()
+    assert leader.group.copy.appender.is_closed
+    assert leader.group.state.cut.stage is stage
+    worlds.blue_map = changed(worlds.blue_map, unhand_stream(worlds.blue_map, "m", 1))
+    worlds.until(lambda: not leader.group.copy.appender.is_closed, 1000)
+    leader.group.copy.inbox.open_session(ORIGIN)
+    worlds.settle(50)
+    worlds.publish(1, b"x")
+    worlds.until(lambda: leader.group.state.last_seq == 1, 1000)
 
 
 @pytest.mark.covers("SF-20")
@@ -398,3 +448,21 @@ def test_people_see_where_it_is() -> None:
     assert told is not None
     assert (told["id"], told["attempt"], told["stage"]) == ("m", 1, "handed")
     assert told["why"] == "green has not answered yet"
+
+
+@pytest.mark.covers("SF-20")
+def test_green_hears_of_a_configuration_that_changes_while_it_learns() -> None:
+    """It has to take subjects for it, which another stream of green's may have."""
+    worlds = started()
+    worlds.cuts_link_when = lambda: worlds.green is not None
+    worlds.begin_migration()
+    worlds.until(lambda: worlds.green is not None)
+    worlds.settle(500)
+    config = replace(ASSIGNMENT.config, subjects=("s.>", "more"))
+    worlds.blue_map = replace(worlds.blue_map, config=config, version=ASSIGNMENT.version + 1)
+    worlds.until(lambda: worlds.leader().group.state.config == config)
+    worlds.cuts_link_when = lambda: False
+    worlds.is_linked = True
+    worlds.until(lambda: bool(worlds.blue_map.far_world))
+    assert worlds.green_map is not None
+    assert worlds.green_map.config == config

@@ -77,7 +77,7 @@ def turn_of(
 ) -> LeaderTurn:
     """A turn of a leader whose entries are taken as `append` says."""
     stream: Any = SimpleNamespace(state=state)
-    appender: Any = SimpleNamespace(admission=admission, append=append)
+    appender: Any = SimpleNamespace(admission=admission, append=append, is_closed=False)
     return LeaderTurn(stream, log, appender, admission, now_ns // MS, now_ns)
 
 

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.broker.jetstream.publish.stream_story import StreamStory, turn_of
 from tests.broker.jetstream.stream.test_replica import ORIGIN, Replicas, forward
 
 from supercluster.broker.jetstream.encoding.sections import Section, sections
 from supercluster.broker.jetstream.publish.admission import Admission
-from supercluster.broker.jetstream.publish.leader_turn import LeaderTurn
 from supercluster.broker.jetstream.publish.proposal import Proposal
+from supercluster.broker.jetstream.state.cut import Fence, Unfenced
 
-
-class Fence:
-    """Puts something into one entry."""
-
-    is_put = False
-
-    def put(self, turn: LeaderTurn) -> None:
-        if not self.is_put:
-            turn.proposal.add(Section.SCHEDULES_DUE, [])
-        self.is_put = True
+GREEN = Fence("go-green", 1, "green", ("x@green",))
 
 
 def led() -> Replicas:
@@ -30,15 +22,47 @@ def led() -> Replicas:
     return found
 
 
-def test_a_proposer_that_stands_first_is_first_in_the_entry() -> None:
-    replicas = led()
-    group = replicas.leader().group
-    group._leader._proposers = (Fence(), *group._leader._proposers)
-    group.copy.inbox.offer(forward(1, b"x"), early=False)
+def in_the_log(replicas: Replicas) -> list[Section]:
+    """What the leader's log has, but for its own state."""
+    log = replicas.leader().group.log
+    entries = log.entries(log.base_index + 1, log.last_index, 1 << 30)
+    kinds = [Section(kind) for entry in entries for kind, _ in sections(entry.payload)]
+    return [kind for kind in kinds if kind in (Section.MESSAGES, Section.FENCED, Section.UNFENCED)]
+
+
+def cut(replicas: Replicas, kind: Section, body: bytes) -> None:
+    assert replicas.leader().group.copy.appender.put_cut(kind, body)
     replicas.settle()
-    entry = group.log.entry(group.log.last_index)
-    assert entry is not None
-    assert [kind for kind, _ in sections(entry.payload)] == [Section.SCHEDULES_DUE, Section.MESSAGES]
+
+
+@pytest.mark.covers("SF-19")
+def test_the_fence_stands_first_and_the_proposers_behind_it_put_nothing() -> None:
+    replicas = led()
+    leader = replicas.leader().group
+    cut(replicas, Section.FENCED, GREEN.encode())
+    leader.copy.inbox.offer(forward(1, b"x"), early=False)
+    replicas.settle(100)
+    assert in_the_log(replicas) == [Section.FENCED]
+    # Their turn comes once the fence is taken back.
+    cut(replicas, Section.UNFENCED, Unfenced(GREEN.attempt, is_refused=False).encode())
+    replicas.settle(100)
+    assert in_the_log(replicas) == [Section.FENCED, Section.UNFENCED, Section.MESSAGES]
+
+
+@pytest.mark.covers("SF-19")
+def test_a_new_leader_finds_the_fence_in_its_log() -> None:
+    replicas = led()
+    cut(replicas, Section.FENCED, GREEN.encode())
+    old = replicas.leader()
+    voter = next(v for v in old.group.raft.membership.voters if v != old.group.member)
+    old.group.raft.transfer_leadership(voter, replicas.now_ms)
+    replicas.settle(500)
+    new = replicas.leader()
+    assert new is not old
+    new.group.copy.inbox.offer(forward(1, b"x"), early=False)
+    replicas.settle(100)
+    assert in_the_log(replicas) == [Section.FENCED]
+    assert new.asked_again() == [], "nothing was judged"
 
 
 def test_a_new_leader_builds_its_list_anew() -> None:

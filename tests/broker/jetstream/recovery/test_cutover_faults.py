@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.broker.jetstream.recovery.test_migrating_copies import Story
 from tests.simulator.cutover_plan import BLUE, GREEN
 from tests.simulator.cutover_world import WORLD
+from tests.simulator.ledger import MAIN
 
+from supercluster.broker.jetstream.config.metadata_keys import FSYNC_KEY
 from supercluster.broker.jetstream.meta.migration import Following, StreamStage, next_group
 from supercluster.broker.jetstream.state.cut import CutStage
 
@@ -69,3 +72,45 @@ def test_a_map_from_before_the_cut_drops_no_copy_that_was_opened(restarts: bool)
     assert group not in story.core("green-0").copies.groups, (
         "nobody votes with it by a map that does not know it"
     )
+
+
+@pytest.mark.parametrize("further", [BLUE, GREEN])
+def test_an_update_while_green_learns_is_greens_too_and_green_counts_its_own_from_there(further: str) -> None:
+    """SF-20: the configuration that counts is the one in the stream's log. Green's map had an older one, whose limits
+    take messages away that were confirmed; and blue's numbers of configurations mean nothing to green's map."""
+    story = Story()
+    small: dict[str, Any] = {
+        "name": MAIN,
+        "subjects": ["orders.>"],
+        "num_replicas": 3,
+        "metadata": {FSYNC_KEY: "interval"},
+    }
+    for number in range(20):
+        name = f"OTHER{number}"
+        assert story.api(f"{further}-0", f"$JS.API.STREAM.CREATE.{name}", {"name": name, "num_replicas": 1})
+        assert story.api(f"{further}-0", f"$JS.API.STREAM.DELETE.{name}", {})
+    assert updated(story, "blue-0", small | {"max_msgs": 10})["max_msgs"] == 10
+    load = story.load("blue-1", "ack")
+    story.migrate()
+    story.until(lambda: len(story.greens()) == 3)
+    story.stop("green-1", power=False)
+    assert updated(story, "blue-0", small | {"max_msgs": 5000})["max_msgs"] == 5000
+    acked = len(load.acked)
+    story.until(lambda: len(load.acked) > acked + 30)
+    story.start("green-1")
+    story.until(story.is_open, 120_000)
+    found = story.found(GREEN)
+    assert found.config.max_msgs == 5000
+    story.run_ms(1000)
+    assert min(held.state.messages for held in story.greens().values()) >= 30
+    assert story.greens().keys() == set(story.brokers(GREEN))
+    assert updated(story, "green-0", small | {"max_msgs": 20})["max_msgs"] == 20
+    story.until(lambda: {held.state.config.max_msgs for held in story.greens().values()} == {20})
+
+
+def updated(story: Story, key: str, config: dict[str, Any]) -> dict[str, Any]:
+    answer = story.api(key, f"$JS.API.STREAM.UPDATE.{MAIN}", config)
+    assert answer is not None
+    assert "error" not in answer, answer
+    told: dict[str, Any] = answer["config"]
+    return told

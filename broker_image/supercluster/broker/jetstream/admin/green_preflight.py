@@ -48,6 +48,8 @@ _REFUSALS: tuple[tuple[str, str, str], ...] = (
 _REMEDIES = {
     "NameTaken": "delete or rename the stream of that name on green, or migrate an account without it",
     "SubjectsTaken": "change the subjects of the stream on green that takes them",
+    "ClusterUnknown": "say in the migration's clusters which of green's takes its place",
+    "TagUnknown": "give brokers of green the tag, or take it out of the stream's placement",
     "Capacity": "give green more brokers or room, or change the stream's replicas or placement",
     "Limits": "raise the limit on green, or lower it on blue",
 }
@@ -95,7 +97,7 @@ class GreenPreflight:
             then([_finding("GreenUnreachable", _name(wanted), text, "ask again in ten seconds")])
             return
         self._last_number += 1
-        asked = [AskedStream(one.account, one.name, one.group, one.config, one.created_ns) for one in streams]
+        asked = [_asked(one, wanted) for one in streams]
         pieces = [tuple(asked[at : at + STREAMS_MAX]) for at in range(0, len(asked), STREAMS_MAX)] or [()]
         self._questions[self._last_number] = _Question(
             self._last_number, wanted, pieces, file_bytes, now_ms + WAIT_MS, then
@@ -181,6 +183,11 @@ class GreenPreflight:
         del self._questions[found.number]
         once = {(one.code, one.subject, one.message): one for one in (*found.findings, *more)}
         found.then(list(once.values()))
+
+
+def _asked(found: Assignment, wanted: Migration) -> AskedStream:
+    cluster = wanted.called(found.config.placement.cluster)
+    return AskedStream(found.account, found.name, found.group, found.config, found.created_ns, cluster)
 
 
 def unreachable(wanted: Migration, said: Mapping[str, str]) -> Finding:

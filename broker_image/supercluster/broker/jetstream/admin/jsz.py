@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from supercluster.broker.jetstream.links.far_frames import FarFrames
 from supercluster.broker.jetstream.links.leaderships import Leaderships
 from supercluster.broker.jetstream.meta.view import MapView
 from supercluster.broker.jetstream.node.copies import Copies
@@ -26,6 +27,7 @@ class Jsz:
         ingest: PublishWindows,
         failed_copies: FailedCopies,
         requests: PendingRequests,
+        far_frames: FarFrames,
     ) -> None:
         self._copies = copies
         self._map = map_view
@@ -34,6 +36,7 @@ class Jsz:
         self._ingest = ingest
         self._failed_copies = failed_copies
         self._requests = requests
+        self._far_frames = far_frames
 
     def overview(self) -> dict[str, Any]:
         """What is shown beside the streams."""
@@ -58,6 +61,7 @@ class Jsz:
                 group: self._failed_copies.text_of(group) for group in self._failed_copies.groups
             },
             "group_faults": self._failed_copies.faults_total,
+            "far_frames_dropped": self._far_frames.dropped,
             "requests_pending": len(self._requests),
             "publishes_given_up": self._ingest.given_up_total,
         }

@@ -1,11 +1,13 @@
-"""The body of a migration's preflight and start, read as an untrusted text."""
+"""The bodies of a migration's calls, read as untrusted texts."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from supercluster.broker.bounds import I64_MAX
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.meta.accounts import NAME as ACCOUNT_NAME
 from supercluster.broker.jetstream.meta.migration import Green, Migration
@@ -18,6 +20,7 @@ ADDRESS = re.compile(r"[^\s/]{1,255}:[0-9]{1,5}")
 CLUSTERS_MAX = 64
 CLUSTER = re.compile(r"[^\s.*>/\\]{1,255}")
 _FIELDS = frozenset({"id", "account", "cannotFollow", "clusters", "green"})
+_TAKE_BACK_FIELDS = frozenset({"account", "stream", "attempt", "acceptLoss"})
 _GREEN_FIELDS = frozenset({"identity", "name", "addresses", "tlsName"})
 
 
@@ -56,6 +59,41 @@ def read_start(body: object) -> Migration:
         _read_clusters(told.get("clusters", {})),
         bridges=follows == "bridge",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class TakeBack:
+    """A stream that blue takes for itself again though green has not said what became of it."""
+
+    account: str
+    stream: str
+    attempt: int
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def read_take_back(body: object) -> TakeBack:
+    """
+    Raises:
+        ApiError: naming the field, its value and what would be right.
+    """
+    told = _object(body, "the body", _TAKE_BACK_FIELDS)
+    account, stream, attempt = told.get("account"), told.get("stream"), told.get("attempt")
+    for name, value in (("account", account), ("stream", stream)):
+        if not isinstance(value, str) or not value:
+            raise errors.error(10052, f"{name} is {str(value)[:100]!r}; it has to be the name of the {name}")
+    if type(attempt) is not int or not 1 <= attempt <= I64_MAX:
+        raise errors.error(
+            10052,
+            f"attempt is {str(attempt)[:100]!r}; it has to be the stream's attempt as its state shows it",
+        )
+    if told.get("acceptLoss") is not True:
+        raise errors.error(
+            10052,
+            f"acceptLoss is {str(told.get('acceptLoss'))[:100]!r}; it has to be true: what green has taken of the stream is not here",
+        )
+    return TakeBack(str(account), str(stream), attempt)
 
 
 def _read_clusters(body: object) -> tuple[tuple[str, str], ...]:

@@ -1,4 +1,4 @@
-"""Migrations to another super-cluster over HTTP (`/admin/migrations`, `docs/admin.md`): preflight, start, status, abort, finalize.
+"""Migrations to another super-cluster over HTTP (`/admin/migrations`, `docs/admin.md`): preflight, start, status, abort, finalize, takeback.
 
 A call that changes something goes from the broker that was asked to the meta group's leader as an internal request, whose subject no
 client can send. What is so already is answered at once, so a call may be repeated.
@@ -16,7 +16,7 @@ from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.admin import migration_preflight, migration_status
 from supercluster.broker.jetstream.admin.call import NO_CALL, Caller, MetaCall, Then, refusal
 from supercluster.broker.jetstream.admin.green_preflight import GreenPreflight
-from supercluster.broker.jetstream.admin.migration_call import read_id, read_start
+from supercluster.broker.jetstream.admin.migration_call import TakeBack, read_id, read_start, read_take_back
 from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.assignment import Assignment
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 PREFIX = b"$SC.MIGRATION."
 START, ABORT, FINALIZE = PREFIX + b"START", PREFIX + b"ABORT", PREFIX + b"FINALIZE"
+TAKE_BACK = PREFIX + b"TAKEBACK"
 # Streams whose leaders are asked for one answer; of the others the answer has what the map knows.
 ASKED_MAX = 64
 
@@ -60,7 +61,7 @@ class MigrationCalls:
         self._caller = caller
 
     def call(self, act: str, migration_id: str, body: object, then: Then) -> None:
-        """`act`: preflight, start, list, handed, status, streams, abort or finalize. `then` is called once."""
+        """`act`: preflight, start, list, handed, status, streams, abort, finalize or takeback. `then` is called once."""
         try:
             self._acts[act](self, migration_id, body, then)
         except ApiError as refused:
@@ -146,6 +147,10 @@ class MigrationCalls:
         told = json.dumps({"id": read_id(migration_id)}).encode()
         self._caller.ask("$SYS", subject, told, then)
 
+    def _take_back(self, migration_id: str, body: object, then: Then) -> None:
+        told = {"id": read_id(migration_id), "stream": read_take_back(body).to_json()}
+        self._caller.ask("$SYS", TAKE_BACK, json.dumps(told).encode(), then)
+
     # ---- what there is --------------------------------------------------------------------------------------------
 
     def _list(self, migration_id: str, body: object, then: Then) -> None:
@@ -209,6 +214,7 @@ class MigrationCalls:
         "status": _status,
         "streams": _streams,
         "abort": lambda self, migration_id, body, then: self._end(ABORT, migration_id, body, then),
+        "takeback": _take_back,
         "finalize": lambda self, migration_id, body, then: self._end(FINALIZE, migration_id, body, then),
     }
 
@@ -278,6 +284,7 @@ def answer(meta: MapLeader, call: MetaCall) -> None:
         told = read_json(call.request.payload)
         wanted = Migration.from_json(told) if subject == START else None
         migration_id = str(told["id"])
+        taken = TakeBack(**told["stream"]) if subject == TAKE_BACK else None
     except NO_CALL:
         call.refuse()
         return
@@ -293,6 +300,9 @@ def answer(meta: MapLeader, call: MetaCall) -> None:
 
     if wanted is not None:
         meta.migrations.start(wanted, answered, call.undecided)
+    elif taken is not None:
+        key = taken.account, taken.stream
+        meta.migrations.take_back(migration_id, key, taken.attempt, answered, call.undecided)
     elif subject == ABORT:
         meta.migrations.abort(migration_id, answered, call.undecided)
     elif subject == FINALIZE:
@@ -303,6 +313,6 @@ def answer(meta: MapLeader, call: MetaCall) -> None:
 
 def _was_so(subject: bytes, before: Migration | None) -> bool:
     """Did the call change nothing?"""
-    if before is None:
+    if before is None or subject == TAKE_BACK:
         return False
     return subject == START or (before.cancelled if subject == ABORT else before.final)

@@ -16,6 +16,7 @@ from supercluster.broker.jetstream.links.preflight_frames import (
 )
 from supercluster.broker.jetstream.meta.migration import Following
 from supercluster.broker.jetstream.meta_leader.map_leader import MapLeader
+from supercluster.broker.jetstream.meta_leader.names_on_green import NameUnknownError
 from supercluster.broker.jetstream.meta_leader.stream_request import StreamRequest
 from supercluster.broker.jetstream.node.copies import Copies
 from supercluster.broker.migration.worlds import world_of
@@ -69,11 +70,12 @@ class PreflightAnswers:
             )
         for stream in asked.streams:
             refused = leader.refusal_of(_request(asked, stream, world, self._env.node))
-            if refused is not None:
+            subject = f"{stream.account}/{stream.name}"
+            if isinstance(refused, NameUnknownError):
+                yield Objection(refused.unknown.code, subject, refused.unknown.message)
+            elif refused is not None:
                 code = _CODES.get(refused.err_code, "Limits")
-                yield Objection(
-                    code, f"{stream.account}/{stream.name}", f"stream {stream.name}: {refused.description}"
-                )
+                yield Objection(code, subject, f"stream {stream.name}: {refused.description}")
 
 
 def _request(asked: PreflightAsk, stream: AskedStream, world: str, asked_at: str) -> StreamRequest:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from supercluster.broker.jetstream.api.parser import stream_of
+from supercluster.broker.jetstream.api.parser import account_of, stream_of
 from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.core.dispatch import Handler
 from supercluster.broker.jetstream.encoding.sections import SessionKey
@@ -15,6 +15,7 @@ from supercluster.broker.jetstream.frontend.audit import Audit
 from supercluster.broker.jetstream.frontend.fallback_answers import done_before, unavailable
 from supercluster.broker.jetstream.frontend.mirror_reads import MirrorReads
 from supercluster.broker.jetstream.links import frames
+from supercluster.broker.jetstream.links.far_frames import API_PREFIX
 from supercluster.broker.jetstream.links.far_groups import any_of, is_any_of
 from supercluster.broker.jetstream.links.frames import Frame, Request
 from supercluster.broker.jetstream.links.leaderships import Leaderships
@@ -130,12 +131,18 @@ class ClientSide:
 
     def _choose_again(self, request: Request) -> str:
         """The group that was asked did not answer. A direct get may be another one's by now; a call about a stream of another
-        super-cluster is for any broker of that, which knows whether the stream is still there."""
+        super-cluster is for any broker of that, which knows whether the stream is still there. So is one that the map's leader was
+        asked before the stream went."""
         if request.subject.startswith(DIRECT_PREFIX):
             found = self.mirror_reads.whom_to_ask(request.info.account, stream_of(request.subject))
             return found or request.group
         if request.subject.startswith(PULL_PREFIX):
             return request.group
+        if request.group == self._map.meta_id:
+            is_call = request.subject.startswith(API_PREFIX)
+            account = account_of(request.subject, request.info.account)
+            asked = self._map.find(account, stream_of(request.subject)) if is_call else None
+            return any_of(asked.far_world) if asked is not None and asked.far_world else request.group
         window = self.ingest.windows.get(request.group)
         assignment = self._map.find(window.account, window.stream) if window is not None else None
         world = assignment.far_world if assignment is not None else ""

@@ -148,14 +148,8 @@ class StreamFrames:
     def _on_cut_told(self, node: str, body: memoryview, now_ms: int) -> None:
         told, leader = CutTold.decode(body), self._copies.map
         self._migrating(told.group, lambda copy: copy.migration.on_told(told))
-        leader = self._copies.map
         if leader is not None and told.told is Told.OPEN:
             word = OpenWord(told.next_group, told.migration, told.attempt, told.digest.hex(), told.last_seq)
-            leader.migrations.on_open(word)
-            self._copies.touch(leader.id)
-        if leader is not None and told.told is Told.OPEN:
-            digest = told.digest.hex()
-            word = OpenWord(told.next_group, told.migration, told.attempt, digest, told.last_seq)
             leader.migrations.on_open(word)
             self._copies.touch(leader.id)
 

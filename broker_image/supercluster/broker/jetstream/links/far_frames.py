@@ -6,7 +6,7 @@ and the map of streams is called the same on both sides. The link stays, since a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from supercluster.broker.jetstream.encoding.codec import Reader
@@ -20,6 +20,9 @@ Allowed = Callable[[str, memoryview], "memoryview | None"]
 """Takes the sender's far name and the body; returns what the frame's part is to see of it, or None: nothing."""
 
 API_PREFIX = b"$JS.API."
+
+_MAY_COME_EARLY = frozenset((Frame.RAFT, Frame.LEADER, Frame.WHO_LEADS, Frame.NOT_LEADER))
+"""Each side learns in its own time which groups are shared: such a frame about another group is counted, and no news for people."""
 
 REPORT_MS = 60_000
 """Dropped frames are reported once in this time."""
@@ -66,10 +69,6 @@ class FarFrames:
             ),
         }
 
-    def allow(self, allowed: Mapping[int, Allowed]) -> None:
-        """Take these as well. Called while the core is put together."""
-        self._allowed.update(allowed)
-
     def admit(self, node: str, frame: int, body: memoryview, now_ms: int) -> memoryview | None:
         """What the frame's part is to see of it; None: nothing.
 
@@ -79,11 +78,12 @@ class FarFrames:
         allowed = self._allowed.get(frame)
         admitted = allowed(node, body) if allowed is not None else None
         if admitted is None:
-            self._drop(node, frame, now_ms)
+            self.dropped += 1
+            if frame not in _MAY_COME_EARLY:
+                self._report(node, frame, now_ms)
         return admitted
 
-    def _drop(self, node: str, frame: int, now_ms: int) -> None:
-        self.dropped += 1
+    def _report(self, node: str, frame: int, now_ms: int) -> None:
         if self._report_ms is None or now_ms - self._report_ms >= REPORT_MS:
             self._report_ms = now_ms
             self._event(

@@ -21,6 +21,7 @@ from supercluster.broker.jetstream.meta.migration_changes import (
     finalize_migration,
     migrate_stream,
     start_migration,
+    unhand_stream,
 )
 from supercluster.broker.jetstream.meta.migration_steps import MigrationStep, StepKind
 from supercluster.broker.jetstream.meta.state import MetaState
@@ -128,6 +129,39 @@ class Migrations(MapRequests):
 
     def finalize(self, migration_id: str, answer: Answer, undecided: Callable[[], None]) -> None:
         self._take(lambda: self._judge_final(migration_id), answer, undecided)
+
+    def take_back(
+        self,
+        migration_id: str,
+        key: tuple[str, str],
+        attempt: int,
+        answer: Answer,
+        undecided: Callable[[], None],
+    ) -> None:
+        """A person says that green is gone for good, and what it has taken with it."""
+        self._take(lambda: self._judge_take_back(migration_id, key, attempt), answer, undecided)
+
+    def _judge_take_back(self, migration_id: str, key: tuple[str, str], attempt: int) -> int:
+        state = self._tail.state
+        migration, found = _known(state, migration_id), state.streams.get(key)
+        way = found.migration if found is not None else None
+        if not migration.cancelled:
+            raise errors.error(
+                errors.NOT_TAKEN_BACK, f"abort {migration_id} first, which asks green to refuse it"
+            )
+        if found is None or way is None or way.id != migration_id:
+            raise errors.error(errors.NOT_TAKEN_BACK, f"{key[1]} is not on its way by {migration_id}")
+        if (way.stage, way.attempt) != (StreamStage.HANDING, attempt):
+            raise errors.error(
+                errors.NOT_TAKEN_BACK,
+                f"{found.name} is {way.stage} at attempt {way.attempt}, not handed at {attempt}",
+            )
+        self._tail.event(
+            "StreamTakenBack",
+            f"stream {found.name} of migration {migration_id} is taken back by force, at attempt {attempt}: what green has taken of it "
+            "is not here, and copies of it on green must never be opened again",
+        )
+        return self._tail.propose(unhand_stream(found, migration_id, attempt)).index
 
     def _judge_start(self, wanted: Migration) -> int:
         state = self._tail.state

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from supercluster.broker.jetstream.config.metadata_keys import PREFERRED_LEADER_KEY
 from supercluster.broker.jetstream.config.stream import StreamConfig
+from supercluster.broker.jetstream.errors import ApiError, no_suitable_peers
 from supercluster.broker.jetstream.placement.choice import NodeFacts
 
 # Of green's names, those that a message has.
@@ -29,6 +30,15 @@ class Unknown:
     @property
     def text(self) -> str:
         return f"{self.message}: {self.remedy}"
+
+
+class NameUnknownError(ApiError):
+    """The refusal for it, with the remedy in its text."""
+
+    def __init__(self, unknown: Unknown) -> None:
+        found = no_suitable_peers(unknown.text)
+        super().__init__(found.code, found.err_code, found.description)
+        self.unknown = unknown
 
 
 def cluster_on_green(config: StreamConfig, told: str, known: Iterable[NodeFacts]) -> str | Unknown:

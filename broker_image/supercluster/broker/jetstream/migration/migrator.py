@@ -76,6 +76,8 @@ class _Attempt:
     told: CutTold | None = None
     asked_ms: dict[Do, int] = field(default_factory=dict)
     """When something was last asked for."""
+    config_version: int = 0
+    """The stream's, when green was last asked to prepare."""
 
 
 class Migrator:
@@ -220,6 +222,7 @@ class Migrator:
         if now_ms < self._look_ms and not self._stream.is_closed:
             return
         self._look_ms = now_ms + LOOK_MS
+        self._follow_config()
         view = self._view(now_ms)
         step = next_step(view)
         if (step.stage, step.why) != (self.step.stage, self.step.why):
@@ -228,6 +231,13 @@ class Migrator:
         self._do(step, now_ms)
         if step.stage is Stage.LEARNING and view.members and (view.missing or view.away):
             self._prepare(now_ms, PREPARE_AGAIN_MS)
+
+    def _follow_config(self) -> None:
+        """Green has to take subjects and room for the configuration that there is now: it is asked again."""
+        attempt, version = self._attempt, self._stream.state.config_version
+        if attempt.members and attempt.config_version != version and self._mark() is Mark.NONE:
+            attempt.members, attempt.config_version = (), version
+            attempt.asked_ms.pop(Do.PREPARE, None)
 
     # ---- doing ----------------------------------------------------------------------------------------------------
 
@@ -267,6 +277,7 @@ class Migrator:
         found, state, record = self._stream.assignment, self._stream.state, self.record
         migration = self._host.map.migration(record.id)
         cluster = migration.called(state.config.placement.cluster) if migration is not None else ""
+        self._attempt.config_version = state.config_version
         asked = Prepare(
             *(record.id, record.attempt, found.account, found.name, self._replica.id, record.next_group),
             *(state.config, state.created_ns, self._host.world, cluster),

@@ -21,6 +21,10 @@ class Appends(Protocol):
     @property
     def admission(self) -> Admission | None: ...
 
+    @property
+    def is_closed(self) -> bool:
+        """Does the stream take nothing in, up to the end of this leader's log?"""
+
     def append(self, proposal: Proposal) -> bool:
         """False: it was not taken, and what was judged with it is void."""
 
@@ -36,6 +40,8 @@ class LeaderTurn:
     """Leader time (SF-13)."""
     is_hidden: bool = False
     """Is the stream being restored? Then there is nothing else to put."""
+    is_closed: bool = False
+    """Does a fence end the turn? Then the proposers behind it put nothing."""
     config_waits: bool = False
     """Is there a configuration that was not in the log when the turn began?"""
     proposal: Proposal = field(default_factory=Proposal)

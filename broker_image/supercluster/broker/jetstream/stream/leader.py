@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from supercluster.broker.jetstream.consumer.ready_set import StoredSubjects
 from supercluster.broker.jetstream.encoding.codec import text
 from supercluster.broker.jetstream.encoding.sections import Section
+from supercluster.broker.jetstream.migration.turn_fence import TurnFence
 from supercluster.broker.jetstream.publish.carrying import Carrying
 from supercluster.broker.jetstream.publish.config_change import ConfigChange
 from supercluster.broker.jetstream.publish.expiry import Expiry
@@ -41,6 +42,7 @@ class StreamLeader:
         copy = self._copy
         self._expiry, self._scheduling = Expiry(), Scheduling()
         self._proposers: Sequence[Proposer] = (
+            TurnFence(copy.migration, copy.inbox),
             ConfigChange(copy.trimming),
             copy.inbox,
             copy.puller,
@@ -113,17 +115,14 @@ class StreamLeader:
         admission = appender.admission
         if admission is None:
             return
-        if appender.is_closed:
-            # Nothing stands in a log behind a fence but what takes the cut further (SF-19).
-            self._inbox.answer_known(stream.state)
-            self._copy.migration.advance(now_ms)
-            replica.newcomers.advance(now_ms)
-            return
         turn = LeaderTurn(
             stream, replica.log, appender, admission, now_ms, replica.leader_time_ns(), stream.is_hidden
         )
         for proposer in self._proposers:
             proposer.put(turn)
+            if turn.is_closed:
+                replica.newcomers.advance(now_ms)
+                return
         appender.put_answers(turn)
         appender.propose(turn.proposal)
         if appender.admission is not None:

@@ -162,6 +162,7 @@ def start_body(desired: Migration, green: SideView) -> Manifest:
         "id": desired.id,
         "account": desired.spec.scope.account or "",
         "cannotFollow": desired.spec.clients.cannot_follow.lower(),
+        "clusters": dict(desired.spec.clusters or {}),
         "green": {
             "identity": told.identity if told is not None else "",
             "name": told.name if told is not None else "",

@@ -26,7 +26,7 @@ FLOW_SHARES = {WINDOWED: 0.2, REPEATED: 0.2, PLAIN: 0.2, SINGLE: 0.02}
 """A publisher that waits for each answer is as fast as the machine lets it be."""
 OPEN_SECONDS = 120.0
 """Only ends what hangs."""
-REDIRECT_SECONDS = 180.0
+REDIRECT_SECONDS = 90.0
 CLEAN_SECONDS = 180.0
 STAGE_SECONDS = 90.0
 CATCH_UP_SECONDS = 90.0

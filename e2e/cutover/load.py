@@ -18,6 +18,7 @@ from e2e.cutover.publishers import KINDS, SETTLE_SECONDS, SHARES, Publisher
 from supercluster.spark.client import Credentials
 
 OPEN_SECONDS = 60.0
+ERRORS_SHOWN = 3
 Found = TypeVar("Found")
 
 
@@ -154,8 +155,9 @@ class Load:
         return Stalls(max(gap for gap, _ in gaps), max(gap for _, gap in gaps))
 
     def complaints(self) -> list[str]:
-        """What publishers were answered instead of a confirmation."""
-        return [f"{one.name}: {text}" for one in self.publishers.values() for text in one.complaints]
+        """What publishers were answered instead of a confirmation, and the first errors of each connection."""
+        found = [f"{one.name}: {text}" for one in self.publishers.values() for text in one.complaints]
+        return found + [f"{c.name}: {text}" for c in self.connections for text in c.errors[:ERRORS_SHOWN]]
 
 
 async def _all(tasks: Sequence[asyncio.Task[None]]) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from e2e.cutover import streams
 from e2e.cutover.kinds import BY_NAME, KINDS
 from e2e.cutover.pair import Pair, Progress, poll
-from e2e.demo.kube import ROOT, documents, only
+from e2e.demo.kube import ROOT, documents, dynamic, only
 from e2e.moves.plane import NAMESPACE, Plane, resource
 from e2e.moves.site import Site, until
 
@@ -138,7 +138,10 @@ class PlanePair(Pair):
         self.plane.apply(only(documents(MANIFESTS), "Migration"))
 
     def _status(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.plane.get("Migration", MIGRATION).get("status") or {}
+        try:
+            found: dict[str, Any] = self.plane.get("Migration", MIGRATION).get("status") or {}
+        except dynamic.exceptions.NotFoundError:
+            return {}  # It is just being applied.
         return found
 
     def progress(self) -> Progress:

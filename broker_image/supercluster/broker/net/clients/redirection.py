@@ -149,7 +149,7 @@ class Redirection:
     # Time
 
     def _wake(self) -> None:
-        is_busy = bool(len(self.partings) or len(self.pongs))
+        is_busy = bool(len(self.partings) or len(self.pongs) or len(self._server.router.late_answers))
         if is_busy and self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -160,6 +160,8 @@ class Redirection:
         self._timer = None
         now_ms = self._clock.monotonic_ms()
         self.partings.step(now_ms)
+        router = self._server.router
+        router.late_answers.step(router.has_interest, router.publish)
         for number in self.pongs.release(now_ms):
             if (client := self._server.clients.get(number)) is not None:
                 client.send_pongs()
@@ -175,6 +177,7 @@ class Redirection:
         """Tell the client where to go, and have it go (rule 19)."""
         log.info("client %d (%s) is asked to go to another super-cluster", client.id, client.name)
         self._server.tell_to_leave(client)
+        self._server.router.late_answers.expect(client.account.name)
         self.partings.begin(client, grace_ms, self._clock.monotonic_ms())
         self._tell_unsettled(self._clock.monotonic_ms())
         self._wake()

@@ -19,6 +19,7 @@ from supercluster.broker.net.routing.backlog import FanOut, FromLink, Lanes, fan
 from supercluster.broker.net.routing.client_writes import put, put_plain
 from supercluster.broker.net.routing.cross_account_replies import Replies
 from supercluster.broker.net.routing.held_messages import HOLD_ALL
+from supercluster.broker.net.routing.late_answers import LateAnswers
 from supercluster.broker.net.routing.linked_brokers import LinkedBrokers
 from supercluster.broker.net.routing.no_responders import INVALID, NoResponders
 from supercluster.broker.net.routing.origin import ClientOrigin, ForeignOrigin, Origin
@@ -115,6 +116,7 @@ class Router:
             self.join, self.publish, clock.monotonic_ms, lambda: secrets.token_urlsafe(REPLY_TOKEN_BYTES)
         )
         self.no_responders = NoResponders(turn, self.replies)
+        self.late_answers = LateAnswers(clock.monotonic_ms)
         self._api_prefixes: tuple[bytes, ...] = _CORE_PREFIXES
         self.system: SystemHooks | None = None
         self._core: CoreHooks | None = None
@@ -385,6 +387,8 @@ class Router:
         if match.anyone:
             self._fan_out(where, match, (subject, reply, header, payload), None)
             self.turn.want()
+        elif not reply:
+            self.late_answers.keep(account, subject, header, payload)
 
     def publish_many(self, account: str, messages: Sequence[tuple[bytes, bytes]]) -> None:
         """See `ports.Network`."""
@@ -404,6 +408,8 @@ class Router:
                 put_plain(turn, plain[0], subject, payload)
             elif match.anyone:
                 self._fan_out(where, match, (subject, b"", b"", payload), None)
+            else:
+                self.late_answers.keep(account, subject, b"", payload)
         self.turn.want()
 
     def has_interest(self, account: str, subject: bytes, queue: bytes = b"") -> bool:

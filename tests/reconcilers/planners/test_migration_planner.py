@@ -9,8 +9,9 @@ from tests.reconcilers.builders import NOW, condition, metadata, with_status
 
 from supercluster.api import Migration
 from supercluster.api.conditions import Reason
-from supercluster.api.migration import Proof, SideStatus, StageCounts
+from supercluster.api.migration import Finding, Proof, SideStatus, StageCounts
 from supercluster.reconcilers.planners.migration.migration import plan_migration, start_body
+from supercluster.reconcilers.planners.migration.preflight import report
 from supercluster.reconcilers.planners.migration.views import (
     Handed,
     MigrationObserved,
@@ -104,6 +105,32 @@ def test_one_that_is_being_deleted_and_never_started_holds_nothing_up() -> None:
         update={"metadata": going.metadata.model_copy(update={"deletion_timestamp": timestamp(NOW)})}
     )
     assert winner(migration(), gone) == ""
+
+
+LOGIN = Finding(level="Refused", code="CredentialsRefused", subject="green", message="not accepted")
+TAKEN = Finding(level="Refused", code="NameTaken", subject="orders", message="is there")
+BY_URL: dict[str, Any] = {"urls": ["http://10.0.0.1:8222"], "credentialsSecret": "s"}
+
+
+@pytest.mark.covers("BG-12")
+@pytest.mark.parametrize(
+    ("findings", "green", "phase"),
+    [
+        ((LOGIN,), {"superCluster": "next"}, "Checking"),
+        ((LOGIN, TAKEN), {"superCluster": "next"}, "Refused"),
+        ((TAKEN,), {"superCluster": "next"}, "Refused"),
+        ((LOGIN,), BY_URL, "Refused"),
+    ],
+    ids=["just given", "and more", "another", "given by a person"],
+)
+def test_a_user_that_the_operator_has_just_given_to_both_sides_is_waited_for(
+    findings: tuple[Finding, ...], green: dict[str, Any], phase: str
+) -> None:
+    """Green's brokers read their Secret again a moment later; a Migration that was refused by then would show an error that is none."""
+    seen = observed(is_shared=True, report=report(findings, timestamp(NOW)))
+    plan = plan_migration(migration(green=green), seen, NOW)
+    assert plan.status_patch is not None
+    assert plan.status_patch["phase"] == phase
 
 
 CUT = Handed("flights", "open", attempt=2, last_sequence=9, digest="ab")

@@ -111,9 +111,12 @@ def _before_the_start(desired: Migration, observed: MigrationObserved, draft: Dr
         draft.wait((Reason.CHECKING, why), phase="Checking")
         return draft.plan(recheck_after_ms=WAITING_RECHECK_MS)
     if report.refused:
-        return _refuse(
-            draft, Reason.PREFLIGHT_REFUSED, preflight.told(report.findings, report.refused + report.warnings)
-        )
+        why = preflight.told(report.findings, report.refused + report.warnings)
+        if preflight.waits_for_login(desired, report):
+            draft.preflight(None, Reason.CHECKING, why)
+            draft.wait((Reason.CHECKING, why), phase="Checking")
+            return draft.plan(recheck_after_ms=WAITING_RECHECK_MS)
+        return _refuse(draft, Reason.PREFLIGHT_REFUSED, why)
     warned = f", with {report.warnings} warning(s) in status.preflight" if report.warnings else ""
     draft.preflight(True, Reason.PREFLIGHT_CLEAN, f"{report.streams} streams, {report.bytes} bytes{warned}")
     if desired.spec.approval == "Manual" and not desired.spec.approved:

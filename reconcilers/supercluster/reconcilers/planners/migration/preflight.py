@@ -13,6 +13,8 @@ from supercluster.reconcilers.planners.migration.views import MigrationObserved,
 CLOCKS_APART_MAX_MS = 1_000
 # Of a condition's message; status.preflight has the others.
 TOLD_MAX = 3
+# The brokers' code for a user that green's migration port does not let in.
+LOGIN_REFUSED = "CredentialsRefused"
 
 
 def own_trouble(desired: Migration, observed: MigrationObserved) -> Trouble | None:
@@ -63,6 +65,13 @@ def report(findings: Iterable[Finding], checked_at: str, **figures: int) -> Pref
         warnings=len(found) - refused,
         findings=tuple(found[:FINDINGS_MAX]),
     )
+
+
+def waits_for_login(desired: Migration, found: PreflightReport) -> bool:
+    """Is all that speaks against it that green's brokers refuse the user that this operator has just given both sides? They read
+    their Secret again within a minute or so."""
+    codes = {each.code for each in found.findings if each.level == "Refused"}
+    return desired.spec.green.super_cluster is not None and codes == {LOGIN_REFUSED}
 
 
 def told(findings: Sequence[Finding], count: int) -> str:

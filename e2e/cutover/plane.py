@@ -29,6 +29,7 @@ MANIFESTS = ROOT / "e2e" / "manifests" / "cutover"
 BROKERS = 3
 MIGRATION = "blue-to-green"
 APPLICATION = "app"
+LEASE_SECONDS = "10"
 READY_SECONDS = 90.0
 STATE_SECONDS = 120.0
 DECLARED = ("ORDERS", "JOBS")
@@ -36,6 +37,11 @@ DECLARED = ("ORDERS", "JOBS")
 
 class CutoverPlane(Plane):
     """Control plane and operator for two super-clusters."""
+
+    def _operator_arguments(self) -> list[str]:
+        # A busy machine has other things to do than to renew a lease in time.
+        *others, _ = super()._operator_arguments()
+        return [*others, LEASE_SECONDS]
 
     def secret(self, name: str) -> dict[str, Any]:
         """Its data, decoded."""
@@ -152,8 +158,6 @@ class PlanePair(Pair):
         stalled = [f"{row['name']}: {row['reason']}" for row in status.get("stalled") or ()]
         told = [f"{count} {stage}" for stage, count in stages.items()]
         text = f"{phase}: {', '.join(told) or status.get('message') or ''}"
-        if phase == "Refused":
-            raise RuntimeError(f"the migration is refused: {status}")
         still = int(clients.get("stillOnBlue") or 0)
         return Progress(stages, still, phase == "Succeeded", phase == "Aborted", text, "; ".join(stalled))
 

@@ -115,6 +115,21 @@ async def test_every_broker_of_blue_is_linked_with_every_one_of_green_by_one_add
         assert far_name("", world) not in str(broker.server._peer_urls), "clients are not sent there"
 
 
+async def test_brokers_of_one_side_hear_which_clients_another_one_is_about_to_send_away(
+    worlds: TwoWorlds,
+) -> None:
+    """The next server that such a client tries may be any of them; those of the other side are not told."""
+    await worlds.start(2, 1)
+    await worlds.link()
+    await worlds.brokers.until(lambda: all(len(one.mesh.links) == 1 for one in worlds.blue), "own links")
+    heard: list[tuple[str, str, str]] = []
+    for side, broker in (("asks", worlds.blue[0]), ("near", worlds.blue[1]), ("far", worlds.green[0])):
+        broker.redirection.parting_told = lambda *what, side=side: heard.append((side, *what))
+    worlds.blue[0].redirection.tell_parting("$G", "10.1.1.1")
+    await worlds.brokers.until(lambda: bool(heard), "the word of the other broker")
+    assert heard == [("near", "$G", "10.1.1.1")]
+
+
 async def test_a_broker_of_green_that_joins_later_is_found_by_what_the_linked_one_says(
     worlds: TwoWorlds,
 ) -> None:

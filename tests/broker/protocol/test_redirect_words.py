@@ -8,8 +8,10 @@ from supercluster.broker.protocol.redirect_words import (
     ENTRIES_MAX,
     WordsError,
     decode_accounts,
+    decode_parting,
     decode_users,
     encode_accounts,
+    encode_parting,
     encode_users,
 )
 
@@ -22,6 +24,12 @@ def test_accounts_arrive_as_they_were_told(accounts: list[str]) -> None:
 @pytest.mark.parametrize("users", [[], [("A", "ann"), ("A", ""), ("B", "ann")]])
 def test_users_arrive_as_they_were_told(users: list[tuple[str, str]]) -> None:
     assert decode_users(encode_users(users)) == users
+
+
+def test_a_client_that_is_about_to_leave_is_told_of_alone() -> None:
+    assert decode_parting(encode_parting("A", "10.1.1.1")) == ("A", "10.1.1.1")
+    with pytest.raises(WordsError, match="2 clients, where one is told of"):
+        decode_parting(encode_users([("A", "10.1.1.1"), ("A", "10.1.1.2")]))
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,7 @@ class FrameType(IntEnum):
     DELIVER_TO = 10
     UNSETTLED = 11
     USERS = 12
+    PARTING = 13
 
 
 @dataclass(frozen=True, slots=True)

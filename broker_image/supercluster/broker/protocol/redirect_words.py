@@ -1,9 +1,11 @@
-"""What brokers of two super-clusters tell each other of redirected clients, as bodies of frames. Pure.
+"""What brokers tell each other of redirected clients, as bodies of frames. Pure.
 
 - UNSETTLED, blue to every broker of green, whenever the set changes and every 200 ms while it has any: the accounts of which a closing
   connection may still have publishes that green has not settled (rule 10). It counts for `UNSETTLED_MS`; an empty one ends it.
 - USERS, green to every broker of blue, whenever a user's first connection comes, and the whole set when the link comes up: users that
   are connected (rule 22).
+- PARTING, blue to every other broker of blue, before a client is sent FIN: its account and address. The client tries the servers that it
+  knows in any order, so the next broker of blue has to refuse it as this one does.
 """
 
 from __future__ import annotations
@@ -43,6 +45,20 @@ def encode_users(users: Iterable[tuple[str, str]]) -> bytes:
 def decode_users(body: bytes | memoryview) -> list[tuple[str, str]]:
     """Raises WordsError."""
     return [(account, user) for account, user in _decode(body, 2)]
+
+
+def encode_parting(account: str, address: str) -> bytes:
+    """The body of PARTING."""
+    return _encode([(account, address)])
+
+
+def decode_parting(body: bytes | memoryview) -> tuple[str, str]:
+    """Raises WordsError."""
+    rows = _decode(body, 2)
+    if len(rows) != 1:
+        raise WordsError(f"{len(rows)} clients, where one is told of")
+    account, address = rows[0]
+    return account, address
 
 
 def _encode(rows: Iterable[tuple[str, ...]]) -> bytes:

@@ -14,7 +14,7 @@ from typing import Any
 
 from supercluster.broker.net.clients.client import Client
 from supercluster.broker.net.clients.client_server import ClientServer
-from supercluster.broker.net.clients.partings import Asked, Partings, answered_for
+from supercluster.broker.net.clients.partings import HUSH_MS, Asked, Partings, answered_for
 from supercluster.broker.net.clients.redirect.facts import Facts, Likeness, User
 from supercluster.broker.net.clients.redirect.heard import Heard
 from supercluster.broker.net.clients.redirect.held_pongs import HeldPongs
@@ -48,6 +48,8 @@ class Redirection:
         """Blue: these accounts have something unsettled; none: it is over."""
         self.tell_users: Callable[[Collection[User]], None] = lambda users: None
         """Green: these users have come."""
+        self.tell_parting: Callable[[str, str], None] = lambda account, address: None
+        """Blue: a client of this account is about to be sent away, to the other brokers of blue: account, address."""
         self._users: dict[User, int] = {}
         """Connections of each user."""
         self._traffic: dict[int, tuple[int, int]] = {}
@@ -80,6 +82,10 @@ class Redirection:
         """Blue: a broker of green says that these are connected there."""
         for user in users:
             self.redirects.reported(user, self._clock.monotonic_ms())
+
+    def parting_told(self, account: str, address: str) -> None:
+        """Blue: another broker of blue is about to send such a client away, at the latest when it has waited for its answers."""
+        self.redirects.left(account, address, self._clock.monotonic_ms() + HUSH_MS)
 
     def unsettled_told(self, node: str, accounts: Collection[str]) -> None:
         """Green: a broker of blue says that these have unsettled publishes."""
@@ -178,6 +184,7 @@ class Redirection:
         log.info("client %d (%s) is asked to go to another super-cluster", client.id, client.name)
         self._server.tell_to_leave(client)
         self._server.router.late_answers.expect(client.account.name)
+        self.tell_parting(client.account.name, str(client.peer[0]))
         self.partings.begin(client, grace_ms, self._clock.monotonic_ms())
         self._tell_unsettled(self._clock.monotonic_ms())
         self._wake()

@@ -119,7 +119,7 @@ class Mesh:
             is_far=True,
         )
         self.far.attach(self.migration_door)
-        self.redirects = RedirectLinks(self.far.links, redirection)
+        self.redirects = RedirectLinks(self.far.links, self.links, redirection)
         self._log_stall = RationedLog(log.warning, clock.monotonic_ms)
         self._core: CoreHooks | None = None
         self._own_cluster: frozenset[str] = frozenset()
@@ -305,7 +305,10 @@ class Mesh:
             self.server.set_load(link.peer.client_url, link.clients)
         elif frame_type == FrameType.PING:
             self._peer_stalls(link, frames.decode_ping(body))
-        elif bridge is None or not self.redirects.on_frame(link, frame_type, body):
+        elif bridge is None:
+            if not self.redirects.on_near_frame(frame_type, body):
+                raise FrameError(f"type {frame_type} is not known")
+        elif not self.redirects.on_frame(link, frame_type, body):
             raise FrameError(f"type {frame_type} is not known")
 
     def _tell_core(self, call: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:

@@ -1,7 +1,7 @@
-"""What brokers of two super-clusters tell each other of redirected clients, over the links between them (`redirect_words.py`).
+"""What brokers tell each other of redirected clients, over the links within and between two super-clusters (`redirect_words.py`).
 
-Of the accounts that cross a link alone, in both directions. Nothing here is relied on: without it PONGs do not wait, and nobody follows
-the first connection of a user.
+Between them of the accounts that cross a link alone, in both directions. Nothing here is relied on: without it PONGs do not wait, nobody
+follows the first connection of a user, and clients stay that come to another broker of blue.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from supercluster.broker.protocol.frames import FrameType
 
 
 class RedirectLinks:
-    """Of one broker. `links`: those with brokers of other super-clusters."""
+    """Of one broker. `links`: those with brokers of other super-clusters; `near`: those within this one."""
 
-    def __init__(self, links: Mapping[str, Link], redirection: Redirection) -> None:
+    def __init__(self, links: Mapping[str, Link], near: Mapping[str, Link], redirection: Redirection) -> None:
         self._links = links
+        self._near = near
         self._redirection = redirection
         redirection.tell_unsettled = self._tell_unsettled
         redirection.tell_users = self._tell_users
+        redirection.tell_parting = self._tell_parting
 
     def carries(self, link: Link) -> None:
         """The link is new, or other accounts cross it now."""
@@ -44,6 +46,22 @@ class RedirectLinks:
         else:
             return False
         return True
+
+    def on_near_frame(self, frame_type: int, body: memoryview) -> bool:
+        """Was it the one that brokers of one super-cluster tell each other?
+
+        Raises:
+            FrameError: it is not well-formed.
+        """
+        if frame_type != FrameType.PARTING:
+            return False
+        self._redirection.parting_told(*redirect_words.decode_parting(body))
+        return True
+
+    def _tell_parting(self, account: str, address: str) -> None:
+        body = redirect_words.encode_parting(account, address)
+        for link in self._near.values():
+            link.frame(FrameType.PARTING, [body], Channel.CONTROL)
 
     def _tell_unsettled(self, accounts: Collection[str]) -> None:
         for link in self._links.values():

@@ -187,6 +187,19 @@ def test_a_client_that_comes_back_only_after_two_seconds_knows_no_other_server_a
     assert (verdict, story.state(again)) == (Verdict.SERVE, State.RETURNED)
 
 
+def test_a_client_that_another_broker_of_blue_sent_away_is_refused_once_here_too() -> None:
+    """It tries the servers that it knows in any order. One that is served here never shows whether green takes its user."""
+    story = Story()
+    story.core.left("A", "10.1.1.1", story.now_ms)
+    story.core.left("B", "10.1.1.2", story.now_ms)
+    assert not story.is_refused("10.1.1.2"), "no order is about its account"
+    assert [story.is_refused(), story.is_refused()] == [True, False]
+    assert story.came()[1] is Verdict.SERVE
+    story.core.left("A", "10.1.1.1", story.now_ms)
+    story.now_ms += 2000
+    assert not story.is_refused(), "it knows no other server"
+
+
 def test_a_client_that_came_back_and_is_never_quiet_is_asked_all_the_same() -> None:
     story = Story()
     story.core.reported(ANN, 0)

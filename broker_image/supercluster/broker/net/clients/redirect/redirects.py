@@ -151,11 +151,15 @@ class Redirects:
         if tracked.state is State.ASKED:
             self.counts["gone"] += 1
             self._departures.add(tracked.facts.likeness, Departure(tracked.asks, now_ms))
-            order = self.orders.order_of(tracked.facts.user.account)
-            if order is not None:
-                is_closed = order.phase is Phase.CLOSED
-                times, within_ms = REFUSALS[Policy.REFUSE if is_closed else order.policy]
-                self._refusals.allow(tracked.facts.likeness.address, times, now_ms + within_ms)
+            self.left(tracked.facts.user.account, tracked.facts.likeness.address, now_ms)
+
+    def left(self, account: str, address: str, now_ms: int) -> None:
+        """A client that was asked, here or by another broker of this super-cluster, may come back from that address from now on."""
+        order = self.orders.order_of(account)
+        if order is not None:
+            is_closed = order.phase is Phase.CLOSED
+            times, within_ms = REFUSALS[Policy.REFUSE if is_closed else order.policy]
+            self._refusals.allow(address, times, now_ms + within_ms)
 
     def turns_away(self, address: str, now_ms: int) -> bool:
         """Is a connection that comes from there refused before it is greeted?"""

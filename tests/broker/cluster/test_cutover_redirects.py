@@ -43,7 +43,9 @@ class Load:
         self.acked: dict[str, list[int]] = {stream: [] for stream in STREAMS}
         self.seen: dict[str, Counter[int]] = {stream: Counter() for stream in STREAMS}
         self._ends = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._all_sent = asyncio.Event()
+        self._publishing: list[asyncio.Task[None]] = []
+        self._pulling: list[asyncio.Task[None]] = []
 
     async def start(self, replicas: int) -> None:
         setup = await self.sides.blue.js()
@@ -53,10 +55,8 @@ class Load:
             await setup.add_consumer(stream, config)
             for what in ("publisher", "consumer"):
                 self.clients[f"{stream} {what}"] = await self._client(f"{stream} {what}")
-            self._tasks += [
-                asyncio.create_task(self._publish(stream)),
-                asyncio.create_task(self._pull(stream)),
-            ]
+            self._publishing.append(asyncio.create_task(self._publish(stream)))
+            self._pulling.append(asyncio.create_task(self._pull(stream)))
 
     async def _client(self, name: str) -> Client:
         async def error(_: Exception) -> None:
@@ -82,7 +82,7 @@ class Load:
 
     async def _pull(self, stream: str) -> None:
         pull = await self.clients[f"{stream} consumer"].jetstream().pull_subscribe_bind("c", stream)
-        while not (self._ends.is_set() and len(self.seen[stream]) >= len(self.acked[stream])):
+        while not (self._all_sent.is_set() and len(self.seen[stream]) >= len(self.acked[stream])):
             try:
                 for message in await pull.fetch(10, timeout=1):
                     self.seen[stream][int(message.data)] += 1
@@ -102,7 +102,9 @@ class Load:
     async def end(self) -> None:
         self._ends.set()
         async with asyncio.timeout(60):
-            await asyncio.gather(*self._tasks)
+            await asyncio.gather(*self._publishing)
+            self._all_sent.set()
+            await asyncio.gather(*self._pulling)
 
 
 async def on(side: Any) -> list[str]:

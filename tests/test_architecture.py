@@ -1,10 +1,13 @@
-"""ARCHITECTURE.md stays short, and everything that it names exists."""
+"""ARCHITECTURE.md stays short, everything that it names exists, and its floors are those of the contract."""
 
 from __future__ import annotations
 
 import re
 import subprocess
+import tomllib
 from pathlib import Path
+
+from supercluster.broker.jetstream.links.frames import Frame
 
 ROOT = Path(__file__).resolve().parent.parent
 LINES_MAX = 150
@@ -26,7 +29,11 @@ ABOVE = (
 )
 CODE = re.compile(r"`([^`\n]+)`")
 FILE = re.compile(r"[\w./…*-]+(?:/|\.(?:py|md|txt|lock|yaml|toml))")
-NAME = re.compile(r"[A-Z][a-z]\w*[A-Z]\w*|_?[a-z]+(?:_[a-z]+)+(?:\(\))?")
+NAME = re.compile(r"[A-Z][a-z]\w*[A-Z]\w*|[A-Z][A-Z_]+|(?:_[a-z]+|[a-z]+_[a-z]+)\w*(?:\(\))?")
+MEMBER = re.compile(r"Frame\.(\w+)")
+ID = re.compile(r"\b[A-Z]{2}-\d+\b")
+FLOOR = re.compile(r"^\| (\d+) \| (.*) \|$", re.MULTILINE)
+PARTS = ("A kind of resource", "A frame between brokers", "A proposer")
 
 
 def missing(text: str, tracked: list[str], source: str) -> list[str]:
@@ -44,6 +51,8 @@ def missing(text: str, tracked: list[str], source: str) -> list[str]:
                     is_there = any(place in folders or place in tracked for place in places)
                 else:
                     is_there = any(Path(name).name == path for name in tracked)
+            elif member := MEMBER.fullmatch(word):
+                is_there = member[1] in Frame.__members__
             elif NAME.fullmatch(word):
                 is_there = re.search(rf"\b{re.escape(word.removesuffix('()'))}\b", source) is not None
             else:
@@ -65,10 +74,44 @@ def test_the_page_is_short_and_names_only_what_exists() -> None:
     assert len(text.splitlines()) <= LINES_MAX
     assert missing(text, tracked, source) == []
     # A name that was taken away is found.
-    wrong = "`net/no_such.py`, `…/broker/nowhere/`, `NoSuchClass`, `no_such_name`, `core/` and `executor.py`"
+    wrong = "`net/no_such.py`, `…/broker/nowhere/`, `NoSuchClass`, `no_such_name`, `_nobody_has_this`, `NO_SUCH_MAX`, `Frame.NONE_SUCH`, `Frame.RAFT`, `core/` and `executor.py`"
     assert missing(wrong, tracked, source) == [
         "net/no_such.py",
         "…/broker/nowhere/",
         "NoSuchClass",
         "no_such_name",
+        "_nobody_has_this",
+        "NO_SUCH_MAX",
+        "Frame.NONE_SUCH",
     ]
+
+
+def test_the_ids_that_the_page_names_exist() -> None:
+    text, rows = (
+        PAGE.read_text(),
+        "".join((ROOT / f"docs/{page}.md").read_text() for page in ("requirements", "safety")),
+    )
+    known = set(ID.findall(rows))
+    named = set(ID.findall(text))
+    assert {"RP-3", "SF-4"} <= named <= known
+    assert not {"SF-999", "XX-1"} & known
+
+
+def floors(text: str) -> dict[int, set[str]]:
+    return {
+        int(floor): set(re.findall(r"`(\w+)(?:/|\.py)`", content)) for floor, content in FLOOR.findall(text)
+    }
+
+
+def test_the_floors_are_those_of_the_contract() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (layers,) = [c["layers"] for c in contracts if c.get("containers") == ["supercluster.broker.jetstream"]]
+    wanted = {floor: set(re.findall(r"\w+", layer)) for floor, layer in enumerate(reversed(layers), 1)}
+    text = PAGE.read_text()
+    assert floors(text) == wanted
+    assert floors(text.replace("| 14 | `core/`", "| 14 | `corn/`")) != wanted
+
+
+def test_the_page_says_where_new_parts_go() -> None:
+    text = PAGE.read_text().partition("## Where new parts go")[2]
+    assert [part for part in PARTS if f"\n- **{part}**" not in text] == []

@@ -101,6 +101,10 @@ RESERVED = {
         )
     },
     **{
+        Right("supercluster.dev", *right): "there is no Migration"
+        for right in (("migrations", "get"), ("migrations", "patch"), ("migrations/status", "patch"))
+    },
+    **{
         Right(
             "supercluster.dev", f"{kind}/finalizers", "update"
         ): "asked for by clusters that enforce it for owner references"

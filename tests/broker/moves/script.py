@@ -286,7 +286,12 @@ def play(path: Path) -> str:
         lines += kept
         if command is not None:
             lines += [command, "----", *story.run(command)]
-    return "\n".join(lines).rstrip("\n") + "\n"
+    return rounded("\n".join(lines).rstrip("\n")) + "\n"
+
+
+def rounded(text: str) -> str:
+    """A rate that was measured, to hundreds: what was played before in the process moves it by a byte or two."""
+    return re.sub(r"(\d+)(?= bytes/s together)", lambda found: str(round(int(found[1]), -2)), text)
 
 
 if __name__ == "__main__":

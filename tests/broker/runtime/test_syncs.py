@@ -85,6 +85,10 @@ class Story:
             clock=self.clock,
             loop=self.loop,
             turn=SimpleNamespace(want=lambda: None),
+            redirection=SimpleNamespace(
+                set_orders=lambda orders: None, orders_changed=lambda: None, counted=dict
+            ),
+            mesh=None,
         )
         volume = open_volume(self.disk, "boot", lambda: "abc")
         options = LogOptions(sync_interval_ms=SYNC_INTERVAL_MS, sync_in_tick=False)

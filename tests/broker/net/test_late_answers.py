@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -52,6 +53,19 @@ def test_an_answer_is_sent_once_somebody_listens_and_the_order_is_kept(world: Wo
     assert (len(world.late), world.late.delivered, world.late.dropped) == (0, 3, 0)
 
 
+def test_answers_of_one_subject_stay_in_order_however_many_subjects_are_looked_at(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(late_answers, "LOOKS_MAX", 2)
+    for number in range(3):
+        for inbox in (b"_INBOX.x.1", b"_INBOX.y.1", b"_INBOX.z.1"):
+            world.late.keep("A", inbox, b"", b"%d" % number)
+    assert world.step() == []
+    world.listening.add(b"_INBOX.y.1")
+    assert world.step() + world.step() == [b"0", b"1", b"2"]
+    assert len(world.late) == 6
+
+
 def test_an_answer_that_nobody_wants_is_dropped_in_time(world: World) -> None:
     world.late.keep("A", b"_INBOX.x.1", b"", b"0")
     world.now_ms += KEEP_MS
@@ -84,3 +98,22 @@ def test_what_is_kept_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) 
     world.late.keep("A", b"_INBOX.x.1", b"", b"x" * 14)
     world.late.keep("A", b"_INBOX.x.1", b"", b"y")
     assert (len(world.late), world.late.dropped) == (1, 2)
+
+
+async def test_the_router_sends_what_is_kept_before_what_comes(brokers: Any) -> None:
+    """The client subscribes between two steps: its next answer finds it, and older ones stand before that."""
+    (broker,) = await brokers.start()
+    router = broker.router
+    router.late_answers.expect("$G")
+    client = await brokers.client(broker)
+    for inbox in ("_INBOX.x.1", "_INBOX.y.1"):
+        router.publish("$G", inbox.encode(), b"", b"", b"0")
+        router.publish_many("$G", [(inbox.encode(), b"1")])
+    assert len(router.late_answers) == 4
+    one, many = await client.subscribe("_INBOX.x.1"), await client.subscribe("_INBOX.y.1")
+    await client.flush()
+    router.publish("$G", b"_INBOX.x.1", b"", b"", b"2")
+    router.publish_many("$G", [(b"_INBOX.y.1", b"2")])
+    for subscription in (one, many):
+        assert [(await subscription.next_msg(timeout=30)).data for _ in range(3)] == [b"0", b"1", b"2"]
+    assert len(router.late_answers) == 0

@@ -4,7 +4,8 @@ A client that is sent away closes its connection with calls under way. Their ans
 on the other side a moment later: it subscribes there behind its first PONG, which waits for the publishes here. Without this such a
 client would wait for its time-out, though all that it sent is stored.
 
-What is kept is bounded by number, bytes and time. Beyond that an answer is dropped, as it is without a listener at any other time.
+What is kept is bounded by number, bytes and time. Beyond that an answer is dropped, as it is without a listener at any other time. What
+one subject has stays in order: before an answer that somebody listens to go those of its subject that were kept.
 """
 
 from __future__ import annotations
@@ -23,7 +24,13 @@ ANSWERS_MAX = 20_000
 BYTES_MAX = 8 << 20
 
 LOOKS_MAX = 1000
-"""Answers that one step looks at."""
+"""Subjects that one step looks at."""
+
+Where = tuple[str, bytes]
+"""Account and subject."""
+
+Publish = Callable[[str, bytes, bytes, bytes, bytes], None]
+"""Account, subject, reply, header and payload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +38,8 @@ class LateAnswer:
     """One answer, and until when it is kept."""
 
     due_ms: int
-    account: str
-    subject: bytes
     header: bytes
     payload: bytes
-
-    @property
-    def size(self) -> int:
-        return len(self.subject) + len(self.header) + len(self.payload)
 
 
 class LateAnswers:
@@ -48,14 +49,16 @@ class LateAnswers:
         self._now_ms = now_ms
         self._expected: dict[str, int] = {}
         """By account, until when its answers are kept."""
-        self._kept: deque[LateAnswer] = deque()
+        self.kept: dict[Where, deque[LateAnswer]] = {}
+        """By subject; those that were looked at last stand last."""
+        self._count = 0
         self._bytes = 0
         self.dropped = 0
         """Nobody listened in time, or there was no room."""
         self.delivered = 0
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return self._count
 
     def expect(self, account: str) -> None:
         """A client of this account is sent away."""
@@ -69,28 +72,37 @@ class LateAnswers:
         if now_ms >= self._expected[account]:
             del self._expected[account]
             return
-        answer = LateAnswer(now_ms + KEEP_MS, account, subject, header, payload)
-        if len(self._kept) >= ANSWERS_MAX or self._bytes + answer.size > BYTES_MAX:
+        size = len(subject) + len(header) + len(payload)
+        if self._count >= ANSWERS_MAX or self._bytes + size > BYTES_MAX:
             self.dropped += 1
             return
-        self._kept.append(answer)
-        self._bytes += answer.size
+        answer = LateAnswer(now_ms + KEEP_MS, header, payload)
+        self.kept.setdefault((account, subject), deque()).append(answer)
+        self._count += 1
+        self._bytes += size
 
-    def step(
-        self,
-        has_interest: Callable[[str, bytes], bool],
-        publish: Callable[[str, bytes, bytes, bytes, bytes], None],
-    ) -> None:
-        """Send those for which somebody listens now, in the order in which they came, and drop those that are overdue."""
+    def send(self, where: Where, publish: Publish) -> None:
+        """Somebody listens to this subject: send what is kept of it, in the order in which it came."""
+        for answer in self.kept.pop(where, ()):
+            self._let_go(where, answer)
+            self.delivered += 1
+            publish(*where, b"", answer.header, answer.payload)
+
+    def step(self, has_interest: Callable[[str, bytes], bool], publish: Publish) -> None:
+        """Send those for which somebody listens now, and drop those that are overdue."""
         now_ms = self._now_ms()
-        for _ in range(min(LOOKS_MAX, len(self._kept))):
-            answer = self._kept.popleft()
-            if has_interest(answer.account, answer.subject):
-                self.delivered += 1
-                publish(answer.account, answer.subject, b"", answer.header, answer.payload)
-            elif now_ms >= answer.due_ms:
-                self.dropped += 1
-            else:
-                self._kept.append(answer)
+        for _ in range(min(LOOKS_MAX, len(self.kept))):
+            where = next(iter(self.kept))
+            if has_interest(*where):
+                self.send(where, publish)
                 continue
-            self._bytes -= answer.size
+            answers = self.kept.pop(where)
+            while answers and now_ms >= answers[0].due_ms:
+                self._let_go(where, answers.popleft())
+                self.dropped += 1
+            if answers:
+                self.kept[where] = answers
+
+    def _let_go(self, where: Where, answer: LateAnswer) -> None:
+        self._count -= 1
+        self._bytes -= len(where[1]) + len(answer.header) + len(answer.payload)

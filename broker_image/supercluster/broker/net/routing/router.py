@@ -385,6 +385,8 @@ class Router:
         where = self.account(account)
         match = where.sublist.match(subject)
         if match.anyone:
+            if self.late_answers.kept:
+                self.late_answers.send((account, subject), self.publish)
             self._fan_out(where, match, (subject, reply, header, payload), None)
             self.turn.want()
         elif not reply:
@@ -395,6 +397,10 @@ class Router:
         where = self.account(account)
         match_of = where.sublist.match
         turn = self.turn
+        if self.late_answers.kept:
+            for subject, _ in messages:
+                if match_of(subject).anyone:
+                    self.late_answers.send((account, subject), self.publish)
         for subject, payload in messages:
             match = match_of(subject)
             plain = match.plain

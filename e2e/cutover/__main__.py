@@ -14,7 +14,7 @@ from contextlib import ExitStack
 
 from e2e.cutover.course import RATE
 from e2e.cutover.matrix import WAYS, Matrix
-from e2e.cutover.rows import never_hit, table
+from e2e.cutover.rows import HEADS, never_hit
 from e2e.demo.course import (
     EXIT_DIFFERENT,
     EXIT_FAILED,
@@ -24,6 +24,7 @@ from e2e.demo.course import (
     make_directory,
 )
 from e2e.moves.__main__ import EXIT_CODES, interrupt, stop_children
+from e2e.table import table
 
 RATE_MIN = 20
 
@@ -66,7 +67,7 @@ def main() -> int:
             print("\ninterrupted; stopping what was started", file=sys.stderr)
             return EXIT_INTERRUPTED
         finally:
-            print(f"\n{table(matrix.rows)}")
+            print(f"\n{table(HEADS, matrix.rows)}")
         missed = never_hit(matrix.rows)
         if missed:
             print("never hit:\n" + "\n".join(f"  {line}" for line in missed))

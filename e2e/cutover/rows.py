@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from e2e.cutover.ledger import Verdict
+from e2e.table import in_words
 
 HEADS = (
     *("by", "event", "victim", "stage wanted", "stage hit"),
@@ -70,25 +71,14 @@ class Row:
         ]
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What is wrong with it, with examples."""
+        return (*self.wrongs, *(self.verdict.examples if self.verdict is not None else ()))
+
+    @property
     def line(self) -> str:
         """For people who watch."""
-        named = dict(zip(HEADS, self.cells(), strict=True))
-        return ", ".join(f"{name} {text}".strip() for name, text in named.items() if text not in ("-", ""))
-
-
-def table(rows: Sequence[Row]) -> str:
-    """Markdown, and below it what is wrong."""
-    cells = [list(HEADS), *(row.cells() for row in rows)]
-    widths = [max(len(line[n]) for line in cells) for n in range(len(HEADS))]
-    lines = [
-        "| " + " | ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)) + " |"
-        for line in cells
-    ]
-    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
-    for number, row in enumerate(rows, 1):
-        examples = row.verdict.examples if row.verdict is not None else ()
-        lines += [f"row {number}: {text}" for text in (*row.wrongs, *examples)]
-    return "\n".join(lines)
+        return in_words(HEADS, self)
 
 
 def never_hit(rows: Sequence[Row]) -> list[str]:

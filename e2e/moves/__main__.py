@@ -23,7 +23,8 @@ from e2e.demo.course import (
 )
 from e2e.moves.course import RATE
 from e2e.moves.matrix import TOPOLOGIES, Matrix
-from e2e.moves.rows import never_hit, table
+from e2e.moves.rows import HEADS, never_hit
+from e2e.table import table
 
 INTERRUPT_AGAIN_SECONDS = 1.0
 STOP_SECONDS = 30.0
@@ -97,7 +98,7 @@ def main() -> int:
             print("\ninterrupted; stopping what was started", file=sys.stderr)
             return EXIT_INTERRUPTED
         finally:
-            print(f"\n{table(matrix.rows)}")
+            print(f"\n{table(HEADS, matrix.rows)}")
         missed = never_hit(matrix.rows)
         if missed:
             print("never hit:\n" + "\n".join(f"  {line}" for line in missed))

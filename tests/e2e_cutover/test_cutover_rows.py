@@ -11,9 +11,10 @@ from e2e.cutover.kinds import BY_NAME
 from e2e.cutover.ledger import Verdict
 from e2e.cutover.matrix import DIRECT, LINK, OPERATOR, PLANE, Matrix, cases_of
 from e2e.cutover.pair import differences
-from e2e.cutover.rows import HEADS, Row, never_hit, table
+from e2e.cutover.rows import HEADS, Row, never_hit
 from e2e.cutover.stages import CutoverWatch, median_and_worst
 from e2e.cutover.stories import STAGES
+from e2e.table import table
 
 ID = "default/blue-to-green/5c2e"
 
@@ -28,7 +29,9 @@ def test_a_row_without_a_verdict_is_wrong() -> None:
 
 def test_the_table_has_a_line_for_each_row_and_below_what_is_wrong_with_it() -> None:
     lost = Verdict(lost=1, examples=["lost: plain 7 of EVENTS"])
-    lines = table([Row(DIRECT, "clean", verdict=Verdict()), Row(PLANE, "kill -9", verdict=lost)]).splitlines()
+    lines = table(
+        HEADS, [Row(DIRECT, "clean", verdict=Verdict()), Row(PLANE, "kill -9", verdict=lost)]
+    ).splitlines()
     assert len(lines) == 5
     assert len({len(line) for line in lines[:4]}) == 1
     assert ["WRONG" in line for line in lines[:4]] == [False, False, False, True]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from e2e.moves.ledger import Verdict
 from e2e.moves.matrix import TOPOLOGIES, Matrix, cases_of
-from e2e.moves.rows import HEADS, Row, never_hit, table
+from e2e.moves.rows import HEADS, Row, never_hit
+from e2e.table import table
 
 CLEAN = Verdict({0: 0}, 0, 0, 0, 0)
 
@@ -18,7 +19,7 @@ def test_a_row_without_a_verdict_is_wrong() -> None:
 
 def test_the_table_has_a_line_for_each_row_and_below_what_is_wrong_with_it() -> None:
     rows = [Row("3+3", "cancel", verdict=CLEAN), Row("3+3", "kill -9", wrongs=["it hangs"])]
-    lines = table(rows).splitlines()
+    lines = table(HEADS, rows).splitlines()
     assert len(lines) == 5
     assert len({len(line) for line in lines[:4]}) == 1
     assert ["WRONG" in line for line in lines[:4]] == [False, False, False, True]

@@ -262,7 +262,6 @@ class StalledStream(ApiModel):
     account: ShortText = Field(default="", description="Its account.")
     name: ShortText = Field(description="Its name on the brokers.")
     stage: ShortText = Field(default="", description="Where it stands.")
-    since: Time | None = Field(default=None, description="Since when.")
     reason: Annotated[str, StringConstraints(max_length=1024)] = Field(
         default="", description="Why, and what to do about it."
     )

@@ -371,7 +371,7 @@ async def test_blue_is_not_deleted_while_it_is_needed(world: Cutover, stage: str
 async def test_streams_that_stall_are_named_once(world: Cutover) -> None:
     await started(world)
     world.brokers.migrations.stalled = [
-        {"account": "$G", "name": f"s{number}", "stage": "handed", "why": "green is silent", "sinceNs": 1}
+        {"account": "$G", "name": f"s{number}", "stage": "handed", "why": "green is silent"}
         for number in range(12)
     ]
     status = await world.to("handed")

@@ -257,9 +257,9 @@ def _stages(stages: StageCounts) -> list[str]:
 def _stalled(status: MigrationStatus) -> list[str]:
     if not status.stalled:
         return []
-    rows = [(each.name, each.account, each.stage, each.since or "-", each.reason) for each in status.stalled]
+    rows = [(each.name, each.account, each.stage, each.reason) for each in status.stalled]
     more = (status.stalled_total or 0) - len(rows)
-    table = columns([("STALLED", "ACCOUNT", "STAGE", "SINCE", "REASON"), *rows]).splitlines()
+    table = columns([("STALLED", "ACCOUNT", "STAGE", "REASON"), *rows]).splitlines()
     return ["", *table, *([f"and {more} more"] if more > 0 else [])]
 
 

@@ -60,12 +60,10 @@ def migration_view(answer: Mapping[str, Any]) -> MigrationView:
 
 
 def _stalled(entry: Mapping[str, Any]) -> StalledStream:
-    since = instant(entry.get("sinceNs"))
     return StalledStream(
         account=text(entry.get("account"), NAME_CHARACTERS_MAX),
         name=text(entry.get("name"), NAME_CHARACTERS_MAX),
         stage=text(entry.get("stage"), NAME_CHARACTERS_MAX),
-        since=timestamp(since) if since is not None else None,
         reason=text(entry.get("why"), TEXT_CHARACTERS_MAX),
     )
 

@@ -13,9 +13,10 @@ from supercluster.broker.jetstream.meta.redirect_orders import is_all_open
 from supercluster.broker.jetstream.meta.state import MetaState
 from supercluster.broker.jetstream.meta_leader.migrations import scope_of
 from supercluster.broker.jetstream.placement.stream_facts import StreamFacts
+from supercluster.broker.migration import plan
+from supercluster.broker.migration.plan import Log, Stage, View
 from supercluster.broker.protocol.client_reports import AccountClients
 
-STAGES = ("pending", "learning", "fenced", "handed", "open", "redirected", "final", "cleaned")
 STALLED_MAX = 10
 # Streams in one answer; of more the answer says how many there are.
 STREAMS_MAX = 1000
@@ -35,17 +36,21 @@ class Clients:
 
 def stage_of(
     found: Assignment, migration: Migration, facts: StreamFacts | None, *, redirected: bool = False
-) -> str:
+) -> Stage:
     """The furthest that the stream has reached. `redirected`: no client of the scope is still to go."""
     way = found.migration
     if way is None or way.id != migration.id:
-        return "pending"
-    if way.stage is StreamStage.CLEANED:
-        return "cleaned"
-    if way.stage is StreamStage.OPEN:
-        return "final" if migration.final else "redirected" if redirected else "open"
+        return Stage.PENDING
     said = str(facts.migrating.get("stage", "")) if facts is not None else ""
-    return said if way.stage is StreamStage.HANDING and said in ("fenced", "handed") else "learning"
+    view = View(
+        attempt=way.attempt,
+        log=Log(said) if way.stage is StreamStage.HANDING and said in (Log.FENCED, Log.HANDED) else Log.FREE,
+        is_open=way.stage in (StreamStage.OPEN, StreamStage.CLEANED),
+        clients_left=not (redirected or migration.final),
+        final=migration.final,
+        cleaned=way.stage is StreamStage.CLEANED,
+    )
+    return plan.stage_of(view)
 
 
 def is_asked(found: Assignment) -> bool:
@@ -60,7 +65,7 @@ def shown(
     streams = scope_of(state, migration)
     told_clients = clients if clients is not None else Clients(AccountClients(), "")
     is_redirected = clients is not None and is_all_redirected(state, migration, clients)
-    stages = dict.fromkeys(STAGES, 0)
+    stages = dict.fromkeys(Stage, 0)
     lag_entries = lag_ms = 0
     stalled: list[dict[str, Any]] = []
     for found in streams:
@@ -73,13 +78,11 @@ def shown(
             lag_entries = max(lag_entries, _count(told, "lag_entries"))
             lag_ms = max(lag_ms, _count(told, "lag_ms"))
         if why:
-            stalled.append(
-                {"account": found.account, "name": found.name, "stage": stage, "why": why, "sinceNs": 0}
-            )
-    left = sum(stages[name] for name in ("pending", "learning", "fenced", "handed"))
+            stalled.append({"account": found.account, "name": found.name, "stage": stage, "why": why})
+    left = sum(stages[stage] for stage in (Stage.PENDING, Stage.LEARNING, Stage.FENCED, Stage.HANDED))
     return {
         **_head(migration),
-        "done": bool(streams) and stages["cleaned"] == len(streams) and not migration.cancelled,
+        "done": bool(streams) and stages[Stage.CLEANED] == len(streams) and not migration.cancelled,
         "aborted": migration.cancelled and not left,
         "stages": stages,
         "worstLag": {"entries": lag_entries, "ms": lag_ms},

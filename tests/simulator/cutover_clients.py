@@ -26,7 +26,7 @@ KNOCK_MS = 400.0
 REPEATED_PART = 0.3
 REPEATED_MS_MAX = 4000.0
 READ_MS = 90.0
-# A leader that nobody hears any more answers for less than this.
+# A leader that nobody hears any more answers for less than this of its own time (docs/adr/own-time.md).
 STALE_MS = 5000.0
 
 
@@ -168,19 +168,27 @@ class Reader:
         self._request = request
         self._cuts = oracle
         self.answers = 0
-        self._acked: deque[tuple[float, int]] = deque([(0.0, 0)])
-        """When what was the last acknowledged message."""
+        self._ran_ms = dict.fromkeys(world.names, 0.0)
+        """How long each broker did not stand still: only that time tells a leader that it was deposed."""
+        self._acked: deque[tuple[dict[str, float], int]] = deque([(self._ran_ms, 0)])
+        """How long each had run when what was the last acknowledged message."""
 
     def start(self) -> None:
         self._world.at(READ_MS, self._read)
 
     def _least(self) -> int:
         """What nobody may have missed any more."""
-        now_ms = self._world.now_us / 1000
-        self._acked.append((now_ms, max(self._world.ledger.acked.values(), default=0)))
-        while len(self._acked) > 1 and self._acked[1][0] <= now_ms - STALE_MS:
+        nodes = self._world.nodes
+        self._ran_ms = {
+            name: ran_ms + READ_MS * (not nodes[name].stands_still) for name, ran_ms in self._ran_ms.items()
+        }
+        self._acked.append((self._ran_ms, max(self._world.ledger.acked.values(), default=0)))
+        while len(self._acked) > 1 and self._is_old(self._acked[1][0]):
             self._acked.popleft()
-        return self._acked[0][1] if self._acked[0][0] <= now_ms - STALE_MS else 0
+        return self._acked[0][1] if self._is_old(self._acked[0][0]) else 0
+
+    def _is_old(self, then_ms: dict[str, float]) -> bool:
+        return all(ran_ms - then_ms[name] >= STALE_MS for name, ran_ms in self._ran_ms.items())
 
     def _read(self) -> None:
         world = self._world
@@ -196,7 +204,7 @@ class Reader:
             self.answers += 1
             if last < least:
                 raise world.ledger.broken(
-                    f"rule 15: {node} tells {last} as the last message of {self._stream}; {least} was acknowledged {STALE_MS} ms before"
+                    f"rule 15: {node} tells {last} as the last message of {self._stream}; {least} was acknowledged {STALE_MS} ms of its own time before"
                 )
 
         self._request(node, f"$JS.API.STREAM.INFO.{self._stream}", None, told)

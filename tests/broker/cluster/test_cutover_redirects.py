@@ -163,6 +163,9 @@ USERS = {
     ]
 }
 
+STAYS = b'CONNECT {"user":"ann","pass":"pw","name":"old","lang":"c","protocol":0,"verbose":false}\r\n'
+"""It takes no INFO behind the first one, so it cannot be redirected."""
+
 
 async def test_one_account_goes_and_the_others_stay(sides: BlueGreen) -> None:
     """Its clients hear of green behind CONNECT alone; the operator's connection goes nowhere (BG-2, BG-8)."""
@@ -178,18 +181,31 @@ async def test_one_account_goes_and_the_others_stay(sides: BlueGreen) -> None:
         sides.blue.clients.append(clients[user])
     await clients["ann"].jetstream().add_stream(name="S", subjects=["s"])
     await clients["bob"].jetstream().add_stream(name="S", subjects=["s"])
+    stays = await asyncio.open_connection(blue.host, 4222)
+    stays[1].write(STAYS + b"PUB s 1\r\nx\r\n")
     await sides.migrate(account="A")
+    stays[1].write(b"PUB s 1\r\nx\r\nPUB s 1\r\nx\r\n")
 
     async def has_gone() -> bool:
         return await on(sides.green) == ["ann"]
 
     await until(has_gone, "the client of the account on green")
     told = await sides.reached(("redirected",))
-    assert told["clients"]["stillOnBlue"] == 0
-    assert await on(sides.blue) == ["bob", "operator"]
-    assert (await clients["ann"].jetstream().publish("s", b"")).seq == 1
+
+    async def are_counted() -> bool:
+        (row,) = (await sides.status())["clients"]["publishers"] or [{}]
+        return bool(row.get("messages") == 2)
+
+    await until(are_counted, "the messages behind the cut, and no others")
+    (row,) = (await sides.status())["clients"]["publishers"]
+    named = {"account": "A", "user": "ann", "name": "old", "language": "c", "address": "127.0.0.1"}
+    assert row == {**named, "messages": 2, "streams": ["S"]}
+    assert told["clients"]["stillOnBlue"] == 1
+    assert await on(sides.blue) == ["bob", "old", "operator"]
+    assert (await clients["ann"].jetstream().publish("s", b"")).seq == 4
     assert (await clients["bob"].jetstream().publish("s", b"")).seq == 1
     others = [server.netloc for server in clients["bob"].servers]
     assert f"{green.host}:4222" not in others
     infos = [(await clients[user].jetstream().stream_info("S")).state.messages for user in ("ann", "bob")]
-    assert infos == [1, 1]
+    assert infos == [4, 1]
+    stays[1].close()

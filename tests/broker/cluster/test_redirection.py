@@ -225,7 +225,8 @@ async def test_a_client_that_returns_to_the_old_url_is_served_and_asked_again(wo
     await client.publish("core", b"x")
     assert (await inbox.next_msg(timeout=10)).data == b"x"
     assert not watched.is_closed
-    assert described(worlds.blue)[0]["published"] == 1, "through blue, behind the fence (BG-12)"
+    assert described(worlds.blue)[0]["published"] == 0, "to no stream that green has"
+    worlds.blue.redirection.passed_on("$G", "ORDERS", list(worlds.blue.server.clients.values()))
     await shows_who_stays(worlds.blue)
     worlds.order(Phase.CLOSED)
     client._reconnect_to_server_handler = None
@@ -247,7 +248,7 @@ async def shows_who_stays(blue: BrokerProcess) -> None:
         (row,) = (await get("/connz"))["connections"]
         figures, metrics = await get("/varz"), await get("/metrics")
     named = {"account": "$G", "user": "", "name": "stays", "language": "python3", "address": "127.0.0.1"}
-    assert told["publishers"] == {"total": 1, "first": [{**named, "messages": 1}]}
+    assert told["publishers"] == {"total": 1, "first": [{**named, "messages": 1, "streams": ["ORDERS"]}]}
     (bridged,) = told["bridged"]["first"]
     assert bridged.items() >= {**named, "why": "it came back 3 times", "connections": 1}.items()
     assert told["states"] == {"waiting": 0, "asked": 0, "returned": 0, "bridged": 1}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from supercluster.broker.protocol.client_reports import (
     NAMES_MAX,
     AccountClients,
     ClientReport,
+    Publishing,
     added,
     decode_report,
     encode_report,
@@ -15,7 +18,8 @@ from supercluster.broker.protocol.client_reports import (
 
 pytestmark = pytest.mark.covers("BG-12")
 
-ROW = AccountClients(5, 1, 2, 1, ("web",), ("web", "old"), (("A", "ann", "clock"),), ("bob",))
+CLOCK = Publishing("A", "ann", "clock", "python3", "10.0.0.7", 3, ("ORDERS",))
+ROW = AccountClients(5, 1, 2, 1, ("web",), ("web", "old"), (CLOCK,), ("bob",))
 
 
 @pytest.mark.parametrize("asks", [True, False])
@@ -40,5 +44,14 @@ def test_reports_of_several_brokers_are_added_and_their_names_are_bounded() -> N
         60,
     )
     assert total.cannot_names == ("web",) * NAMES_MAX
-    assert total.publishers == (("A", "ann", "clock"),) * NAMES_MAX
+    assert total.publishers == (CLOCK,) * NAMES_MAX
     assert total.failing == ("bob",)
+
+
+def test_of_all_brokers_publishers_those_with_the_most_messages_are_named() -> None:
+    rows = [
+        AccountClients(1, publishing=1, publishers=(replace(CLOCK, messages=count),)) for count in range(100)
+    ]
+    total = added(rows)
+    assert total.publishing == 100
+    assert [each.messages for each in total.publishers] == list(range(99, 99 - NAMES_MAX, -1))

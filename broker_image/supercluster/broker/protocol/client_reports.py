@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from heapq import nlargest
 from typing import Any
 
 from supercluster.broker.bounds import read_json
@@ -17,6 +18,25 @@ NAMES_MAX = 10
 """Of each list of one account; what is beyond is counted."""
 
 ACCOUNTS_MAX = 4096
+
+STREAMS_MAX = 8
+"""Named of one client."""
+
+
+@dataclass(frozen=True, slots=True)
+class Publishing:
+    """A connection that has published through this super-cluster to streams that were handed to another one (BG-12)."""
+
+    account: str
+    """The client's; streams of another account reach it by imports."""
+    user: str
+    name: str
+    language: str
+    address: str
+    messages: int
+    """1 <= messages, of which some may wait for the other super-cluster's answer."""
+    streams: tuple[str, ...]
+    """At most `STREAMS_MAX` of those that it published to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +49,11 @@ class AccountClients:
     staying: int = 0
     """0 <= staying <= connections: nobody asks them any more, or ever will."""
     publishing: int = 0
-    """Those that published since green has the account's streams."""
+    """Those that published to streams of the account that were handed over; also of other accounts, by imports."""
     cannot_names: tuple[str, ...] = ()
     staying_names: tuple[str, ...] = ()
-    publishers: tuple[tuple[str, str, str], ...] = ()
-    """Account, user and name of each client."""
+    publishers: tuple[Publishing, ...] = ()
+    """Those with the most messages first."""
     failing: tuple[str, ...] = ()
     """Users that were sent to green and were not seen there."""
 
@@ -77,11 +97,19 @@ def _account(told: Mapping[str, Any]) -> AccountClients:
         int(told["publishing"]),
         cannot_names=_names(told["cannot_names"]),
         staying_names=_names(told["staying_names"]),
-        publishers=tuple(
-            (str(account), str(user), str(name)) for account, user, name in told["publishers"][:NAMES_MAX]
-        ),
+        publishers=tuple(_publishing(**found) for found in told["publishers"][:NAMES_MAX]),
         failing=_names(told["failing"]),
     )
+
+
+def _publishing(*, messages: Any, streams: Iterable[Any], **texts: Any) -> Publishing:
+    named = {key: str(text) for key, text in texts.items()}
+    return Publishing(**named, messages=int(messages), streams=tuple(map(str, streams))[:STREAMS_MAX])
+
+
+def busiest(found: Iterable[Publishing]) -> tuple[Publishing, ...]:
+    """So many as are named, those with the most messages first."""
+    return tuple(nlargest(NAMES_MAX, found, key=lambda each: each.messages))
 
 
 def _names(told: Iterable[Any]) -> tuple[str, ...]:
@@ -99,7 +127,7 @@ def added(rows: Iterable[AccountClients]) -> AccountClients:
             total.publishing + row.publishing,
             (total.cannot_names + row.cannot_names)[:NAMES_MAX],
             (total.staying_names + row.staying_names)[:NAMES_MAX],
-            (total.publishers + row.publishers)[:NAMES_MAX],
+            busiest(total.publishers + row.publishers),
             tuple(dict.fromkeys(total.failing + row.failing))[:NAMES_MAX],
         )
     return total

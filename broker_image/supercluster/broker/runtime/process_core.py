@@ -99,6 +99,7 @@ class ProcessCore(BrokerCore):
         redirects.connect(
             process.redirection,
             self.far_clients,
+            self.ingest,
             lambda: process.mesh,
             lambda: process.credentials.system_account,
         )

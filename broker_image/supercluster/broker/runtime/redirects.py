@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from supercluster.broker.jetstream.meta.redirect_orders import RedirectOrder
 from supercluster.broker.jetstream.node.far_clients import FarClients
+from supercluster.broker.jetstream.publish.windows import PublishWindows
 from supercluster.broker.net.clients.redirect.orders import Order, Phase, Policy
 from supercluster.broker.net.clients.redirection import Redirection
 from supercluster.broker.net.links.mesh import Mesh
@@ -48,6 +49,7 @@ def _order(told: RedirectOrder) -> Order:
 def connect(
     redirection: Redirection,
     far_clients: FarClients,
+    windows: PublishWindows,
     mesh: Callable[[], Mesh | None],
     system_account: Callable[[], str],
 ) -> None:
@@ -59,5 +61,7 @@ def connect(
 
     far_clients.linked = linked
     far_clients.report = lambda: ClientReport(linked(), redirection.counted())
+    windows.passed_on = redirection.passed_on
+    redirection.waiting_for_green = windows.waiting_for_green
     far_clients.orders_changed = redirection.orders_changed
     redirection.set_orders(MapOrders(lambda: far_clients.orders, system_account))

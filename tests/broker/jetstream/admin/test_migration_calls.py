@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -25,7 +25,7 @@ from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.migration import Green, Migration, StreamStage
-from supercluster.broker.protocol.client_reports import AccountClients, ClientReport
+from supercluster.broker.protocol.client_reports import AccountClients, ClientReport, Publishing
 
 ID = "shop/to-green/0a1b"
 BODY: dict[str, Any] = {
@@ -34,6 +34,8 @@ BODY: dict[str, Any] = {
     "cannotFollow": "bridge",
     "green": {"identity": IDENTITY[GREEN], "name": GREEN, "addresses": ["green-0:7422"], "tlsName": ""},
 }
+
+CLOCK = Publishing("$G", "ann", "clock", "python3", "10.0.0.7", 3, (MAIN,))
 
 
 def ask(story: Story, key: str, act: str, body: Any = None, migration_id: str = ID) -> tuple[int, Any]:
@@ -76,13 +78,13 @@ def test_a_migration_from_its_preflight_to_the_last_copy() -> None:
     assert [blue[name] for name in ("attempt", "lastSeq", "digest")] == [
         green[name] for name in ("attempt", "lastSeq", "digest")
     ]
-    bystander = AccountClients(1, publishing=1, publishers=(("$G", "ann", "clock"),))
+    bystander = AccountClients(1, publishing=1, publishers=(CLOCK,))
     story.core("blue-2").far_clients.report = lambda: ClientReport(accounts={"$G": bystander})
     story.until(lambda: ask(story, "blue-0", "status")[1]["stages"]["open"] == 1)
     story.until(lambda: ask(story, "blue-1", "status")[1]["stages"]["open"] == 1)
     clients = ask(story, "blue-1", "status")[1]["clients"]
     assert (clients["may"], clients["stillOnBlue"], clients["publishersStillOnBlue"]) == (1, 1, 1)
-    assert clients["publishers"] == [{"name": "clock", "account": "$G", "user": "ann"}]
+    assert clients["publishers"] == [asdict(CLOCK)]
     status, told = ask(story, "blue-0", "finalize")
     assert (status, told["err_code"], "1 clients are still to go" in told["error"]) == (409, 19025, True)
     story.core("blue-2").far_clients.report = ClientReport

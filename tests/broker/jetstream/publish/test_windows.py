@@ -220,6 +220,40 @@ def test_a_window_goes_on_in_green_under_its_far_name_with_its_numbers(is_known:
     assert wire.take() == [("n0%9e9e9e9e", THERE, FAR, 6)]
 
 
+@pytest.mark.covers("BG-12")
+def test_who_publishes_to_a_stream_that_green_has_is_told_once_per_message() -> None:
+    wire = Wire(**{HERE: "n1", THERE: "n2%9e9e9e9e"})
+    found, client = wire.ingest, Client(wire.ingest)
+    told: list[tuple[str, str, list[object]]] = []
+    found.passed_on = lambda account, stream, publishers: told.append((account, stream, list(publishers)))
+
+    def waiting() -> list[tuple[str, str, list[object]]]:
+        return [(account, stream, list(who)) for account, stream, who in found.waiting_for_green()]
+
+    found.set_map([assignment(HERE)], client.routes.clear)
+    client.publish(b"1")
+    found.flush(0)
+    found.opened(HERE, NEAR, True, 0)
+    assert waiting() == [], "blue has the stream"
+    way = StreamMigration("m", 1, StreamStage.HANDING, "9e9e9e9e", HERE, THERE)
+    found.set_map([replace(assignment(HERE), migration=way)], client.routes.clear)
+    found.verdicts(HERE, NEAR, [VerdictRun(1, 1, 1)], appended=False, now_ms=0)
+    assert waiting() == [], "blue has taken it"
+    client.publish(b"2")
+    found.flush(1)
+    client.publish(b"3")
+    assert waiting() == [(ACCOUNT, "orders", [client, client])]
+    assert told == [], "the stream may go back to blue"
+    found.set_map([far_assignment()], client.routes.clear)
+    found.flush(2)
+    assert told == [(ACCOUNT, "orders", [client])] * 2, "what was sent to blue's leader, and what was not"
+    told.clear()
+    client.publish(b"4")
+    found.flush(3)
+    assert told.pop() == (ACCOUNT, "orders", [client])
+    assert (told, waiting()) == ([], [])
+
+
 @pytest.mark.covers("BG-4")
 def test_a_session_that_was_not_there_at_the_cut_is_opened_in_green() -> None:
     wire = Wire(**{HERE: "n1", THERE: "n2%9e9e9e9e"})

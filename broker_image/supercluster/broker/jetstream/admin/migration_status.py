@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from supercluster.broker.jetstream.config.carried import why_not_carried
@@ -108,9 +108,7 @@ def _clients(clients: Clients) -> dict[str, Any]:
         "stayingNames": list(found.staying_names),
         "usersNotSeen": list(found.failing),
         "publishersStillOnBlue": found.publishing,
-        "publishers": [
-            {"name": name, "account": account, "user": user} for account, user, name in found.publishers
-        ],
+        "publishers": [asdict(each) for each in found.publishers],
         "left": clients.left,
     }
 

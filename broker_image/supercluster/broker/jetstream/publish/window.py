@@ -15,7 +15,7 @@ States of the session::
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import Enum, auto
 from typing import Protocol
 
@@ -82,6 +82,8 @@ class Window:
         self.ack_policy = ack_policy
         within = f',"domain":"{domain}"' if domain else ""
         self.ack_prefix = f'{{"stream":"{stream}"{within},"seq":'.encode()
+        self.passed_on: Callable[[Iterable[Publisher]], None] | None = None
+        """Of a stream that another super-cluster has: hears who published each message that goes there."""
         self.fast: FastBatches | None = None
         """Batches of publishers that are acknowledged every so many messages."""
         self.phase = SessionPhase.CLOSED
@@ -237,6 +239,8 @@ class Window:
             sealed.append(block)
             start = end
         if sealed:
+            if self.passed_on is not None:
+                self.passed_on(self._publishers)
             self._parts, self._replies, self._publishers, self._early = [], [], [], []
             self._new_bytes = 0
             if self._retry_at_ms is None:
@@ -409,12 +413,19 @@ class Window:
         pairs += [pair for block in self._blocks for pair in self._unanswered(block)]
         return {publisher for reply, publisher in pairs if reply and publisher in publishers}
 
-    def unsettled_of(self, publishers: Collection[Publisher]) -> set[Publisher]:
-        """Of these, whose messages have no verdict yet, whether one was asked for or not."""
-        found = set(self._publishers)
+    def sent(self) -> Iterator[Publisher]:
+        """Who published each message that was numbered and has no verdict yet, whether one was asked for or not."""
         for block in self._blocks:
-            found |= set(block.publishers[max(0, self.confirmed + 1 - block.first_number) :])
-        return found & set(publishers)
+            yield from block.publishers[max(0, self.confirmed + 1 - block.first_number) :]
+
+    def waiting(self) -> Iterator[Publisher]:
+        """And those of this turn."""
+        yield from self.sent()
+        yield from self._publishers
+
+    def unsettled_of(self, publishers: Collection[Publisher]) -> set[Publisher]:
+        """Of these, whose messages have no verdict yet."""
+        return set(self.waiting()) & set(publishers)
 
     def _void(self, block: WindowBlock) -> None:
         block.early = frozenset()

@@ -7,7 +7,7 @@ the map again, every capture is held (SF-14): `capture` answers with a window th
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -23,6 +23,7 @@ from supercluster.broker.jetstream.links.frames import (
     encode_texts,
 )
 from supercluster.broker.jetstream.meta.assignment import Assignment
+from supercluster.broker.jetstream.meta.migration import StreamStage
 from supercluster.broker.jetstream.publish import atomic_batches, refusals
 from supercluster.broker.jetstream.publish.fast_batches import SUFFIX, FastBatches, fast_batch_room
 from supercluster.broker.jetstream.publish.settlement import Outcome, WindowBlock
@@ -87,6 +88,12 @@ class PublishWindows:
         self._moving_bytes = 0
         self._held = HeldCapture()
         self._coming: dict[str, ComingStream] = {}
+        self._handing: set[str] = set()
+        """Groups of streams that are fenced for another super-cluster, or about to be."""
+        self.passed_on: Callable[[str, str, Iterable[Publisher]], None] = lambda account, stream, publishers: (
+            None
+        )
+        """Hears of each message for a stream (account, name) that another super-cluster has, who published it."""
         self._carried: set[Window] = set()
         """Windows whose streams go on in another group, until what they hold was sent to its leader."""
         self.held = False
@@ -99,7 +106,7 @@ class PublishWindows:
     def set_map(self, assignments: list[Assignment], forget_routes: Callable[[], None]) -> None:
         """Take a new map of streams, also of those that are on their way here from another super-cluster. Windows of streams that are gone are freed (SF-15): what waits for one is offered
         again, by the new map, for which `forget_routes` makes everybody ask `capture` anew."""
-        self._captures, self._coming = {}, {}
+        self._captures, self._coming, self._handing = {}, {}, set()
         present: set[str] = set()
         before, self._patterns = self._patterns, {found.group: found.config.subjects for found in assignments}
         for found in assignments:
@@ -135,6 +142,9 @@ class PublishWindows:
                 window.fast.allowed = config.allow_batched
                 window.fast.may_refuse = config.discard == "new" or config.max_msg_size >= 0
             window.ack_policy = "none" if found.config.no_ack else ack_policy_of(found.config.metadata)
+            window.passed_on = partial(self.passed_on, found.account, found.name) if found.far_world else None
+            if found.migration is not None and found.migration.stage is StreamStage.HANDING:
+                self._handing.add(found.group)
             # Another super-cluster counts its configurations by itself: each message is judged by the one that it has.
             window.config_version = 0 if found.far_world else found.version
         changed = (group for group, now in self._patterns.items() if before.get(group) != now)
@@ -163,6 +173,8 @@ class PublishWindows:
         self._awaiting.pop(old, None)
         self._asked_ms.pop(old, None)
         self.dirty.discard(old)
+        if session is self._far_session and window.session != session:
+            self.passed_on(window.account, window.stream, window.sent())
         window.group, window.session = group, session
         self.windows[group] = window
         if window.unconfirmed:
@@ -404,6 +416,13 @@ class PublishWindows:
         """Messages of this broker's clients that are not known to be committed."""
         window = self.windows.get(group)
         return window.unconfirmed if window is not None else 0
+
+    def waiting_for_green(self) -> Iterator[tuple[str, str, Iterator[Publisher]]]:
+        """Account and name of each stream that is being handed over, with who published what waits for it."""
+        for group in self._handing:
+            window = self.windows.get(group)
+            if window is not None and window.unconfirmed:
+                yield window.account, window.stream, window.waiting()
 
     # ---- time -----------------------------------------------------------------------------------------------------
 

@@ -9,18 +9,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from supercluster.broker.net.clients.client import Client
 from supercluster.broker.net.clients.client_server import ClientServer
 from supercluster.broker.net.clients.partings import HUSH_MS, Asked, Partings, answered_for
+from supercluster.broker.net.clients.redirect.crossings import Crossings
 from supercluster.broker.net.clients.redirect.facts import Facts, Likeness, User
 from supercluster.broker.net.clients.redirect.heard import Heard
 from supercluster.broker.net.clients.redirect.held_pongs import HeldPongs
 from supercluster.broker.net.clients.redirect.orders import NoOrders, Order, RedirectOrders
 from supercluster.broker.net.clients.redirect.redirects import Activity, Redirects, State, Verdict
-from supercluster.broker.net.clients.redirect.report import counted, report
+from supercluster.broker.net.clients.redirect.report import counted, publishing, report
+from supercluster.broker.net.routing.origin import ForeignOrigin
+from supercluster.broker.ports import Publisher
 from supercluster.broker.protocol.client_reports import AccountClients
 
 log = logging.getLogger(__name__)
@@ -50,6 +53,9 @@ class Redirection:
         """Green: these users have come."""
         self.tell_parting: Callable[[str, str], None] = lambda account, address: None
         """Blue: a client of this account is about to be sent away, to the other brokers of blue: account, address."""
+        self.crossings = Crossings()
+        self.waiting_for_green: Callable[[], Iterable[tuple[str, str, Iterable[Publisher]]]] = tuple
+        """Account and name of each stream that is being handed over, with who published what waits for it."""
         self._users: dict[User, int] = {}
         """Connections of each user."""
         self._traffic: dict[int, tuple[int, int]] = {}
@@ -71,7 +77,7 @@ class Redirection:
         before = set(self.redirects.tracked)
         for client in self._server.clients.values():
             if client.has_come and not client.closed and client.id not in self.partings:
-                self.redirects.adopt(facts_of(client), now_ms, client.in_messages)
+                self.redirects.adopt(facts_of(client), now_ms)
         self.redirects.orders_changed()
         for number in (before | set(self.redirects.tracked)) & set(self._server.clients):
             if number not in self.partings:
@@ -90,6 +96,10 @@ class Redirection:
     def unsettled_told(self, node: str, accounts: Collection[str]) -> None:
         """Green: a broker of blue says that these have unsettled publishes."""
         self.heard.told(node, accounts, self._clock.monotonic_ms())
+
+    def passed_on(self, account: str, stream: str, publishers: Iterable[Publisher]) -> None:
+        """Blue: these published each message for a stream that green has."""
+        self.crossings.add(account, stream, self._connections(publishers))
 
     @property
     def users(self) -> Collection[User]:
@@ -110,7 +120,7 @@ class Redirection:
     def came(self, client: Client) -> bool:
         """See `client.Redirecting`."""
         facts, now_ms = facts_of(client), self._clock.monotonic_ms()
-        verdict = self.redirects.came(facts, now_ms, client.in_messages)
+        verdict = self.redirects.came(facts, now_ms)
         if verdict is Verdict.REFUSE:
             client.reset("it is to go to another super-cluster")
             return False
@@ -138,8 +148,9 @@ class Redirection:
     def went(self, client: Client) -> None:
         """See `client.Redirecting`."""
         self.pongs.went(client.id)
+        self.crossings.went(client.id)
         self._traffic.pop(client.id, None)
-        self.redirects.went(client.id, self._clock.monotonic_ms(), client.in_messages)
+        self.redirects.went(client.id, self._clock.monotonic_ms())
         if client.has_come:
             user = facts_of(client).user
             self._users[user] = self._users.get(user, 1) - 1
@@ -225,10 +236,13 @@ class Redirection:
 
     def report(self) -> dict[str, Any]:
         """All of it, for `/admin/redirects`."""
-        clients = self._server.clients
-        return report(
-            self.redirects, lambda number: clients[number].in_messages if number in clients else 0
-        ) | {
+        crossings = self.crossings.with_waiting(self._waiting())
+        publishers = (
+            row
+            for client in self._followers()
+            for _, row in publishing(client.account.name, client, crossings.get(client.id, {}))
+        )
+        return report(self.redirects, self.crossings.total, publishers) | {
             "parting": len(self.partings),
             "cutOff": self.partings.cut_off,
             "pongsHeld": self.pongs.held_total,
@@ -260,7 +274,7 @@ class Redirection:
             "state": self.redirects.shown_state(tracked).value,
             "reach": self.redirects.reach(tracked).value,
             "asks": tracked.asks,
-            "published": client.in_messages - tracked.published_before,
+            "published": self.crossings.messages_of(client.id),
         }
         if why := self.redirects.why(tracked):
             told["why"] = why
@@ -268,15 +282,26 @@ class Redirection:
 
     def counted(self) -> dict[str, AccountClients]:
         """By account, what the other brokers of this super-cluster are told: with or without orders."""
-        clients = self._server.clients.values()
-        return counted(
-            self.redirects,
-            (
-                (client.account.name, client)
-                for client in clients
-                if client.has_come and not client.closed and not is_internal(client)
-            ),
-        )
+        connections = ((client.account.name, client) for client in self._followers())
+        return counted(self.redirects, connections, self.crossings.with_waiting(self._waiting()))
+
+    def _followers(self) -> Iterator[Client]:
+        """All that may be asked to follow their streams one day."""
+        for client in self._server.clients.values():
+            if client.has_come and not client.closed and not is_internal(client):
+                yield client
+
+    def _waiting(self) -> Iterator[tuple[str, str, Iterator[int]]]:
+        for account, stream, publishers in self.waiting_for_green():
+            yield account, stream, self._connections(publishers)
+
+    def _connections(self, publishers: Iterable[Publisher]) -> Iterator[int]:
+        """Those of clients that are here: a client that is gone leaves messages, and streams publish to each other."""
+        for publisher in publishers:
+            if isinstance(publisher, Client | ForeignOrigin):
+                number = publisher.client.subscriber.id
+                if number in self._server.clients:
+                    yield number
 
 
 def is_internal(client: Client) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from supercluster.broker.net.clients.redirect.crossings import Crossings
 from supercluster.broker.net.clients.redirect.departures import FORGET_MS, Departure, Departures
 from supercluster.broker.net.clients.redirect.facts import Facts, Likeness, Reach, User
 from supercluster.broker.net.clients.redirect.orders import Order, Phase, Policy
@@ -32,7 +33,7 @@ from supercluster.broker.net.clients.redirect.scouting import (
     Scouting,
     Stage,
 )
-from supercluster.broker.protocol.client_reports import AccountClients
+from supercluster.broker.protocol.client_reports import AccountClients, Publishing
 
 pytestmark = pytest.mark.covers("BG-5")
 
@@ -87,7 +88,13 @@ class Story:
 
 def connected(number: int, name: str, user: str = "ann", **more: Any) -> Any:
     """A connection, as it is counted."""
-    told = {"language": "python", "in_messages": 0, "is_websocket": False, "wants_info": True, **more}
+    told = {
+        "language": "python",
+        "peer": ("10.0.0.7", 4711),
+        "is_websocket": False,
+        "wants_info": True,
+        **more,
+    }
     return SimpleNamespace(id=number, name=name, info=SimpleNamespace(user=user), **told)
 
 
@@ -120,7 +127,7 @@ def test_a_user_that_is_not_seen_on_green_stays_on_blue_and_is_listed_until_gree
     waiting = story.core.tracked[numbers[-1]]
     assert story.state(numbers[-1]) is State.BRIDGED
     assert story.core.why(waiting) == "green has not reported the user"
-    told = counted(story.core, [("A", connected(waiting.facts.id, "c"))])
+    told = counted(story.core, [("A", connected(waiting.facts.id, "c"))], {})
     assert (told["A"].failing, told["A"].waiting) == (("ann",), 0)
     story.core.reported(ANN, story.now_ms)
     assert story.step() == numbers[SCOUTS_MAX:]
@@ -171,7 +178,7 @@ def test_a_client_that_comes_back_is_served_and_asked_when_it_is_quiet_three_tim
     assert story.step(10 * AGAIN_MS) == []
     assert story.state(number) is State.BRIDGED
     assert story.core.why(story.core.tracked[number]) == "it came back 3 times"
-    assert story.core.counts == {"asked": 3, "gone": 3, "returned": 3, "refused": 3, "published": 0}
+    assert story.core.counts == {"asked": 3, "gone": 3, "returned": 3, "refused": 3}
 
 
 def test_a_client_that_comes_back_only_after_two_seconds_knows_no_other_server_and_is_served_at_once() -> (
@@ -262,7 +269,7 @@ def test_the_operator_the_system_and_other_accounts_are_never_asked() -> None:
     assert story.came(is_internal=True)[1] is Verdict.SERVE
     assert story.came(User("B", "ann"))[1] is Verdict.SERVE
     assert (story.core.tracked, story.step()) == ({}, [])
-    story.core.adopt(Facts(9, Likeness(ANN, "", "", ""), is_internal=True), 0, 0)
+    story.core.adopt(Facts(9, Likeness(ANN, "", "", ""), is_internal=True), 0)
     assert story.core.tracked == {}
 
 
@@ -315,11 +322,9 @@ def test_an_order_that_is_taken_back_leaves_all_where_they_are() -> None:
 
 def test_those_that_are_connected_when_the_order_comes_are_taken_in() -> None:
     story = Story()
-    story.core.adopt(Facts(1, Likeness(ANN, "", "", "")), 0, 7)
-    story.core.adopt(Facts(1, Likeness(ANN, "", "", "")), 0, 9)
+    story.core.adopt(Facts(1, Likeness(ANN, "", "", "")), 0)
+    story.core.adopt(Facts(1, Likeness(ANN, "", "", "")), 0)
     assert story.step() == [1]
-    story.core.went(1, 0, 10)
-    assert story.core.counts["published"] == 3, "through blue, since the order (BG-12)"
 
 
 def test_by_policy_new_clients_of_a_user_that_green_knows_are_told_and_then_refused() -> None:
@@ -393,11 +398,17 @@ def test_other_brokers_are_told_who_is_here_who_stays_and_who_publishes() -> Non
     number, _ = story.came(ANN, "clock")
     web, _ = story.came(BOB, "page", is_websocket=True)
     here: list[tuple[str, Any]] = [
-        ("A", connected(number, "clock", in_messages=3)),
+        ("A", connected(number, "clock")),
         ("A", connected(web, "page", user="bob", is_websocket=True)),
-        ("B", connected(9, "", language="go", wants_info=False, in_messages=5)),
+        ("B", connected(9, "", language="go", wants_info=False)),
     ]
-    assert counted(story.core, here) == {
-        "A": AccountClients(2, 1, 1, 1, ("page",), ("page",), (("A", "ann", "clock"),)),
-        "B": AccountClients(1, 1, 1, 0, ("a go client",), ("a go client",)),
-    }
+    crossings = Crossings()
+    crossings.add("A", "ORDERS", [number, 9, 9, number])
+    crossings.add("B", "TRAINS", [9])
+    clock = Publishing("A", "ann", "clock", "python", "10.0.0.7", 2, ("ORDERS",))
+    nameless = Publishing("B", "ann", "", "go", "10.0.0.7", 2, ("ORDERS",))
+    own = replace(nameless, messages=1, streams=("TRAINS",))
+    assert counted(story.core, here, crossings.with_waiting([])) == {
+        "A": AccountClients(2, 1, 1, 2, ("page",), ("page",), (clock, nameless)),
+        "B": AccountClients(1, 1, 1, 1, ("a go client",), ("a go client",), (own,)),
+    }, "by the streams' account, which a client of another one reaches by imports"

@@ -81,8 +81,6 @@ class Tracked:
     asks: int
     """0 <= asks <= ASKS_MAX, but for one more in the phase `CLOSED`."""
     since_ms: int
-    published_before: int
-    """Messages it had published when it was first tracked."""
     why: str = ""
     """Why it is bridged."""
     first_turn_ms: int | None = None
@@ -109,9 +107,9 @@ class Redirects:
         self._credit_ms = 0
         self._stepped_ms: int | None = None
         self.counts: Counter[str] = Counter()
-        """asked, returned, refused, gone, published: since the start."""
+        """asked, returned, refused, gone: since the start."""
 
-    def came(self, facts: Facts, now_ms: int, published: int = 0) -> Verdict:
+    def came(self, facts: Facts, now_ms: int) -> Verdict:
         """A connection's CONNECT was taken."""
         order = self.orders.order_of(facts.user.account)
         if order is None or facts.is_internal:
@@ -124,7 +122,7 @@ class Redirects:
                 self._departures.add(facts.likeness, found)
             return verdict
         asks = found.asks if found is not None else 0
-        tracked = self.tracked[facts.id] = Tracked(facts, State.WAITING, asks, now_ms, published)
+        tracked = self.tracked[facts.id] = Tracked(facts, State.WAITING, asks, now_ms)
         if verdict is Verdict.TELL:
             self._ask(tracked, now_ms)
             return verdict
@@ -135,19 +133,18 @@ class Redirects:
         self._settle(tracked, order)
         return verdict
 
-    def adopt(self, facts: Facts, now_ms: int, published: int) -> None:
+    def adopt(self, facts: Facts, now_ms: int) -> None:
         """The account of a connection that is served may have come into scope."""
         order = self.orders.order_of(facts.user.account)
         if order is not None and not facts.is_internal and facts.id not in self.tracked:
-            tracked = self.tracked[facts.id] = Tracked(facts, State.WAITING, 0, now_ms, published)
+            tracked = self.tracked[facts.id] = Tracked(facts, State.WAITING, 0, now_ms)
             self._settle(tracked, order)
 
-    def went(self, connection: int, now_ms: int, published: int = 0) -> None:
+    def went(self, connection: int, now_ms: int) -> None:
         """A connection is gone."""
         tracked = self.tracked.pop(connection, None)
         if tracked is None:
             return
-        self.counts["published"] += published - tracked.published_before
         if tracked.state is State.ASKED:
             self.counts["gone"] += 1
             self._departures.add(tracked.facts.likeness, Departure(tracked.asks, now_ms))

@@ -2,40 +2,39 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from typing import Any, Protocol
 
+from supercluster.broker.net.clients.redirect.crossings import Crossing
 from supercluster.broker.net.clients.redirect.facts import Likeness, Reach
 from supercluster.broker.net.clients.redirect.redirects import Redirects, State
 from supercluster.broker.net.clients.redirect.scouting import Stage
 from supercluster.broker.ports import ClientInfo
-from supercluster.broker.protocol.client_reports import NAMES_MAX, AccountClients
+from supercluster.broker.protocol.client_reports import NAMES_MAX, AccountClients, Publishing, busiest
 
 ROWS_MAX = 100
 """Of each list; what is beyond is counted."""
 
 
-def report(redirects: Redirects, published: Callable[[int], int]) -> dict[str, Any]:
-    """All of one broker; `published`: messages of a connection so far."""
+def report(redirects: Redirects, published: int, publishers: Iterable[Publishing]) -> dict[str, Any]:
+    """All of one broker; `published`: messages to streams that were handed over, since the start."""
     states: Counter[str] = Counter()
     reaches: Counter[str] = Counter()
     staying: Counter[tuple[Likeness, str, str]] = Counter()
-    publishers: Counter[Likeness] = Counter()
-    for number, tracked in redirects.tracked.items():
+    for tracked in redirects.tracked.values():
         state, likeness = redirects.shown_state(tracked), tracked.facts.likeness
         states[state.value] += 1
         reaches[redirects.reach(tracked).value] += 1
         if state is State.BRIDGED:
             staying[likeness, tracked.facts.version, redirects.why(tracked)] += 1
-        if (messages := published(number) - tracked.published_before) > 0:
-            publishers[likeness] += messages
     failing = [(user, found) for user, found in redirects.users.items() if found.stage is Stage.FAILING]
     return {
         "states": {state.value: states[state.value] for state in State},
         "reach": {reach.value: reaches[reach.value] for reach in Reach},
         "counts": dict(redirects.counts),
-        "published": redirects.counts["published"] + publishers.total(),
+        "published": published,
         "failing": _rows(
             {"account": user.account, "user": user.name, "scouts": found.scouts, "returns": found.returns}
             for user, found in failing
@@ -45,7 +44,7 @@ def report(redirects: Redirects, published: Callable[[int], int]) -> dict[str, A
             for (likeness, version, why), count in staying.most_common()
         ),
         "publishers": _rows(
-            _named(likeness) | {"messages": count} for likeness, count in publishers.most_common()
+            asdict(each) for each in sorted(publishers, key=lambda each: each.messages, reverse=True)
         ),
     }
 
@@ -62,8 +61,22 @@ class Connected(Protocol):
     is_websocket: bool
     wants_info: bool
     language: str
-    in_messages: int
+    peer: tuple[Any, ...]
     info: ClientInfo
+
+
+def publishing(
+    account: str, client: Connected, crossings: Mapping[str, Crossing]
+) -> Iterator[tuple[str, Publishing]]:
+    """What a client of `account` published through this super-cluster, with the account of the streams."""
+    user, address = client.info.user, str(client.peer[0])
+    for into, found in crossings.items():
+        yield (
+            into,
+            Publishing(
+                account, user, client.name, client.language, address, found.messages, tuple(found.streams)
+            ),
+        )
 
 
 class _Count:
@@ -74,49 +87,48 @@ class _Count:
         "cannot_names",
         "connections",
         "publishers",
-        "publishing",
         "staying",
         "staying_names",
     )
 
     def __init__(self) -> None:
-        self.connections = self.cannot = self.staying = self.publishing = 0
+        self.connections = self.cannot = self.staying = 0
         self.cannot_names: list[str] = []
         self.staying_names: list[str] = []
-        self.publishers: list[tuple[str, str, str]] = []
+        self.publishers: list[Publishing] = []
 
     def shown(self, failing: Iterable[str]) -> AccountClients:
         return AccountClients(
             self.connections,
             self.cannot,
             self.staying,
-            self.publishing,
+            len(self.publishers),
             tuple(self.cannot_names),
             tuple(self.staying_names),
-            tuple(self.publishers),
+            busiest(self.publishers),
             tuple(failing)[:NAMES_MAX],
         )
 
 
-def counted(redirects: Redirects, connections: Iterable[tuple[str, Connected]]) -> dict[str, AccountClients]:
+def counted(
+    redirects: Redirects,
+    connections: Iterable[tuple[str, Connected]],
+    crossings: Mapping[int, Mapping[str, Crossing]],
+) -> dict[str, AccountClients]:
     """By account, for the other brokers of this super-cluster. `connections`: account and connection, without those that are nobody's
-    who could go."""
+    who could go. `crossings`: by connection and account."""
     tracked, failing = redirects.tracked, set(redirects.failing)
-    counts: dict[str, _Count] = {}
+    counts: defaultdict[str, _Count] = defaultdict(_Count)
     for account, client in connections:
-        count = counts.get(account)
-        if count is None:
-            count = counts[account] = _Count()
+        count = counts[account]
         count.connections += 1
         found = tracked.get(client.id)
         stays = cannot = client.is_websocket or not client.wants_info
         if found is not None:
             is_kept = found.state is not State.ASKED and found.facts.user in failing
             stays = is_kept or found.state is State.BRIDGED
-            if client.in_messages > found.published_before:
-                count.publishing += 1
-                if count.publishing <= NAMES_MAX:
-                    count.publishers.append((account, client.info.user, _called(client)))
+        for into, row in publishing(account, client, crossings.get(client.id, {})):
+            counts[into].publishers.append(row)
         if cannot:
             count.cannot += 1
             if count.cannot <= NAMES_MAX:

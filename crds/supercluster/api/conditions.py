@@ -160,6 +160,7 @@ class Reason(StrEnum):
     STREAMS_STALLED = "StreamsStalled"
     STREAM_HANDED = "StreamHanded"
     OPEN_ON_GREEN = "OpenOnGreen"
+    PUBLISHERS_ON_BLUE = "PublishersOnBlue"
     GREEN_DISAGREES = "GreenDisagrees"
     ABORT_ASKED = "AbortAsked"
     NOT_ABORTED = "NotAborted"
@@ -242,7 +243,8 @@ TYPES: dict[ConditionType, Entry] = {
         "all", "The running state matches the spec. It is False while drift is repaired."
     ),
     ConditionType.WARNING: Entry(
-        "Cluster, Stream, ReplicaPolicy", "True: the spec is carried out, but part of it is ill-advised."
+        "Cluster, Stream, ReplicaPolicy, Migration",
+        "True: the spec is carried out, but part of it is ill-advised, or something beside it needs attention.",
     ),
     ConditionType.PROGRESSING: Entry(
         "StreamMove",
@@ -600,6 +602,10 @@ REASONS: dict[Reason, Entry] = {
     ),
     Reason.OPEN_ON_GREEN: Entry(
         "Ready, Whole", "Green serves all streams, by its own answer. Whole follows when blue is cleaned up."
+    ),
+    Reason.PUBLISHERS_ON_BLUE: Entry(
+        "Warning",
+        "Clients still publish through blue to streams that green has. The message names them, and says what to do.",
     ),
     Reason.GREEN_DISAGREES: Entry(
         "Ready, Whole",

@@ -53,6 +53,7 @@ MIGRATION_NAME_LENGTH_MAX = 63
 FINDINGS_MAX = 20
 STALLED_MAX = 10
 PUBLISHERS_MAX = 10
+PUBLISHED_STREAMS_MAX = 8
 # The type of the Secrets that a Migration may name: no other Secret of the namespace is read and sent to somebody's address.
 SECRET_TYPE = "supercluster.dev/migration"
 
@@ -268,12 +269,19 @@ class StalledStream(ApiModel):
 
 
 class Publisher(ApiModel):
-    """A client that still publishes through blue."""
+    """A client that publishes through blue to streams that were handed over."""
 
     name: ShortText = Field(default="", description="The name that it gave itself.")
     account: ShortText = Field(default="", description="Its account.")
     user: ShortText = Field(default="", description="The user that it logged in as.")
-    subject: ShortText = Field(default="", description="A subject that it publishes to.")
+    address: ShortText = Field(default="", description="The address that it connected from.")
+    language: ShortText = Field(default="", description="The language of its client library.")
+    messages: int = Field(default=0, description="Messages that it published through blue to such streams.")
+    streams: tuple[ShortText, ...] = Field(
+        default=(),
+        max_length=PUBLISHED_STREAMS_MAX,
+        description="Those that it publishes to; at most 8 are named.",
+    )
 
 
 class ClientCounts(ApiModel):
@@ -283,10 +291,13 @@ class ClientCounts(ApiModel):
     may: int = Field(default=0, description="Those that may follow: their own options decide.")
     still_on_blue: int = Field(default=0, description="Those that are connected to blue.")
     publishers_still_on_blue: int = Field(
-        default=0, description="Of these, those that have published since the fence."
+        default=0,
+        description="Of these, those that have published to streams that were handed over.",
     )
     publishers: tuple[Publisher, ...] = Field(
-        default=(), max_length=PUBLISHERS_MAX, description="The first of them; at most 10 are named."
+        default=(),
+        max_length=PUBLISHERS_MAX,
+        description="Those with the most messages; at most 10 are named.",
     )
 
 

@@ -181,6 +181,45 @@ async def test_success_is_what_green_s_own_address_answers(
     assert world.says("Ready")[0] == "True"
 
 
+CLOCK = {
+    "name": "clock",
+    "account": "$G",
+    "user": "ann",
+    "language": "go",
+    "address": "10.0.0.7",
+    "messages": 3,
+    "streams": ["flights"],
+}
+
+
+@pytest.mark.covers("BG-12")
+async def test_publishers_that_stay_on_blue_are_named_when_they_had_their_time_to_go(world: Cutover) -> None:
+    await started(world)
+    calls = world.brokers.migrations
+    calls.clients = {"stillOnBlue": 12, "publishersStillOnBlue": 11, "publishers": [CLOCK]}
+    calls.stages = {"flights": "open", "trains": "learning"}
+    world.clock.ms += 6_000
+    await world.look()
+    assert "11 clients publish through blue" in world.message("Ready"), "none of them was asked to leave yet"
+    status = await world.to("open")
+    assert status["clients"]["publishers"] == [CLOCK]
+    assert "PublishersOnBlue" not in world.told()
+    for _ in range(12):
+        await world.to("open")
+    assert world.says("Warning") == ("True", "PublishersOnBlue")
+    assert "clock of user ann at 10.0.0.7 to flights and 10 more; point them at green" in world.message(
+        "Warning"
+    )
+    calls.clients["publishers"] = [{**CLOCK, "messages": 9_999}]
+    await world.to("redirected")
+    assert world.told().count("PublishersOnBlue") == 1, "counts that move are no event"
+    world.edit(finalize=True)
+    await world.look()
+    calls.clients = {"stillOnBlue": 0, "publishersStillOnBlue": 0}
+    await world.to("final")
+    assert world.says("Warning") == ("False", "NoIssues")
+
+
 @pytest.mark.covers("BG-12")
 async def test_a_green_that_does_not_answer_is_no_success(world: Cutover) -> None:
     await started(world)

@@ -272,10 +272,18 @@ def _clients(status: MigrationStatus) -> list[str]:
         f"clients: {told.still_on_blue} still on blue, {told.publishers_still_on_blue} of them publish there; {told.cannot} cannot follow",
     ]
     rows = [
-        (each.name or "-", each.account, each.user or "-", each.subject or "-") for each in told.publishers
+        (
+            *(each.name or "-", each.account, each.user or "-", each.address, each.language or "-"),
+            *(str(each.messages), ", ".join(each.streams)),
+        )
+        for each in told.publishers
     ]
     return lines + (
-        columns([("PUBLISHER", "ACCOUNT", "USER", "SUBJECT"), *rows]).splitlines() if rows else []
+        columns(
+            [("PUBLISHER", "ACCOUNT", "USER", "ADDRESS", "LANGUAGE", "MESSAGES", "STREAMS"), *rows]
+        ).splitlines()
+        if rows
+        else []
     )
 
 

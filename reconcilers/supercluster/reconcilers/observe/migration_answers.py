@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from supercluster.api.migration import (
+    PUBLISHED_STREAMS_MAX,
     PUBLISHERS_MAX,
     STALLED_MAX,
     ClientCounts,
@@ -50,12 +51,21 @@ def migration_view(answer: Mapping[str, Any]) -> MigrationView:
             still_on_blue=_count(clients.get("stillOnBlue")),
             publishers_still_on_blue=_count(clients.get("publishersStillOnBlue")),
             publishers=tuple(
-                Publisher(
-                    **{key: text(entry.get(key), NAME_CHARACTERS_MAX) for key in Publisher.model_fields}
-                )
-                for entry in map(mapping, list(clients.get("publishers") or ())[:PUBLISHERS_MAX])
+                map(_publisher, map(mapping, list(clients.get("publishers") or ())[:PUBLISHERS_MAX]))
             ),
         ),
+    )
+
+
+def _publisher(entry: Mapping[str, Any]) -> Publisher:
+    streams = list(entry.get("streams") or ())[:PUBLISHED_STREAMS_MAX]
+    return Publisher(
+        **{
+            key: text(entry.get(key), NAME_CHARACTERS_MAX)
+            for key in ("name", "account", "user", "address", "language")
+        },
+        messages=_count(entry.get("messages")),
+        streams=tuple(text(name, NAME_CHARACTERS_MAX) for name in streams),
     )
 
 

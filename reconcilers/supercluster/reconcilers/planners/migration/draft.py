@@ -7,10 +7,17 @@ from typing import Any
 
 from supercluster.api import Migration
 from supercluster.api.conditions import ConditionType, EventReason, Reason
-from supercluster.api.migration import Phase, Proof, StageCounts
+from supercluster.api.migration import Phase, Proof, Publisher, StageCounts
 from supercluster.reconcilers.planners.migration.views import MigrationObserved, MigrationView, Trouble
 from supercluster.reconcilers.planners.plan import Note, Plan, Step
-from supercluster.reconcilers.planners.status import Conditions, cut, put_blocked, status_patch, timestamp
+from supercluster.reconcilers.planners.status import (
+    Conditions,
+    cut,
+    put_blocked,
+    put_findings,
+    status_patch,
+    timestamp,
+)
 
 _EVENTS: dict[str, EventReason] = {
     "Aborting": EventReason.MIGRATION_ABORTING,
@@ -103,6 +110,19 @@ class Draft:
             self._notes.append(Note.done(EventReason.POINT_OF_NO_RETURN_PASSED, message))
         self._conditions.put(ConditionType.POINT_OF_NO_RETURN, True, reason, message)
 
+    def name_publishers(self, state: MigrationView) -> None:
+        """Of those that were asked to leave and publish through blue still. Their counts move, so the message has none."""
+        names = sorted({publisher_text(each) for each in state.clients.publishers})
+        more = state.clients.publishers_still_on_blue - len(names)
+        named = ", ".join(names) + (f" and {more} more" if more > 0 else "")
+        message = (
+            f"clients still publish through blue, which forwards for them: {named}; point them at green's addresses before blue is switched off "
+            "(status.clients has their messages)"
+        )
+        found = [(Reason.PUBLISHERS_ON_BLUE, message)] if state.clients.publishers_still_on_blue else []
+        if found or self._conditions.was(ConditionType.WARNING):
+            put_findings(self._conditions, ConditionType.WARNING, found)
+
     def end(self, phase: Phase, reason: Reason, message: str) -> None:
         is_good = phase == "Succeeded"
         self.enter(phase, reason, message, ready=is_good, whole=is_good)
@@ -150,10 +170,29 @@ def clients_text(state: MigrationView) -> str:
     if not clients.still_on_blue:
         return "no client is left on blue"
     publish = clients.publishers_still_on_blue
-    named = ", ".join(each.name or each.user or "unnamed" for each in clients.publishers)
+    named = ", ".join(map(publisher_text, clients.publishers))
     told = f", {publish} of them publish there ({named})" if publish else ""
     is_one = clients.still_on_blue == 1
     return f"{clients.still_on_blue} client{' is' if is_one else 's are'} still on blue{told}"
+
+
+def passing_text(state: MigrationView) -> str:
+    """Clients that publish to streams that green has while others are still on their way; empty without any."""
+    count = state.clients.publishers_still_on_blue
+    if not count:
+        return ""
+    return (
+        f", {count} client{' publishes' if count == 1 else 's publish'} through blue to what was handed over"
+    )
+
+
+def publisher_text(found: Publisher) -> str:
+    """A client and its streams."""
+    client = found.name or f"a {found.language or 'nameless'} client"
+    user = f" of user {found.user}" if found.user else ""
+    streams = f" to {', '.join(found.streams)}" if found.streams else ""
+    address = f" at {found.address}" if found.address else ""
+    return f"{client}{user}{address}{streams}"
 
 
 def _streams(count: int) -> str:

@@ -16,6 +16,7 @@ from supercluster.reconcilers.planners.migration import preflight
 from supercluster.reconcilers.planners.migration.draft import (
     Draft,
     clients_text,
+    passing_text,
     stages_text,
     stalled_text,
 )
@@ -38,6 +39,7 @@ from supercluster.reconcilers.planners.plan import (
     ShareMigrationCredentials,
     StartMigration,
 )
+from supercluster.reconcilers.planners.status import parse_timestamp
 
 RUNNING_RECHECK_MS = 500
 STARTED_RECHECK_MS = 100
@@ -46,6 +48,8 @@ WAITING_RECHECK_MS = 2_000
 OPEN_RECHECK_MS = 5_000
 # What asks each broker and green: a refused one is tried again, since names and clients come and go.
 REFUSED_RECHECK_MS = 10_000
+# Clients that are asked to leave go within this; those that publish through blue later are named.
+GOES_WITHIN = timedelta(seconds=60)
 # A broker that is cut off notices within its links' silence, some seconds, and refuses to answer from then on.
 UNKNOWN_MIN = timedelta(seconds=10)
 # Ours for "every stream is open on green".
@@ -208,7 +212,9 @@ def _under_way(
         draft.enter("Running", Reason.STREAMS_STALLED, message, ready=False)
     else:
         lag = f", lag {state.lag.milliseconds} ms" if state.stages.learning else ""
-        draft.enter("Running", Reason.MIGRATING, f"{stages_text(state.stages)}{lag}", ready=False)
+        draft.enter(
+            "Running", Reason.MIGRATING, f"{stages_text(state.stages)}{lag}{passing_text(state)}", ready=False
+        )
     return draft.plan(recheck_after_ms=RUNNING_RECHECK_MS)
 
 
@@ -259,6 +265,9 @@ def _open(
         return draft.plan(recheck_after_ms=WAITING_RECHECK_MS)
     served = f"green serves {total} streams with {proof.consumers} consumers, by its own answer"
     draft.opened(served)
+    opened = parse_timestamp(desired.status.opened_at or "")
+    if not state.stages.open or (opened is not None and now - opened >= GOES_WITHIN):
+        draft.name_publishers(state)
     if state.stages.open and state.clients.still_on_blue:
         message = f"{served}; {clients_text(state)}"
         draft.enter("Open", Reason.OPEN_ON_GREEN, message, ready=True)
@@ -292,6 +301,7 @@ def _final(desired: Migration, state: MigrationView, draft: Draft) -> Plan:
         draft.pass_point_of_no_return(Reason.MIGRATED, message)
         draft.end("Succeeded", Reason.MIGRATED, message)
         return draft.plan()
+    draft.name_publishers(state)
     message = f"blue's copies are being deleted: {stages_text(state.stages)}"
     draft.pass_point_of_no_return(Reason.FINALIZED, "spec.finalize was carried out")
     draft.enter("Finalizing", Reason.CLEANING_UP, message, ready=True)

@@ -152,7 +152,9 @@ async def test_seeds_bring_back_what_was_forgotten(
     await brokers.all_linked()
     await brokers.stop_one(west)
     book = east.mesh.gateways.book
-    await brokers.until(lambda: book.nodes == [] and not east.mesh.gateways._keeping, "east to forget it")
+    await brokers.until(
+        lambda: book.nodes == [] and not east.mesh.gateways._keeper._tasks, "east to forget it"
+    )
     await brokers.start_one(away, {away: host}, cluster="west", gateways={})
     await brokers.all_linked()
 

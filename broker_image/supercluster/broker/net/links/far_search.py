@@ -13,16 +13,15 @@ from collections.abc import Mapping, Sequence
 
 from supercluster.broker.migration.worlds import far_name, world_id
 from supercluster.broker.net.links.address_book import AddressBook
-from supercluster.broker.net.links.dialler import UNEXPECTED, Dialler
+from supercluster.broker.net.links.dialler import Dialler
 from supercluster.broker.net.links.door import Door, Expected
 from supercluster.broker.net.links.link import Link, LinkEnvironment
+from supercluster.broker.net.links.link_keeper import BACKOFF_FIRST_S, LinkKeeper, Target
 from supercluster.broker.ports import FarSuperCluster
 from supercluster.broker.protocol.frames import GatewayAddress, Hello
 
 log = logging.getLogger(__name__)
 
-BACKOFF_FIRST_S = 0.05
-BACKOFF_MAX_S = 1.0
 ASK_BACKOFF_MAX_S = 5.0
 ASK_CHECK_S = 1.0
 """How often it is looked whether the last link with the super-cluster is gone."""
@@ -50,7 +49,7 @@ class FarSearch:
         self._door = door
         self._links = links
         self._asking: dict[str, asyncio.Task[None]] = {}
-        self._keeping: dict[str, asyncio.Task[None]] = {}
+        self._keeper = LinkKeeper(environment, dialler, self.book, links, self._target)
         self._ask_all()
 
     def change(self, wanted: FarSuperCluster) -> None:
@@ -63,12 +62,11 @@ class FarSearch:
 
     async def stop(self) -> None:
         """Dial no one any more."""
-        tasks = [*self._asking.values(), *self._keeping.values()]
+        asking = list(self._asking.values())
         self._asking.clear()
-        self._keeping.clear()
-        for task in tasks:
+        for task in asking:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*asking, *self._keeper.cancel(), return_exceptions=True)
 
     @property
     def is_linked(self) -> bool:
@@ -88,19 +86,19 @@ class FarSearch:
     def linked(self, hello: Hello) -> None:
         """A broker of it was dialled, and says where it can be reached."""
         self.book.said_itself(hello.node, hello.cluster, hello.gateway_url)
-        self._keep_all()
+        self._keeper.keep_all()
 
     def told(self, teller: str, entries: Sequence[GatewayAddress]) -> None:
         """A linked broker of it says which others there are now."""
         self.book.on_addresses(teller, entries)
-        self._keep_all()
+        self._keeper.keep_all()
 
     def introduced(self, hello: Hello, entries: Sequence[GatewayAddress]) -> None:
         """A broker that was asked says who it is, and which others there are."""
         self.book.said_itself(hello.node, hello.cluster, hello.gateway_url)
         self.book.on_addresses(hello.node, entries)
         self.book.teller_lost(hello.node)  # Without a link nobody hears when it is no longer true.
-        self._keep_all()
+        self._keeper.keep_all()
 
     def link_down(self, node: str) -> None:
         """The link with a broker of it, by its own name, is lost."""
@@ -112,11 +110,6 @@ class FarSearch:
         for address in self.wanted.addresses:
             if address not in self._asking:
                 self._asking[address] = self._environment.loop.create_task(self._ask(address))
-
-    def _keep_all(self) -> None:
-        for node in self.book.nodes:
-            if node not in self._keeping:
-                self._keeping[node] = self._environment.loop.create_task(self._keep_linked(node))
 
     def _expected(self, node: str = "") -> Expected:
         return Expected(node, self.wanted.identity, self.wanted.tls_name)
@@ -139,37 +132,13 @@ class FarSearch:
             if hello is not None:
                 # It was reached there, wherever it believes to be.
                 self.book.said_itself(hello.node, hello.cluster, address)
-                self._keep_all()
+                self._keeper.keep_all()
 
-    async def _keep_linked(self, node: str) -> None:
-        """Until every address of the broker is forgotten."""
+    def _target(self, node: str) -> Target:
         name = far_name(node, self.world)
-        wait_s, said = 0.0, ""
-        while True:
-            await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))
-            wait_s = min(max(2 * wait_s, BACKOFF_FIRST_S), BACKOFF_MAX_S)
-            link = self._links.get(name)
-            if link is not None:
-                await asyncio.shield(link.down)
-                wait_s, said = BACKOFF_FIRST_S, ""
-                continue
-            address = self.book.next_address(node)
-            if address is None:
-                break
-            error = await self._dial(node, name, address)
-            if error not in ("", said):
-                log.warning("no link with %s at %s yet: %s", name, address, error)
-                said = error
-        log.warning("%s is not to be found at any address that was known; it is looked for no more", name)
-        del self._keeping[node]
 
-    async def _dial(self, node: str, name: str, address: str) -> str:
-        """One attempt; returns what went wrong."""
-        cluster = far_name(self.book.cluster_of(node) or "", self.world)
-        dial = self._dialler.dial(self._door, self._expected(node), address, name, cluster)
-        _, error = await self._dialler.attempt(f"linking with {name}", dial)
-        if not error:
-            self.book.worked(node, address)
-        elif error != UNEXPECTED:
-            self.book.failed(node, address, error, self._environment.clock.monotonic_ms())
-        return error
+        async def dial(address: str) -> Link:
+            cluster = far_name(self.book.cluster_of(node) or "", self.world)
+            return await self._dialler.dial(self._door, self._expected(node), address, name, cluster)
+
+        return Target(name, dial)

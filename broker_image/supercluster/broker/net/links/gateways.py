@@ -15,14 +15,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from supercluster.broker.net.links.address_book import AddressBook
 from supercluster.broker.net.links.broker_facts import BrokerFacts
-from supercluster.broker.net.links.dialler import UNEXPECTED, Dialler
+from supercluster.broker.net.links.dialler import Dialler
 from supercluster.broker.net.links.door import Door, Expected
 from supercluster.broker.net.links.link import Link, LinkEnvironment
+from supercluster.broker.net.links.link_keeper import BACKOFF_FIRST_S, LinkKeeper, Pace, Target
 from supercluster.broker.net.links.routes import Routes
 from supercluster.broker.ports import Channel
 from supercluster.broker.protocol import frames
@@ -30,8 +31,6 @@ from supercluster.broker.protocol.frames import FrameType, GatewayAddress, Hello
 
 log = logging.getLogger(__name__)
 
-BACKOFF_FIRST_S = 0.05
-BACKOFF_MAX_S = 1.0
 SEED_BACKOFF_MAX_S = 5.0
 PATIENCE_S = 1.0
 """Who may not dial waits so long to be dialled before it introduces itself; twice as long each time."""
@@ -70,7 +69,7 @@ class Gateways:
         self._facts = facts
         self._links = links
         self._asking: dict[tuple[str, str], asyncio.Task[None]] = {}
-        self._keeping: dict[str, asyncio.Task[None]] = {}
+        self._keeper = LinkKeeper(environment, dialler, self.book, links, self._target)
         self._gossip_due = False
         self._is_on = False
 
@@ -109,12 +108,11 @@ class Gateways:
     async def stop(self) -> None:
         """Dial no one any more."""
         self._is_on = False
-        tasks = [*self._asking.values(), *self._keeping.values()]
+        asking = list(self._asking.values())
         self._asking.clear()
-        self._keeping.clear()
-        for task in tasks:
+        for task in asking:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*asking, *self._keeper.cancel(), return_exceptions=True)
 
     # What the mesh tells
 
@@ -182,50 +180,20 @@ class Gateways:
     # Dialling
 
     def _keep_all(self) -> None:
-        if not self._is_on:
-            return
-        for node in self.book.nodes:
-            if node not in self._keeping:
-                self._keeping[node] = self._environment.loop.create_task(self._keep_linked(node))
+        if self._is_on:
+            self._keeper.keep_all()
 
-    async def _keep_linked(self, node: str) -> None:
-        """Until every address of the broker is forgotten: be linked with it, or see to it that it dials."""
+    def _target(self, node: str) -> Target:
+        """Be linked with it, or see to it that it dials."""
         dials = self._facts.node < node
-        first_s, most_s = (BACKOFF_FIRST_S, BACKOFF_MAX_S) if dials else (PATIENCE_S, PATIENCE_MAX_S)
-        wait_s = 0.0 if dials else first_s
-        said = ""
-        while True:
-            await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))
-            wait_s = min(max(2 * wait_s, first_s), most_s)
-            link = self._links.get(node)
-            if link is not None:
-                await asyncio.shield(link.down)
-                wait_s, said = first_s, ""
-                continue
-            address = self.book.next_address(node)
-            if address is None:
-                break
-            error = await self._reach(node, address, dials)
-            if error not in ("", said):
-                log.warning("no link with %s at %s yet: %s", node, address, error)
-                said = error
-        log.warning("%s is not to be found at any address that was known; it is looked for no more", node)
-        del self._keeping[node]
 
-    async def _reach(self, node: str, address: str, dials: bool) -> str:
-        """One attempt; returns what went wrong."""
-        cluster = self.book.cluster_of(node) or ""
-        dial: Awaitable[Link | Hello] = (
-            self._dialler.dial(self._door, Expected(node), address, node, cluster)
-            if dials
-            else self._dialler.introduce(self._door, address, Expected(node), node, cluster)
-        )
-        _, error = await self._dialler.attempt(f"linking with {node}", dial)
-        if not error:
-            self.book.worked(node, address)
-        elif error != UNEXPECTED:
-            self.book.failed(node, address, error, self._environment.clock.monotonic_ms())
-        return error
+        async def dial(address: str) -> Link | Hello:
+            cluster = self.book.cluster_of(node) or ""
+            if dials:
+                return await self._dialler.dial(self._door, Expected(node), address, node, cluster)
+            return await self._dialler.introduce(self._door, address, Expected(node), node, cluster)
+
+        return Target(node, dial, Pace() if dials else Pace(PATIENCE_S, PATIENCE_S, PATIENCE_MAX_S))
 
     async def _ask(self, seed: Seed) -> None:
         """Ask who is at a seed's address: at the start, and whenever there is no link with its cluster."""

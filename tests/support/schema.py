@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import random
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from zlib import crc32
 
 Values = Sequence[Any] | Callable[[random.Random], Any]
 Table = Mapping[str, Values]
@@ -503,6 +505,29 @@ def _put(rng: random.Random) -> dict[str, Any]:
     }
 
 
+BLOCK = struct.pack("<I3I", 1, 3, 0, 1) + b"s.ax"
+"""What a writer stages: one row."""
+PARTS: Values = (
+    [],
+    [{"token": "t", "rows": 1, "crc": crc32(BLOCK)}],
+    [{"token": "t", "rows": 2, "crc": crc32(BLOCK, crc32(BLOCK))}, {"token": "u", "rows": 1, "crc": 0}],
+)
+
+
+def _sink(table: Table) -> Callable[[random.Random], dict[str, Any]]:
+    """A call about a batch: mostly whole, for it says nothing otherwise."""
+    whole = {"writer": ("q", "w", *TEXTS), "batch": (0, 1, 2, *COUNTS), **table}
+    some_of_it = part_of(whole)
+    return lambda rng: (
+        some_of_it(rng)
+        if rng.random() < 0.1
+        else {
+            name: values(rng) if callable(values) else rng.choice(values[:3])
+            for name, values in whole.items()
+        }
+    )
+
+
 API: Sequence[tuple[str, Values]] = (
     ("INFO", ({},)),
     ("STREAM.CREATE.{stream}", stream_config),
@@ -596,6 +621,14 @@ API: Sequence[tuple[str, Values]] = (
     ("CONSUMER.INFO.{stream}.{consumer}", ({},)),
     ("CONSUMER.LIST.{stream}", part_of({"offset": COUNTS})),
     ("CONSUMER.NAMES.{stream}", part_of({"offset": COUNTS})),
+    (
+        "SINK.STAGE.{stream}",
+        _sink({"token": ("t", "u", *TEXTS), "block": (1, 2, *COUNTS), "crc": (crc32(BLOCK), *COUNTS)}),
+    ),
+    ("SINK.COMMIT.{stream}", _sink({"offsets_hash": ("h", *TEXTS), "parts": PARTS})),
+    ("SINK.ABORT.{stream}", _sink({"tokens": some(("t", "u"))})),
+    ("SINK.FORGET.{stream}", part_of({"writer": ("q", "w", *TEXTS)})),
+    ("SINK.STATUS.{stream}", part_of({"writer": ("q", "w", *TEXTS)})),
     ("META.LEADER.STEPDOWN", part_of({"placement": part_of(PLACEMENT)})),
     ("SERVER.REMOVE", part_of({"peer": TEXTS, "peer_id": TEXTS})),
     ("ACCOUNT.PURGE.{stream}", ({},)),
@@ -615,6 +648,8 @@ def api_call(
         dumped(rng, told).replace(b"{stream}", stream.encode()).replace(b"{consumer}", consumer.encode())
     )
     payload = payload.replace(b'"name": "S"', b'"name": "%s"' % stream.encode())
+    if template.startswith("SINK.STAGE"):
+        payload += b"\n" + (BLOCK if rng.random() < 0.95 else broken(rng, BLOCK))
     subject = "$JS.API." + template.format(stream=stream, consumer=consumer)
     return subject.encode(), payload if payload != b"{}" or rng.random() < 0.3 else b""
 

@@ -241,6 +241,12 @@ TABLE: dict[int, tuple[int, str]] = {
     19024: (409, "all streams of migration {} are open on green: migrate them back instead"),
     19025: (409, "the migration cannot be finalized yet: {}"),
     19026: (409, "stream {}: ask the super-cluster that has it"),
+    19040: (400, "{}"),
+    19041: (409, "{}"),
+    19042: (409, "{}"),
+    19043: (409, "{}"),
+    19044: (409, "{}"),
+    19045: (503, "{}"),
     19028: (409, "the stream cannot be taken back by force: {}"),
     19027: (409, "stream {}: wait until it is handed over, or abort the migration"),
 }
@@ -327,6 +333,18 @@ NOT_TAKEN_BACK = 19028
 """A stream was to be taken back by force from a super-cluster that may answer yet, or that does not have it."""
 STREAM_MIGRATES = 19027
 """A stream was to be moved that is on its way to another super-cluster."""
+SINK_REFUSED = 19040
+"""A field or a row of a sink's call is wrong, or the stream takes none."""
+SINK_BATCH_OLD = 19041
+"""A batch was committed before, or its writer's checkpoint went back."""
+SINK_OFFSETS_DIFFER = 19042
+"""A batch was committed with other offsets."""
+SINK_STAGE_MISSING = 19043
+"""Rows that a commit names, or a block goes on with, are not staged: the batch is to be written again."""
+SINK_FULL = 19044
+"""There is no room for another stage, or another writer."""
+SINK_BUSY = 19045
+"""The same call may be repeated: the writer's last batch is being released, or the stream takes no block now."""
 NOT_SUPPORTED = 19002
 """A field or call of NATS that these brokers do not have yet: refused, never accepted in silence."""
 

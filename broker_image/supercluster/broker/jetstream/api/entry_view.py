@@ -105,7 +105,9 @@ def _section(kind: int, body: memoryview, payload_bytes: int) -> dict[str, Any]:
         return {"consumer": name, "operations": [str(op)[:200] for op in ops[:SHOWN_MAX]]}
     if kind == Section.SESSION_OPEN:
         return {"session": str(decode_session(reader))}
-    if kind in (Section.CONSUMER_DELETE, Section.ORIGIN_READER_END):
+    if kind in (Section.SINK_STAGE, Section.SINK_COMMIT, Section.SINK_RELEASED, Section.SINK_ABORT):
+        return {"writer": reader.text(), "batch": reader.u64()}
+    if kind in (Section.CONSUMER_DELETE, Section.ORIGIN_READER_END, Section.SINK_FORGET):
         return {"name": reader.text()}
     if kind in (Section.DELETE_MESSAGE, Section.EXPIRE, Section.RESTORED):
         return {"seq": reader.u64()}

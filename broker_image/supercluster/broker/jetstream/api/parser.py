@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from supercluster.broker.bounds import PATTERN_CHARS_MAX
-from supercluster.broker.jetstream.api import consumer_requests, direct_get, requests
+from supercluster.broker.jetstream.api import consumer_requests, direct_get, requests, sink_requests
 from supercluster.broker.jetstream.api.consumer_requests import (
     Parser,
     empty,
@@ -223,6 +223,11 @@ _CALLS: tuple[tuple[str, int, int, str, Parser], ...] = (
     ("SERVER.REMOVE", 0, 0, "meta_server_remove", _server_remove),
     ("ACCOUNT.PURGE", 1, 1, "account_purge", lambda names, _: requests.AccountPurgeRequest("", names[0])),
     ("ACCOUNT.STREAM.CANCEL_MOVE", 2, 2, "stream_update", _move_cancel),
+    ("SINK.STAGE", 1, 1, "sink_stage", sink_requests.stage),
+    ("SINK.COMMIT", 1, 1, "sink_commit", sink_requests.commit),
+    ("SINK.ABORT", 1, 1, "sink_abort", sink_requests.abort),
+    ("SINK.FORGET", 1, 1, "sink_forget", sink_requests.forget),
+    ("SINK.STATUS", 1, 1, "sink_status", sink_requests.status),
     ("DIRECT.GET", 1, 64, "stream_msg_get", _direct_get),
     ("CONSUMER.DURABLE.CREATE", 2, 2, "consumer_create", consumer_requests.durable_create),
     ("CONSUMER.MSG.NEXT", 2, 2, "consumer_getnext", consumer_requests.consumer_next),

@@ -70,6 +70,14 @@ class Section(IntEnum):
     OPENED = 30
     REFUSED = 31
     META = 32
+    SINK_STAGE = 33
+    """A block of a writer's attempt, without sequences and unseen (`sink/sink.py`)."""
+    SINK_COMMIT = 34
+    """Stages become a writer's batch, which is released as messages from here on."""
+    SINK_RELEASED = 35
+    """Up to which row a batch is released: in the entry that has the messages."""
+    SINK_ABORT = 36
+    SINK_FORGET = 37
 
 
 class Verdict(IntEnum):

@@ -15,7 +15,7 @@ from supercluster.broker.jetstream.node.publications import Publications
 from supercluster.broker.ports import ClientInfo
 
 SUBJECT = b"$JS.EVENT.ADVISORY.API"
-_TRAFFIC = (PULL_PREFIX, DIRECT_PREFIX, b"$JS.API.STREAM.MSG.GET.")
+_TRAFFIC = (PULL_PREFIX, DIRECT_PREFIX, b"$JS.API.STREAM.MSG.GET.", b"$JS.API.SINK.STAGE.")
 
 
 class Audit:

@@ -49,6 +49,7 @@ def _parts(state: StreamState) -> Iterator[bytes]:
     ids = state.message_ids.parts()
     gaps = list(state.gaps.stretches())
     carried = list(state.carried)
+    sink = state.sink.encode() if state.sink else b""
     ttls = state.ttls.parts() if len(state.ttls) <= SUBJECTS_MAX else iter((u64(len(state.ttls)),))
     schedules = (
         state.schedules.parts()
@@ -70,6 +71,8 @@ def _parts(state: StreamState) -> Iterator[bytes]:
             yield b"g" + u64(first) + u64(last)
         for stretch_first, stretch_last, index in carried:
             yield b"f" + u64(stretch_first) + u64(stretch_last) + u64(index)
+        if sink:
+            yield b"k" + sink
         for ttl in ttls:
             yield b"t" + ttl
         for schedule in schedules:

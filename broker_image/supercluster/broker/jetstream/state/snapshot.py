@@ -16,6 +16,7 @@ from isal import isal_zlib
 
 from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.encoding.codec import Reader, blob, text, u8, u32, u64
+from supercluster.broker.jetstream.sink.sink import Sink
 from supercluster.broker.jetstream.state.consumer import ConsumerState
 from supercluster.broker.jetstream.state.consumer_states import take_consumer
 from supercluster.broker.jetstream.state.cut import Cut
@@ -67,6 +68,7 @@ class StreamView(StateView):
             "ttls": state.ttls.encoded(),
             "schedules": state.schedules.encoded(),
             "cut": (state.cut.encode(),),
+            "sink": (state.sink.encode(),) if state.sink else (),
         }
         self._ids = state.message_ids.packed()
 
@@ -153,6 +155,7 @@ def _read_parts(
         "ttls": state.ttls.take,
         "schedules": state.schedules.take,
         "cut": lambda part: setattr(state, "cut", Cut.decode(part)),
+        "sink": lambda part: setattr(state, "sink", Sink.decode(part)),
     }
     while reader.left:
         name, data = reader.text(), reader.blob()

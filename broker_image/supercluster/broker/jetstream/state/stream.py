@@ -26,6 +26,8 @@ from supercluster.broker.jetstream.encoding.sections import (
     decode_session,
     sections,
 )
+from supercluster.broker.jetstream.sink.records import Commit, Release, StageRequest, decode_abort
+from supercluster.broker.jetstream.sink.sink import Outcome, Sink
 from supercluster.broker.jetstream.state.carried import decode_range
 from supercluster.broker.jetstream.state.consumer import ConsumerState
 from supercluster.broker.jetstream.state.cut import CUT_SECTIONS, NO_CUT, At, CutStage, Opened, after
@@ -49,6 +51,15 @@ from supercluster.broker.protocol.headers import header_value
 from supercluster.broker.raft.entry import Entry
 
 MSG_ID = b"Nats-Msg-Id"
+SINK_SECTIONS = frozenset(
+    (
+        Section.SINK_STAGE,
+        Section.SINK_COMMIT,
+        Section.SINK_RELEASED,
+        Section.SINK_ABORT,
+        Section.SINK_FORGET,
+    )
+)
 ROLLUP = b"Nats-Rollup"
 
 
@@ -67,6 +78,8 @@ class Applied:
     """The entry has messages once more: what stood before it may not be needed any more."""
     marked: bool = False
     """The entry sets a mark: the state as of it is to be compared (`moves`)."""
+    unstaged: bool = False
+    """The entry may have let rows go that were staged in the log."""
     cut: bool = False
     """The entry took the stream to another stage of its cut."""
 
@@ -89,6 +102,8 @@ class StreamState(RetainedMessages):
         """Where the stream stands between two super-clusters."""
         self.origins: dict[str, OriginPosition] = {}
         """Up to where messages of other streams are taken, by the origin's key (`config/sources.py`)."""
+        self.sink = Sink()
+        """Writers that repeat their batches, and what is staged for them."""
         self.late: tuple[int, StreamState] | None = None
         """Of a state without messages: the one that counts from that entry on (`StreamReplica.emptied_state`)."""
 
@@ -248,6 +263,19 @@ class StreamState(RetainedMessages):
             self.sessions.from_world(Opened.decode(Reader(body)).world)
         self.cut = cut
 
+    def _apply_sink(self, kind: int, reader: Reader, entry: Entry) -> int:
+        sink = self.sink
+        if kind == Section.SINK_STAGE:
+            return sink.stage(StageRequest.decode(reader), entry.index, entry.time_ns)
+        if kind == Section.SINK_COMMIT:
+            return sink.commit(Commit.decode(reader), entry.index)
+        if kind == Section.SINK_ABORT:
+            return sink.abort(*decode_abort(reader))
+        if kind == Section.SINK_FORGET:
+            return sink.forget(reader.text())
+        sink.release(Release.decode(reader))
+        return Outcome.TAKEN
+
     def _apply_command(self, kind: int, body: memoryview, entry: Entry, done: Applied) -> None:
         reader = Reader(body)
         if kind == Section.CONSUMER_OPS:
@@ -269,6 +297,9 @@ class StreamState(RetainedMessages):
         elif kind == Section.ORIGIN_READER_END:
             self._drop_reader(reader.text())
             done.results.append(1)
+        elif kind in SINK_SECTIONS:
+            done.results.append(self._apply_sink(kind, reader, entry))
+            done.unstaged |= kind != Section.SINK_STAGE
         elif kind == Section.RESTORED:
             self._skip_to(reader.u64())
         elif kind == Section.CONSUMER_RESTORED:

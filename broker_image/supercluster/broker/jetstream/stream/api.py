@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.api import answers, direct_get, parser, requests, subjects_page
 from supercluster.broker.jetstream.api.direct_get import DirectGetRequest
+from supercluster.broker.jetstream.api.sink_requests import SinkRequest
 from supercluster.broker.jetstream.backup.archive_format import RESTORE_PREFIX
 from supercluster.broker.jetstream.config.stream import Placement
 from supercluster.broker.jetstream.consumer.pull import GiveBack
@@ -21,7 +22,7 @@ from supercluster.broker.jetstream.encoding.sections import Section
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.links.frames import Request
 from supercluster.broker.jetstream.placement.stream_facts import FACTS_SUBJECT
-from supercluster.broker.jetstream.stream import consumer_api
+from supercluster.broker.jetstream.stream import consumer_api, sink_api
 from supercluster.broker.jetstream.stream.call import (
     Respond,
     StreamCall,
@@ -130,6 +131,8 @@ class _Requests(StreamCall):
                 requests.ConsumerListRequest() | requests.ConsumerNamesRequest() | requests.ConsumerRequest()
             ):
                 consumer_api.handle(self, call)
+            case SinkRequest():
+                sink_api.handle(self, call)
             case _:
                 raise errors.not_supported(f"API call {self.request.subject.decode()!r} is")
 

@@ -23,6 +23,7 @@ from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.sources.origin_reads import OriginReads
 from supercluster.broker.jetstream.sources.puller import SourcePuller
 from supercluster.broker.jetstream.stream.appender import Appender
+from supercluster.broker.jetstream.stream.sink_release import SinkRelease
 from supercluster.broker.jetstream.stream.waiters import Waiters
 from supercluster.broker.raft.confchange import node_of
 
@@ -46,6 +47,7 @@ class StreamCopy:
     migration: CurrentMigration
     snapshots: SnapshotSender
     restores: RestoreReceiver
+    sink: SinkRelease
     coming: dict[str, list[ConsumerConfig | None]] = field(default_factory=dict)
     """Consumers that were asked for (None: to go) and are not applied yet, as the requests have them one behind the other:
     when the newest is not taken, it is the one before that the log ends with."""

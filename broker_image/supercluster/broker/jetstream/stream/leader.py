@@ -47,6 +47,7 @@ class StreamLeader:
             copy.inbox,
             copy.puller,
             copy.waiters,
+            copy.sink,
             copy.trimming,
             self._carrying,
             self._advisories,
@@ -63,6 +64,7 @@ class StreamLeader:
         copy, stream = self._copy, self._stream
         self._appender.begin()
         self._begin_term()
+        copy.sink.begin()
         self._consumers.open(stream.state, self._host.clock.now_ns())
         stream.read_anew()
         stream.state.on_removed = self._removed
@@ -248,6 +250,7 @@ class StreamLeader:
             copy.origin_reads.deadline_ms(stream.state),
             copy.snapshots.deadline_ms(),
             copy.restores.deadline_ms() if stream.is_hidden else None,
+            copy.sink.deadline_ms(),
         )
 
     def deadlines_ms(self) -> Iterator[int | None]:

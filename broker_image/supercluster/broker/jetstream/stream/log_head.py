@@ -46,7 +46,8 @@ class LogHead:
 
     def checkpointed(self, index: int, needs_from: int) -> None:
         """A checkpoint is on the disk, which needs the entries from `needs_from` on."""
-        if self._stream.state.carried and self._replica.log.want_durable(index):
+        state = self._stream.state
+        if (state.carried or state.sink) and self._replica.log.want_durable(index):
             self._least_at[index] = needs_from
             if len(self._least_at) > LEAST_AT_MAX:
                 del self._least_at[min(self._least_at)]
@@ -66,7 +67,7 @@ class LogHead:
     # ---- time -----------------------------------------------------------------------------------------------------
 
     def look_again(self) -> None:
-        """Messages were carried: the beginning of the log may go."""
+        """Messages were carried, or staged rows went: the beginning of the log may go."""
         self._seen_seq = 0
 
     def deadline_ms(self, *, lagged: bool) -> int | None:

@@ -38,6 +38,7 @@ from supercluster.broker.jetstream.stream.call import info
 from supercluster.broker.jetstream.stream.copy import StreamCopy
 from supercluster.broker.jetstream.stream.leader import StreamLeader
 from supercluster.broker.jetstream.stream.log_head import LogHead
+from supercluster.broker.jetstream.stream.sink_release import SinkRelease
 from supercluster.broker.jetstream.stream.waiters import Waiters
 from supercluster.broker.jetstream.turn.slices import Job
 from supercluster.broker.jetstream.turn.state_view import pieces_of
@@ -57,6 +58,7 @@ _FREEING = (
     Section.EXPIRE_MESSAGES,
     Section.CONFIG_PUT,
     Section.CONSUMER_DELETE,
+    Section.SINK_ABORT,
 )
 
 
@@ -115,6 +117,7 @@ class StreamReplica(Replica):
             self.migration,
             snapshots,
             restores,
+            SinkRelease(self.stream),
         )
         self._leader = StreamLeader(self.copy, Carrying(self, self.stream, self._head.least_index))
 
@@ -150,6 +153,8 @@ class StreamReplica(Replica):
         if done.carried:
             if entry.index <= self._bare_until:
                 raise self.log.lose(f"entry {entry.index} has messages of a state that is damaged")
+            self._head.look_again()
+        if done.unstaged:
             self._head.look_again()
         if self.state.discarded:
             self.host.in_slices(self, self.state.discarded.pop().discarding())
@@ -224,13 +229,15 @@ class StreamReplica(Replica):
             return self.log.base_index + 1
         audited = self._range_hasher.keep_from_index(self.host.clock.monotonic_ms())
         kept = self._head.least_index() or 0
+        staged = self.state.sink.first_index()
+        kept = min(kept, staged or kept)
         if self.stream.is_closed:
             # Copies of the other super-cluster get what closed it as entries, never within a state.
             kept = min(kept, self.state.cut.fenced_index)
         return min(kept, audited or kept)
 
     def kept_durably(self) -> int:
-        if not self.state.carried:
+        if not (self.state.carried or self.state.sink):
             return super().kept_durably()
         return self._head.kept_durably()
 

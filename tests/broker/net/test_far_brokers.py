@@ -104,8 +104,12 @@ async def test_every_broker_of_blue_is_linked_with_every_one_of_green_by_one_add
     for broker, world in ((worlds.blue[0], GREEN), (worlds.green[1], BLUE)):
         assert far(broker) == [far_name("east-0", world), far_name("east-1", world)]
         core: Any = broker.core
-        await worlds.brokers.until(lambda core=core: len(core.frames) >= 3, "frames of the core")
-        assert {node for node, _, body in core.frames if body.startswith(b"hello")} >= set(far(broker))
+        await worlds.brokers.until(
+            lambda core=core, broker=broker: (
+                {node for node, _, body in core.frames if body.startswith(b"hello")} >= set(far(broker))
+            ),
+            "frames of the core",
+        )
         assert {peer.node for peer in core.far} == set(far(broker))
         assert {peer.cluster for peer in core.far} == {far_name("east", world)}
         assert {peer.node for peer in core.up} == {one.place.name for one in worlds.blue} - {

@@ -350,7 +350,7 @@ class MigrationStatus(Status):
     )
     started_at: Time | None = Field(
         default=None,
-        description="When it was started; from then on blue, green, scope and clusters can't be changed.",
+        description="When it was started; from then on blue, green, scope, clients and clusters can't be changed.",
     )
     opened_at: Time | None = Field(
         default=None,
@@ -375,9 +375,9 @@ class Migration(Resource):
     cel_rules: ClassVar[tuple[CelRule, ...]] = (
         CelRule(
             rule="!has(oldSelf.status) || !has(oldSelf.status.startedAt) || (self.spec.blue == oldSelf.spec.blue && self.spec.green == "
-            "oldSelf.spec.green && self.spec.scope == oldSelf.spec.scope && has(self.spec.clusters) == has(oldSelf.spec.clusters) && "
+            "oldSelf.spec.green && self.spec.scope == oldSelf.spec.scope && self.spec.clients == oldSelf.spec.clients && has(self.spec.clusters) == has(oldSelf.spec.clusters) && "
             "(!has(self.spec.clusters) || self.spec.clusters == oldSelf.spec.clusters))",
-            message="spec.blue, spec.green, spec.scope and spec.clusters can't be changed once the migration has started; set spec.abort, and "
+            message="spec.blue, spec.green, spec.scope, spec.clients and spec.clusters can't be changed once the migration has started; set spec.abort, and "
             "create another Migration",
         ),
         CelRule(

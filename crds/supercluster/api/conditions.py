@@ -149,6 +149,7 @@ class Reason(StrEnum):
     PREFLIGHT_REFUSED = "PreflightRefused"
     GREEN_UNREACHABLE = "GreenUnreachable"
     SAME_SUPER_CLUSTER = "SameSuperCluster"
+    OTHER_IDENTITY = "OtherIdentity"
     OTHER_VERSION = "OtherVersion"
     CLOCKS_APART = "ClocksApart"
     MIGRATION_OVERLAPS = "MigrationOverlaps"
@@ -564,9 +565,14 @@ REASONS: dict[Reason, Entry] = {
         "Findings refuse the start. The message has the first of them with what to do; preflight is repeated.",
     ),
     Reason.GREEN_UNREACHABLE: Entry(
-        "Ready, Whole, PreflightPassed", "Green does not answer. The message has its address and the error."
+        "Ready, Whole, PreflightPassed, Blocked",
+        "Green does not answer. The message has its address and the error, or what waits for its word.",
     ),
     Reason.SAME_SUPER_CLUSTER: Entry("PreflightPassed", "Blue and green have one identity."),
+    Reason.OTHER_IDENTITY: Entry(
+        "Blocked",
+        "Green answers with another identity than the migration was started with. The message says what to do.",
+    ),
     Reason.OTHER_VERSION: Entry(
         "PreflightPassed", "Green's brokers have another version than blue's. Roll one of them out first."
     ),

@@ -7,7 +7,7 @@ from typing import Any
 
 from supercluster.api import Migration
 from supercluster.api.conditions import ConditionType, EventReason, Reason
-from supercluster.api.migration import Phase, Proof, Publisher, StageCounts
+from supercluster.api.migration import MigrationStatus, Phase, Proof, Publisher, SideStatus, StageCounts
 from supercluster.reconcilers.planners.migration.views import MigrationObserved, MigrationView, Trouble
 from supercluster.reconcilers.planners.plan import Note, Plan, Step
 from supercluster.reconcilers.planners.status import (
@@ -38,7 +38,7 @@ class Draft:
             "observed_generation": desired.metadata.generation,
             "migration_id": desired.id,
             "blue": observed.blue.told or before.blue,
-            "green": observed.green.told or before.green,
+            "green": _as_started(before, observed.green.told),
             "preflight": observed.report or before.preflight,
             "proof": observed.proof or before.proof,
         }
@@ -150,6 +150,12 @@ class Draft:
         patch = status_patch(self._desired.status.to_object(), status.to_object())
         notes = (*self._conditions.notes(), *self._notes)
         return Plan(steps, patch, notes, recheck_after_ms, wait_after_step, in_a_row=max(1, len(steps)))
+
+
+def _as_started(before: MigrationStatus, told: SideStatus | None) -> SideStatus | None:
+    """Green as it answers, unless that is another one than the migration was started with."""
+    is_other = told is not None and before.green is not None and told.identity != before.green.identity
+    return before.green if told is None or (is_other and before.started_at is not None) else told
 
 
 def stalled_text(state: MigrationView) -> str:

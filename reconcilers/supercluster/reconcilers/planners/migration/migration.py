@@ -13,6 +13,7 @@ from supercluster.api import Migration
 from supercluster.api.conditions import ConditionType, EventReason, Reason
 from supercluster.api.migration import Side
 from supercluster.reconcilers.planners.migration import preflight
+from supercluster.reconcilers.planners.migration.blocked import blocked
 from supercluster.reconcilers.planners.migration.draft import (
     Draft,
     clients_text,
@@ -191,7 +192,7 @@ def _under_way(
     if not observed.is_shared and observed.sharing_error is None and observed.refusal is None:
         # A password or an authority was exchanged, or a Secret put back.
         return draft.plan(ShareMigrationCredentials())
-    draft.block(_missing_side(desired, observed, state))
+    draft.block(blocked(desired, observed, state))
     if state.is_final:
         return _final(desired, state, draft)
     if state.is_cancelled:
@@ -216,21 +217,6 @@ def _under_way(
             "Running", Reason.MIGRATING, f"{stages_text(state.stages)}{lag}{passing_text(state)}", ready=False
         )
     return draft.plan(recheck_after_ms=RUNNING_RECHECK_MS)
-
-
-def _missing_side(
-    desired: Migration, observed: MigrationObserved, state: MigrationView
-) -> tuple[Reason, str] | None:
-    """Blue's or green's resource goes while streams are on their way, or blue's copies are needed."""
-    told = "; ".join(view.deleted for view in (observed.blue, observed.green) if view.deleted)
-    if not told:
-        return None
-    way_back = "" if state.is_on_green or state.is_final else "set spec.abort to true to keep blue, or "
-    name = desired.metadata.name
-    return Reason.SUPER_CLUSTER_DELETED, (
-        f"{told}, and Migration {name} needs it ({stages_text(state.stages)}): {way_back}let it come to its end, which spec.finalize brings about; "
-        "its brokers and its finalizer stay until then"
-    )
 
 
 def _aborted(state: MigrationView, draft: Draft) -> Plan:
@@ -259,7 +245,7 @@ def _open(
         draft.enter("Open", Reason.GREEN_DISAGREES, message, ready=False)
         return draft.plan(recheck_after_ms=WAITING_RECHECK_MS)
     if proof is None or proof.streams != total:
-        why = observed.proof_error or "green is being asked"
+        why = _green_error(observed) or "green is being asked"
         message = f"blue says that all streams are open on green, and green's own answer is waited for: {why}"
         draft.enter("Open", Reason.GREEN_UNREACHABLE, message, ready=None)
         return draft.plan(recheck_after_ms=WAITING_RECHECK_MS)
@@ -286,11 +272,16 @@ def _open(
     if desired.spec.finalize and is_stated and observed.proof is not None:
         return draft.plan(FinalizeMigration(desired.id))
     if desired.spec.finalize and is_stated:
-        message = f"spec.finalize waits for green's answer: {observed.proof_error or 'it is being asked'}"
+        message = f"spec.finalize waits for green's answer: {_green_error(observed) or 'it is being asked'}"
         draft.enter("AwaitingFinalize", Reason.OPEN_ON_GREEN, message, ready=True)
         return draft.plan(recheck_after_ms=WAITING_RECHECK_MS)
     draft.enter("AwaitingFinalize", Reason.AWAITING_FINALIZE, statement, ready=True)
     return draft.plan(recheck_after_ms=OPEN_RECHECK_MS)
+
+
+def _green_error(observed: MigrationObserved) -> str:
+    """Why green has not said what it has."""
+    return observed.green.trouble[1] if observed.green.trouble is not None else observed.proof_error
 
 
 def _final(desired: Migration, state: MigrationView, draft: Draft) -> Plan:
@@ -312,12 +303,14 @@ def _unknown(desired: Migration, observed: MigrationObserved, draft: Draft, now:
     """It was started, and blue does not tell of it."""
     phase = desired.status.phase or "Running"
     if observed.state_error is not None:
-        trouble = observed.state_error
+        # What keeps it from being asked at all has a remedy; a silent broker has none but patience.
+        reason, why = observed.blue.trouble or observed.state_error
+        trouble = reason, f"{why}; the brokers carry the migration out meanwhile, and blue is asked again"
         if observed.blue.deleted:
             trouble = (
                 Reason.SUPER_CLUSTER_DELETED,
                 (
-                    f"{observed.blue.deleted}, and its brokers do not answer ({trouble[1]}): the migration stands still. Streams that were handed are on "
+                    f"{observed.blue.deleted}, and its brokers do not answer ({why}): the migration stands still. Streams that were handed are on "
                     "green; bring blue back with its volumes, or delete this Migration once what is left on blue is given up"
                 ),
             )
@@ -362,14 +355,14 @@ def _deletion(desired: Migration, observed: MigrationObserved, draft: Draft) -> 
     if state is None:
         assert observed.state_error is not None
         if observed.blue.is_gone:
-            told = (
-                f"{observed.blue.deleted}: there is nobody to call it off with; nothing was changed on green"
-            )
+            told = f"{observed.blue.deleted}: there is nobody to call it off with; streams that were handed over by then are on green"
             return Plan((_let_go(desired, Note.done(EventReason.MIGRATION_RELEASED, told)),))
         reason, why = observed.state_error
-        draft.wait(
-            (reason, f"deletion waits for blue, to call the migration off if no stream is handed: {why}")
+        told = (
+            f"deletion waits for blue, to call the migration off if no stream is handed: {why}; where blue is gone for good, remove the finalizer "
+            f"{FINALIZER}"
         )
+        draft.wait((reason, told))
         return draft.plan(recheck_after_ms=WAITING_RECHECK_MS)
     draft.follow(state)
     if state.is_aborted or state.is_done:

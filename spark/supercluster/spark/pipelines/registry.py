@@ -1,0 +1,25 @@
+"""The pipelines by name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+from supercluster.spark.pipelines.parameters import ParameterError
+from supercluster.spark.pipelines.pipeline import Pipeline
+
+PIPELINES: Mapping[str, type[Pipeline[Any]]] = {}
+
+
+def find_pipeline(name: str, pipelines: Mapping[str, type[Pipeline[Any]]] = PIPELINES) -> type[Pipeline[Any]]:
+    """The pipeline of that name.
+
+    Raises:
+        ParameterError: there is none; the message names the nearest.
+    """
+    if name in pipelines:
+        return pipelines[name]
+    near = difflib.get_close_matches(name, pipelines, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise ParameterError(f"there is no pipeline {name!r}; {hint}The pipelines are {', '.join(pipelines)}")

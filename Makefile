@@ -87,9 +87,9 @@ e2e: $(STAMP) ## The end-to-end tests of make test alone
 	$(PY) -m pytest tests -m '(e2e or spark) and not long' $(IN_PARALLEL)
 
 e2e-kube: export SUPERCLUSTER_KUBE_ASSETS := $(abspath $(KUBE_ASSETS))
-e2e-kube: $(STAMP) ## The end-to-end tests and the demo on Kubernetes' own control plane (KUBE_ASSETS=DIR, as setup-envtest makes it; ONLY='chart')
+e2e-kube: $(STAMP) ## The end-to-end tests, the demo and the guide to a cutover on Kubernetes' own control plane (KUBE_ASSETS=DIR, as setup-envtest makes it; ONLY='chart')
 	$(if $(KUBE_ASSETS),,$(error KUBE_ASSETS is empty; name a folder with etcd, kube-apiserver, kube-controller-manager and kube-scheduler))
-	$(PY) -m pytest tests/app tests/e2e_demo tests/localplane/test_on_kubernetes.py -m '(e2e or spark) and not long' $(IN_PARALLEL) $(if $(ONLY),-k '$(ONLY)')
+	$(PY) -m pytest tests/app tests/e2e_demo tests/e2e_cutover/test_cutover_guide.py tests/localplane/test_on_kubernetes.py -m '(e2e or spark) and not long' $(IN_PARALLEL) $(if $(ONLY),-k '$(ONLY)')
 
 e2e-kind: $(STAMP) ## The demo on a kind cluster (needs an engine, kind, kubectl and helm; KEEP=1 leaves it)
 	$(PY) -m e2e.kind $(if $(KEEP),--keep)

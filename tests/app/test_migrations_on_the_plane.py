@@ -27,6 +27,16 @@ from supercluster.reconcilers.ports import BrokersRefusedError, BrokerTarget
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
+NO_CLIENTS = {"cannot": 0, "may": 0, "stillOnBlue": 0, "publishersStillOnBlue": 0}
+CLOCK = {
+    "name": "clock",
+    "account": "A",
+    "user": "ann",
+    "address": "10.0.0.7",
+    "language": "go",
+    "messages": 3,
+    "streams": ["flights", "trains"],
+}
 LOGIN = b64encode(b"op:x").decode()
 
 
@@ -148,6 +158,7 @@ def afresh(site: Site) -> None:
     site.fake.records.clear()
     site.fake.findings.clear()
     site.fake.all_to("pending")
+    site.fake.clients = dict(NO_CLIENTS)
 
 
 @pytest.mark.covers("BG-8", "BG-9", "BG-12")
@@ -172,14 +183,17 @@ def test_from_plan_to_the_cleaned_up_blue(site: Site) -> None:
     frozen = '{"spec":{"scope":{"account":"B"}}}'
     refused = site.kubectl("patch", "mig", "over", "--type=merge", "-p", frozen, check=False)
     assert "can't be changed once the migration has started" in refused.stderr
+    site.fake.clients = {**NO_CLIENTS, "stillOnBlue": 1, "publishersStillOnBlue": 1, "publishers": [CLOCK]}
     site.fake.all_to("redirected")
     site.wait("over", "AwaitingFinalize")
+    site.kubectl("wait", "--for=condition=Warning", "mig/over", "--timeout=30s")
     late = site.migrate("abort", "over")
     assert late.returncode != 0
     assert "in the other direction" in late.stderr
     shown = site.migrate("status", "over").stdout
     assert "redirected  2" in shown
     assert "green confirms 2 streams" in shown
+    assert "clock      A        ann   10.0.0.7  go        3         flights, trains" in shown
     asked = site.migrate("finalize", "over")
     assert asked.returncode != 0
     assert "blue's copies of 2 streams are deleted" in asked.stdout

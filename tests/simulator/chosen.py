@@ -132,7 +132,17 @@ CAUGHT_BY: dict[str, int] = {
 }
 """Mutant → the chosen seed of its scenario that catches it."""
 
+_SINK = "tests/simulator/test_sink.py::test_every_row_is_one_message_whoever_repeats_what"
 CAUGHT_BY_TEST: dict[str, str] = {
+    "batch-known-by-its-attempt": _SINK,
+    "abort-without-condition": _SINK,
+    "position-in-another-entry": _SINK,
+    "commit-without-its-offsets": _SINK,
+    "writers-not-in-snapshots": _SINK,
+    "next-release-before-the-last-is-applied": (
+        "tests/broker/jetstream/stream/test_sink_release.py::"
+        "test_nothing_is_released_while_an_entry_is_not_applied"
+    ),
     "other-history-is-taken": (
         "tests/broker/raft/test_raft_following.py::test_a_follower_stops_where_a_leader_has_another_history"
     ),

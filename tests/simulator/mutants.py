@@ -33,13 +33,14 @@ from tests.simulator.mutants_origins import ORIGIN_MUTANTS
 from tests.simulator.mutants_raft import RAFT_MUTANTS
 from tests.simulator.mutants_recovery import RECOVERY_MUTANTS
 from tests.simulator.mutants_retention import RETENTION_MUTANTS
+from tests.simulator.mutants_sink import SINK_MUTANTS
 from tests.simulator.mutants_storage import STORAGE_MUTANTS
 from tests.simulator.mutation import Mutant, MutantError, check, write_mutated
 
 MUTANTS = (
     *(*RAFT_MUTANTS, *INGEST_MUTANTS, *STORAGE_MUTANTS),
     *(*MOVE_MUTANTS, *RECOVERY_MUTANTS, *MAP_MUTANTS, *ACCOUNT_MUTANTS),
-    *(*ORIGIN_MUTANTS, *COPY_MUTANTS, *RETENTION_MUTANTS, *CUTOVER_MUTANTS),
+    *(*ORIGIN_MUTANTS, *COPY_MUTANTS, *RETENTION_MUTANTS, *CUTOVER_MUTANTS, *SINK_MUTANTS),
 )
 ROOT = Path(__file__).parents[2]
 _FLAGS = {

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any, cast
 from zlib import crc32
 
-from tests.broker.jetstream.publish.stream_story import StreamStory, Triple, block, config
+from tests.broker.jetstream.publish.stream_story import StreamStory, Triple, block, config, turn_of
 
 from supercluster.broker.jetstream.encoding.codec import text
 from supercluster.broker.jetstream.encoding.sections import Section
 from supercluster.broker.jetstream.publish.held_stream import HeldStream
+from supercluster.broker.jetstream.publish.proposal import Proposal
 from supercluster.broker.jetstream.sink.records import (
     BatchKey,
     Commit,
@@ -67,12 +68,17 @@ class SinkStory(StreamStory):
 
     def put_release(self) -> bool:
         """Append what a leader releases in one turn. False: nothing."""
-        turn = self.turn()
+        before = len(self.uncommitted)
+        turn = turn_of(self.state, self.admission, self.now_ns, self.log, self._append)
         self.release.put(turn)
         if turn.proposal.payload:
-            self.append_proposal(turn.proposal)
-            self.proposals.append(turn.proposal)
-        return bool(turn.proposal.payload)
+            self._append(turn.proposal)
+        return len(self.uncommitted) > before
+
+    def _append(self, proposal: Proposal) -> bool:
+        self.append_proposal(proposal)
+        self.proposals.append(proposal)
+        return True
 
     def release_all(self) -> None:
         while self.put_release():
@@ -80,11 +86,22 @@ class SinkStory(StreamStory):
             self.taken()
 
     def taken(self) -> None:
-        for done in self.proposals.pop().commands:
-            done(1)
+        """The leader hears that its entries are applied."""
+        for proposal in self.proposals:
+            for done in proposal.commands:
+                done(1)
+        self.proposals.clear()
+
+    def cut_off(self) -> None:
+        """What is not committed is gone with its leader."""
+        self.uncommitted.clear()
+        self.log.truncate_after(self.state.applied_index)
+        self.state.reader.forget(self.state.applied_index)
+        self.another_leads()
 
     def another_leads(self) -> None:
         """It has applied all that was committed."""
+        self.proposals.clear()
         self.new_leader()
         self.release = SinkRelease(self._held)
 

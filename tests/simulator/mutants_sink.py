@@ -1,0 +1,81 @@
+"""Mutants of Spark's sink: the schemes that `docs/adr/spark-sink.md` names as wrong."""
+
+from __future__ import annotations
+
+from tests.simulator.mutation import Mutant, mutant
+
+SINK_MUTANTS: tuple[Mutant, ...] = (
+    mutant(
+        "batch-known-by-its-attempt",
+        "SF-11",
+        "A batch is known by what its attempts call themselves, and not by its writer and number.",
+        (
+            "jetstream/sink/sink.py",
+            "        if writer is not None and batch.number == writer.batch.number:\n            is_same",
+            (
+                "        if writer is not None and batch.number == writer.batch.number and not any(\n"
+                "            part.token in self.stages for part in request.parts\n        ):\n            is_same"
+            ),
+        ),
+        (
+            "jetstream/sink/sink.py",
+            "request.batch.number <= writer.batch.number:\n            return Outcome.BATCH_OLD",
+            "request.batch.number < writer.batch.number:\n            return Outcome.BATCH_OLD",
+        ),
+    ),
+    mutant(
+        "abort-without-condition",
+        "SF-1",
+        "An abort drops what is staged for its batch, whether it is committed or not.",
+        (
+            "jetstream/sink/sink.py",
+            "        for token in found:\n            self._drop(token)\n        return len(found)",
+            (
+                "        for token in found:\n            self._drop(token)\n"
+                "        for writer in [one for one in self.unreleased.values() if one.batch == batch]:\n"
+                "            writer.released = writer.rows\n            self._let_go(writer)\n"
+                "        return len(found)"
+            ),
+        ),
+    ),
+    mutant(
+        "position-in-another-entry",
+        "SF-11",
+        "The position that a release reaches stands in the entry behind the messages.",
+        (
+            "jetstream/stream/sink_release.py",
+            "        turn.proposal.add(Section.SINK_RELEASED",
+            "        turn.next_entry()\n        turn.proposal.add(Section.SINK_RELEASED",
+        ),
+    ),
+    mutant(
+        "commit-without-its-offsets",
+        "SF-27",
+        "A batch that is committed again with other offsets gets the first answer.",
+        (
+            "jetstream/sink/sink.py",
+            "is_same = request.offsets_hash == writer.offsets_hash",
+            "is_same = True",
+        ),
+    ),
+    mutant(
+        "writers-not-in-snapshots",
+        "SF-17",
+        "A checkpoint does not say what is staged, and which batches are committed.",
+        (
+            "jetstream/state/snapshot.py",
+            "(state.sink.encode(),) if state.sink else ()",
+            "(state.sink.encode(),) if state.sink and not state.sink.writers else ()",
+        ),
+    ),
+    mutant(
+        "next-release-before-the-last-is-applied",
+        "SF-12",
+        "A leader makes the next release of what is applied while the last one is not.",
+        (
+            "jetstream/stream/sink_release.py",
+            "        self._is_under_way = True\n        return True",
+            "        return True",
+        ),
+    ),
+)

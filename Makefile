@@ -97,7 +97,7 @@ e2e-kind: $(STAMP) ## The demo on a kind cluster (needs an engine, kind, kubectl
 e2e-moves: $(STAMP) ## Moves under load with kills and cuts at every stage, as a table (about 25 minutes; ONLY='leader at joint')
 	$(PY) -m e2e.moves $(if $(ONLY),--only '$(ONLY)') $(if $(TOPOLOGY),--topology $(TOPOLOGY))
 
-e2e-cutover: $(STAMP) ## Cutovers under load with kills, stops and cuts at every stage, as a table (about an hour; WAY=direct ONLY='clean')
+e2e-cutover: $(STAMP) ## Cutovers under load with kills, stops and cuts at every stage, as a table (half an hour; WAY=direct ONLY='clean')
 	$(PY) -m e2e.cutover $(if $(ONLY),--only '$(ONLY)') $(if $(WAY),--way $(WAY)) $(if $(RATE),--rate $(RATE))
 
 bench-moves: $(STAMP) ## Moves, step-down and killed leader under load beside nats-server, as a table (RUNS=1 ONLY=move-ids-starved; PART=100: so many times fewer messages)

@@ -35,7 +35,13 @@ def main() -> int:
         description="Cutovers under load on real broker processes, with every kind of trouble at every stage.",
         epilog=EXIT_CODES,
     )
-    parser.add_argument("--way", choices=WAYS, action="append", help="may be given twice; both by default")
+    parser.add_argument(
+        "--way",
+        choices=WAYS,
+        action="append",
+        default=[],
+        help="all rows of that way, may be given twice; without it each event once, by manifests where that can be",
+    )
     parser.add_argument(
         "--only", metavar="TEXT", default="", help="only rows with this text, such as 'blue at fenced'"
     )
@@ -54,7 +60,7 @@ def main() -> int:
     with ExitStack() as stack:
         stack.callback(stop_children)
         matrix = Matrix(say, arguments.rate, arguments.tries)
-        cases = matrix.cases(arguments.way or list(WAYS), arguments.only)
+        cases = matrix.cases(arguments.way, arguments.only)
         if arguments.list or not cases:
             print("\n".join(case.name for case in cases) or f"no row has {arguments.only!r} in its name")
             return 0 if cases else EXIT_FAILED

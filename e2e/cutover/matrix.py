@@ -68,7 +68,12 @@ class Matrix:
 
     @staticmethod
     def cases(ways: Sequence[str], only: str) -> list[Case]:
-        return [case for way in ways for case in cases_of(way) if only in case.name]
+        """Without a way: each event once, by a manifest where the plane can have it."""
+        found = [case for way in ways or WAYS for case in cases_of(way)]
+        if not ways:
+            on_plane = {(case.event, case.victim) for case in cases_of(PLANE)}
+            found = [case for case in found if case.way == PLANE or (case.event, case.victim) not in on_plane]
+        return [case for case in found if only in case.name]
 
     def run(self, cases: Sequence[Case], directory: Path) -> None:
         """Every case, each until its stage was hit or it was tried often enough; the table grows with each."""

@@ -53,6 +53,16 @@ def test_every_stage_has_a_row_with_every_trouble_that_can_be_made_there(way: st
     assert lacking not in {case.victim for case in cases}
 
 
+def test_without_a_way_each_trouble_has_its_rows_once() -> None:
+    cases = Matrix.cases([], "")
+    troubles = [(case.event, case.victim, case.stage) for case in cases]
+    assert len(set(troubles)) == len(troubles)
+    assert {case.victim for case in cases if case.way == DIRECT} == {LINK}
+    assert {case[:2] for case in troubles} == {
+        (case.event, case.victim) for way in (PLANE, DIRECT) for case in cases_of(way)
+    }
+
+
 def test_rows_are_chosen_by_a_part_of_their_name() -> None:
     names = [case.name for case in Matrix.cases([PLANE, DIRECT], "")]
     assert len(set(names)) == len(names)

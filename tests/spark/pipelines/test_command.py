@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pydantic import Field
 
+from supercluster.spark.errors import one_line
 from supercluster.spark.pipelines.command import main
 from supercluster.spark.pipelines.parameters import (
     Bytes,
@@ -114,3 +115,17 @@ def test_a_manifest_gives_values_of_json_and_a_misplaced_secret_is_not_shown() -
     with pytest.raises(ParameterError) as refused:
         read_parameters(ShownParameters, {"streams": ["a"], "password": "hunter2"})
     assert "hunter2" not in str(refused.value)
+
+
+def test_an_error_of_a_task_is_one_line() -> None:
+    through_java = """An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.
+: org.apache.spark.SparkException: Job aborted
+Traceback (most recent call last):
+  File "reading.py", line 7, in f
+supercluster.spark.jetstream.StreamMissingError: stream 'S' was deleted
+ValueError: stream 'S' ends at 5
+
+\tat org.apache.spark.api.python.BasePythonRunner"""
+    assert one_line(RuntimeError(through_java)) == "ValueError: stream 'S' ends at 5"
+    assert one_line(ParameterError("parameter 'a' is wrong")) == "parameter 'a' is wrong"
+    assert one_line(OSError()) == "OSError"

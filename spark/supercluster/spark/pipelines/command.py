@@ -15,6 +15,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from supercluster.spark.datasource.options import OptionError
+from supercluster.spark.errors import one_line
 from supercluster.spark.pipelines.parameters import ParameterError, parameter_names, read_parameters
 from supercluster.spark.pipelines.pipeline import FindingsError, Pipeline, RunOptions
 from supercluster.spark.pipelines.registry import PIPELINES, find_pipeline
@@ -132,7 +133,7 @@ def _run(
 
 
 def _refused(error: Exception, code: int) -> int:
-    print(f"error: {error}", file=sys.stderr, flush=True)
+    print(f"error: {one_line(error)}", file=sys.stderr, flush=True)
     return code
 
 

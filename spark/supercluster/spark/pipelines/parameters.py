@@ -29,7 +29,8 @@ class Parameters(BaseModel):
 P = TypeVar("P", bound=Parameters)
 
 
-def _as_list(value: object) -> object:
+def as_list(value: object) -> object:
+    """A text with commas as a list; anything else as it is."""
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
@@ -38,9 +39,8 @@ def _as_bytes(value: object) -> object:
     return int(found[1]) * UNIT_BYTES[found[2]] if found else value
 
 
-Texts = Annotated[tuple[str, ...], BeforeValidator(_as_list)]
 StreamName = Annotated[str, StringConstraints(pattern=r"^[^ \t\r\n.*>/\\,]+$")]
-StreamNames = Annotated[tuple[StreamName, ...], BeforeValidator(_as_list), Field(min_length=1)]
+StreamNames = Annotated[tuple[StreamName, ...], BeforeValidator(as_list), Field(min_length=1)]
 Bytes = Annotated[int, BeforeValidator(_as_bytes), Field(ge=1)]
 """A number of bytes; as text also with Ki, Mi or Gi."""
 

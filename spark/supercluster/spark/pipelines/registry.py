@@ -6,10 +6,11 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
+from supercluster.spark.pipelines.audit.pipeline import AuditPipeline
 from supercluster.spark.pipelines.parameters import ParameterError
 from supercluster.spark.pipelines.pipeline import Pipeline
 
-PIPELINES: Mapping[str, type[Pipeline[Any]]] = {}
+PIPELINES: Mapping[str, type[Pipeline[Any]]] = {each.name: each for each in (AuditPipeline,)}
 
 
 def find_pipeline(name: str, pipelines: Mapping[str, type[Pipeline[Any]]] = PIPELINES) -> type[Pipeline[Any]]:

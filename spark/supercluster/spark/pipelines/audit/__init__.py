@@ -1,0 +1,1 @@
+"""The audit of streams: is each publisher's message there, once and in order?"""

@@ -1,0 +1,291 @@
+"""The audit's state: what was seen of each run's numbers, and what each gap means. Pure.
+
+A publisher numbers the messages of a run without gaps. A number that is not in the stream is
+
+* not yet there, until the gap is older than the settling time;
+* expired, as far as sequences that retention removed from the stream's head can hold it;
+* deleted, as far as sequences that are missing inside the stream can hold it;
+* lost otherwise: there is no place in the stream where it can have been.
+
+Missing sequences name no publisher. Gaps of several publishers over one hole all count as deleted, and the total is compared at the
+end: what exceeds the holes is lost, though nobody can say whose it is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Literal
+
+from supercluster.spark.pipelines.audit.gatherer import BlockFacts, Key, Segment
+
+GAPS_MAX = 200
+"""Gaps that are remembered for each run."""
+Kind = Literal[
+    "lost", "expired", "deleted", "not yet there", "repeated", "reordered", "late", "unreadable", "unjudged"
+]
+LOST: Final = "lost"
+EXPIRED: Final = "expired"
+DELETED: Final = "deleted"
+NOT_YET: Final = "not yet there"
+REPEATED: Final = "repeated"
+REORDERED: Final = "reordered"
+# It came after its gap was settled.
+LATE: Final = "late"
+# The message does not have the fields.
+UNREADABLE: Final = "unreadable"
+# What would decide is forgotten.
+UNJUDGED: Final = "unjudged"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is wrong with a range of a run's numbers (of sequences, for UNREADABLE)."""
+
+    kind: Kind
+    stream: str
+    publisher: str
+    run: str
+    first: int
+    last: int
+    count: int
+    """How many of the range's numbers."""
+    after: int
+    """The sequence behind which this is."""
+    before: int
+    """The sequence at which it was noticed."""
+
+    def line(self) -> str:
+        whose = "" if self.kind == UNREADABLE else f", publisher {self.publisher!r}, run {self.run!r}"
+        what = "sequences" if self.kind == UNREADABLE else "numbers"
+        return (
+            f"{self.kind}: stream {self.stream}{whose}, {what} {self.first} to {self.last} ({self.count}),"
+            f" between sequences {self.after} and {self.before}"
+        )
+
+
+@dataclass(slots=True)
+class Gap:
+    """Numbers that were passed over. 1 <= first <= last < the run's next."""
+
+    first: int
+    last: int
+    after: int
+    before: int
+    expired: int
+    """Sequences between after and before that retention removed."""
+    deleted: int
+    """… that were removed inside the stream."""
+    since_ns: int
+    is_settled: bool = False
+
+
+@dataclass(slots=True)
+class Run:
+    """What was seen of one run."""
+
+    next: int
+    """Above the highest number that was seen."""
+    last_sequence: int = 0
+    expired: int = 0
+    """Missing sequences of each kind below last_sequence."""
+    deleted: int = 0
+    judged_from: int = 0
+    """Gaps below this number are forgotten."""
+    gaps: list[Gap] = field(default_factory=list)
+
+
+class Audit:
+    """One stream's audit: facts of blocks go in, in the order of their sequences; findings come out by `found`."""
+
+    def __init__(
+        self,
+        stream: str,
+        found: Callable[[Finding], None],
+        *,
+        first_number: int = 1,
+        settle_ns: int = 60_000_000_000,
+        runs_max: int = 10_000,
+    ) -> None:
+        self._stream = stream
+        self._found = found
+        self._first_number = first_number
+        self._settle_ns = settle_ns
+        self._runs_max = runs_max
+        self._runs: dict[Key, Run] = {}
+        self.counts: Counter[Kind] = Counter()
+        """Findings of each kind since `counts` was cleared, in messages."""
+        self.messages = 0
+        self._expired = 0
+        self._deleted = 0
+        self._attributed = 0
+        """Numbers that count as deleted."""
+        self._forgotten = 0
+        """Runs that were dropped from the state."""
+
+    def skip(self, count: int) -> None:
+        """Sequences that retention removed before they were read."""
+        self._expired += count
+
+    def take(self, facts: BlockFacts) -> None:
+        """The next block."""
+        for key, segment in facts.segments:
+            self._take(key, segment, facts.expired)
+        self._expired += facts.expired
+        self._deleted += facts.missing - facts.expired
+        self.messages += facts.messages
+        if facts.unreadable:
+            first, last = facts.unreadable_first, facts.unreadable_last
+            self._add(
+                Finding(UNREADABLE, self._stream, "", "", first, last, facts.unreadable, first - 1, last)
+            )
+        excess = len(self._runs) - self._runs_max
+        if excess > 0:
+            by_silence = sorted(self._runs, key=lambda key: self._runs[key].last_sequence)
+            for key in by_silence[:excess]:
+                self._settle_run(key, self._runs.pop(key), None)
+            self._forgotten += excess
+
+    def settle(self, now_ns: int) -> None:
+        """Judge gaps that are old enough at `now_ns`, a time up to which everything stored was taken."""
+        for key, run in self._runs.items():
+            self._settle_run(key, run, now_ns)
+
+    def close(self) -> None:
+        """The end of a run of the audit: report what is not there yet, and what the sum of all holes refutes."""
+        for key, run in self._runs.items():
+            for gap in run.gaps:
+                if not gap.is_settled:
+                    self._gap(NOT_YET, key, gap, gap.last - gap.first + 1)
+        excess = self._attributed - self._deleted
+        if excess > 0:
+            self._attributed -= excess
+            self._add(Finding(LOST, self._stream, "", "", 0, 0, excess, 0, 0))
+
+    def _take(self, key: Key, segment: Segment, block_expired: int) -> None:
+        run = self._runs.get(key)
+        expired, deleted = self._below(segment.first_missing, block_expired)
+        if run is None:
+            run = Run(next=self._first_number)
+            if self._forgotten and segment.first > run.next:
+                self._range(UNJUDGED, key, (run.next, segment.first - 1), segment)
+                run.next = run.judged_from = segment.first
+        self._runs[key] = run
+        if segment.first < run.next:
+            self._look_back(key, run, segment)
+        elif segment.first > run.next:
+            gap = Gap(
+                run.next,
+                segment.first - 1,
+                run.last_sequence,
+                segment.first_sequence,
+                expired - run.expired,
+                deleted - run.deleted,
+                segment.first_time_ns,
+            )
+            run.gaps.append(gap)
+            if len(run.gaps) > GAPS_MAX:
+                oldest = run.gaps.pop(0)
+                self._settle_gap(key, oldest)
+                run.judged_from = max(run.judged_from, oldest.last + 1)
+        if segment.last >= run.next:
+            run.next = segment.last + 1
+            run.last_sequence = segment.last_sequence
+            run.expired, run.deleted = self._below(segment.last_missing, block_expired)
+
+    def _below(self, missing: int, block_expired: int) -> tuple[int, int]:
+        """Missing sequences below a place of the current block: (expired, deleted), from the stream's beginning."""
+        expired = min(missing, block_expired)
+        return self._expired + expired, self._deleted + missing - expired
+
+    def _look_back(self, key: Key, run: Run, segment: Segment) -> None:
+        """Numbers of a segment below the highest: they fill gaps, or they were there before."""
+        at, last = segment.first, min(segment.last, run.next - 1)
+        gaps: list[Gap] = []
+        for gap in run.gaps:
+            first_in, last_in = max(gap.first, at), min(gap.last, last)
+            if first_in > last_in:
+                gaps.append(gap)
+                continue
+            self._before(key, run, (at, first_in - 1), segment)
+            self._range(LATE if gap.is_settled else REORDERED, key, (first_in, last_in), segment)
+            at = last_in + 1
+            for low, high in ((gap.first, first_in - 1), (last_in + 1, gap.last)):
+                if low <= high:
+                    gaps.append(
+                        Gap(
+                            low,
+                            high,
+                            gap.after,
+                            gap.before,
+                            gap.expired,
+                            gap.deleted,
+                            gap.since_ns,
+                            gap.is_settled,
+                        )
+                    )
+        run.gaps = gaps
+        self._before(key, run, (at, last), segment)
+
+    def _before(self, key: Key, run: Run, numbers: tuple[int, int], segment: Segment) -> None:
+        """These numbers are in no gap that is remembered."""
+        first, last = numbers
+        bound = max(run.judged_from, self._first_number)
+        self._range(UNJUDGED, key, (first, min(last, bound - 1)), segment)
+        self._range(REPEATED, key, (max(first, bound), last), segment)
+
+    def _settle_run(self, key: Key, run: Run, now_ns: int | None) -> None:
+        for gap in run.gaps:
+            if not gap.is_settled and (now_ns is None or now_ns - gap.since_ns >= self._settle_ns):
+                self._settle_gap(key, gap)
+
+    def _settle_gap(self, key: Key, gap: Gap) -> None:
+        if gap.is_settled:
+            return
+        gap.is_settled = True
+        missing = gap.last - gap.first + 1
+        expired = min(missing, gap.expired)
+        deleted = min(missing - expired, gap.deleted)
+        self._attributed += deleted
+        self._gap(EXPIRED, key, gap, expired)
+        self._gap(DELETED, key, gap, deleted)
+        self._gap(LOST, key, gap, missing - expired - deleted)
+
+    def _gap(self, kind: Kind, key: Key, gap: Gap, count: int) -> None:
+        if count:
+            self._add(Finding(kind, self._stream, *key, gap.first, gap.last, count, gap.after, gap.before))
+
+    def _range(self, kind: Kind, key: Key, numbers: tuple[int, int], segment: Segment) -> None:
+        first, last = numbers
+        if first <= last:
+            places = (segment.first_sequence - 1, segment.last_sequence)
+            self._add(Finding(kind, self._stream, *key, first, last, last - first + 1, *places))
+
+    def _add(self, finding: Finding) -> None:
+        self.counts[finding.kind] += finding.count
+        self._found(finding)
+
+    def to_json(self) -> dict[str, Any]:
+        """The state, for `restore`."""
+        return {
+            "runs": [[*key, asdict(run)] for key, run in self._runs.items()],
+            "counts": dict(self.counts),
+            "messages": self.messages,
+            "expired": self._expired,
+            "deleted": self._deleted,
+            "attributed": self._attributed,
+            "forgotten": self._forgotten,
+        }
+
+    def restore(self, value: dict[str, Any]) -> None:
+        self._runs = {(publisher, run): _run_of(fields) for publisher, run, fields in value["runs"]}
+        self.counts = Counter(value["counts"])
+        self.messages = value["messages"]
+        self._expired, self._deleted = value["expired"], value["deleted"]
+        self._attributed, self._forgotten = value["attributed"], value["forgotten"]
+
+
+def _run_of(fields: dict[str, Any]) -> Run:
+    gaps: Iterable[dict[str, Any]] = fields["gaps"]
+    return Run(**{**fields, "gaps": [Gap(**gap) for gap in gaps]})

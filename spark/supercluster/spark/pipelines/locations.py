@@ -1,0 +1,144 @@
+"""Folders where pipelines keep files: a path of this machine, or a URI that Arrow reaches (s3://, gs://, hdfs://).
+
+A file appears whole or not at all: it is written elsewhere first. On a local disk it is synced before it gets its name.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from supercluster.spark.pipelines.parameters import ParameterError
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+COPY_BYTES = 4 * 1024 * 1024
+TEMPORARY = ".writing-"
+
+
+class Location:
+    """A folder, and files in it by their paths below it. Folders are made as they are needed.
+
+    Raises from every method:
+        OSError: the file system refused.
+    """
+
+    def __init__(self, where: str) -> None:
+        """Raises ParameterError when no file system has such a location."""
+        self.where = where
+        self._local = None if "://" in where else Path(where).absolute()
+        if where.startswith("file://"):
+            self._local = Path(where.removeprefix("file://"))
+
+    def __reduce__(self) -> tuple[type[Location], tuple[str]]:
+        return Location, (self.where,)
+
+    def _remote(self) -> tuple[FileSystem, str]:
+        import pyarrow as pa
+        from pyarrow import fs
+
+        try:
+            # Spark's name for what Arrow reaches itself.
+            found, path = fs.FileSystem.from_uri(self.where.replace("s3a://", "s3://", 1))
+        except (pa.ArrowException, ValueError) as error:
+            reason = str(error).splitlines()[0]
+            raise ParameterError(
+                f"location {self.where!r} cannot be used: {reason}; give a path, or a URI of s3, gs or hdfs"
+            ) from None
+        return found, path
+
+    def below(self, name: str) -> Location:
+        return Location(posixpath.join(self.where, name))
+
+    def read(self, name: str) -> bytes | None:
+        """The file's content; None when there is none."""
+        try:
+            if self._local is not None:
+                return (self._local / name).read_bytes()
+            system, path = self._remote()
+            with system.open_input_stream(posixpath.join(path, name)) as stream:
+                return bytes(stream.read())
+        except FileNotFoundError:
+            return None
+
+    def write(self, name: str, data: bytes) -> None:
+        with self.new_file(name) as temporary:
+            temporary.write_bytes(data)
+
+    @contextmanager
+    def new_file(self, name: str) -> Iterator[Path]:
+        """A local path to write; at the end it becomes the file `name`, in place of one that is there. An exception leaves nothing."""
+        target = None if self._local is None else self._local / name
+        if target is not None:
+            target.parent.mkdir(parents=True, exist_ok=True)
+        folder = None if target is None else target.parent
+        number, text = tempfile.mkstemp(prefix=TEMPORARY, dir=folder)
+        os.close(number)
+        temporary = Path(text)
+        try:
+            yield temporary
+            if target is not None:
+                _sync(temporary)
+                temporary.replace(target)
+                _sync(target.parent)
+            else:
+                self._upload(temporary, name)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def _upload(self, source: Path, name: str) -> None:
+        system, path = self._remote()
+        target = posixpath.join(path, name)
+        system.create_dir(posixpath.dirname(target), recursive=True)
+        with source.open("rb") as file, system.open_output_stream(target) as stream:
+            shutil.copyfileobj(file, stream, COPY_BYTES)
+
+    @contextmanager
+    def local_file(self, name: str) -> Iterator[Path]:
+        """The file on this machine, for as long as the context lasts.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        if self._local is not None:
+            yield self._local / name
+            return
+        system, path = self._remote()
+        with tempfile.NamedTemporaryFile() as file:
+            with system.open_input_stream(posixpath.join(path, name)) as stream:
+                shutil.copyfileobj(stream, file, COPY_BYTES)
+            file.flush()
+            yield Path(file.name)
+
+    def files(self, folder: str = "") -> list[str]:
+        """All files below a folder, by their paths from this location, in order. Names that begin with a dot or an underscore, and what
+        is in such folders, are left out, as Spark does it."""
+        if self._local is not None:
+            there = (self._local / folder).rglob("*")
+            names = [each.relative_to(self._local).as_posix() for each in there if each.is_file()]
+        else:
+            from pyarrow.fs import FileSelector, FileType
+
+            system, path = self._remote()
+            selector = FileSelector(posixpath.join(path, folder), recursive=True, allow_not_found=True)
+            names = [
+                posixpath.relpath(each.path, path)
+                for each in system.get_file_info(selector)
+                if each.type == FileType.File
+            ]
+        return sorted(name for name in names if not any(part[0] in "._" for part in name.split("/")))
+
+
+def _sync(path: Path) -> None:
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)

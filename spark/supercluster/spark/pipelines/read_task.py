@@ -1,0 +1,97 @@
+"""What a task does with a block of sequences: reads it, whole and of one lineage, and hands the messages to a core."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, TypeVar
+
+from supercluster.spark.client import Servers
+from supercluster.spark.datasource.options import ReadOptions
+from supercluster.spark.datasource.plan import Offset
+from supercluster.spark.jetstream import JetStreamSession, StreamState
+from supercluster.spark.reader import Record, read_range
+
+R = TypeVar("R")
+
+
+class Block(NamedTuple):
+    """Sequences first … last, inclusive."""
+
+    first: int
+    last: int
+
+
+def open_session(options: ReadOptions, *, seed: int | None = None) -> JetStreamSession:
+    servers = Servers(options.addresses, options.current_credentials(), tls=options.current_tls(), seed=seed)
+    return JetStreamSession(servers, patience_seconds=options.patience_seconds)
+
+
+def read_state(options: ReadOptions) -> StreamState:
+    """The stream's state now.
+
+    Raises:
+        StreamMissingError, NotReadableError, UnansweredError, LoginRefusedError: as JetStreamSession.
+    """
+    session = open_session(options)
+    try:
+        return session.stream_state(options.stream)
+    finally:
+        session.drop()
+
+
+@dataclass(slots=True)
+class Reading:
+    """A block's messages in order, in lists as they arrive. To be read to its end once."""
+
+    block: Block
+    records: Iterator[list[Record]]
+    begins_at: int = 0
+    """The stream's first sequence, when all was read."""
+
+    def __iter__(self) -> Iterator[list[Record]]:
+        return self.records
+
+
+@dataclass(frozen=True)
+class ReadTask(Generic[R]):
+    """Reads one block on an executor.
+
+    Raises, when called:
+        StreamReplacedError: the stream is not of the lineage; raised to the core before its last message was taken.
+        DataRemovedError: retention was faster (`fail_on_data_loss`).
+    """
+
+    options: ReadOptions
+    lineage: str
+    core: Callable[[Reading], R]
+    fail_on_data_loss: bool = field(default=True, kw_only=True)
+
+    def __call__(self, block: Block) -> R:
+        session = open_session(self.options, seed=block.first ^ os.getpid())
+        try:
+            reading = Reading(block, iter(()))
+            reading.records = self._records(session, reading)
+            return self.core(reading)
+        finally:
+            session.drop()
+
+    def _records(self, session: JetStreamSession, reading: Reading) -> Iterator[list[Record]]:
+        options, block = self.options, reading.block
+        planned = Offset(options.stream, self.lineage, block.first)
+        planned.check(
+            stream=options.stream, lineage=session.stream_state(options.stream, was_read=True).lineage
+        )
+        yield from read_range(
+            session,
+            options.stream,
+            block.first,
+            block.last,
+            patience_seconds=options.patience_seconds,
+            fail_on_data_loss=self.fail_on_data_loss,
+        )
+        # A consumer that was renewed may have read another stream of that name.
+        state = session.stream_state(options.stream, was_read=True)
+        planned.check(stream=options.stream, lineage=state.lineage)
+        reading.begins_at = state.first_sequence

@@ -69,6 +69,16 @@ SINK_MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     mutant(
+        "staged-rows-go-with-the-log",
+        "SF-17",
+        "The beginning of the log goes though rows that are not released stand there.",
+        (
+            "jetstream/stream/replica.py",
+            "        kept = min(kept, staged or kept)\n",
+            "        kept = min(kept, kept or staged or kept)\n",
+        ),
+    ),
+    mutant(
         "next-release-before-the-last-is-applied",
         "SF-12",
         "A leader makes the next release of what is applied while the last one is not.",

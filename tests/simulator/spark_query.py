@@ -58,11 +58,19 @@ class SparkQuery:
     """How likely a run is stopped between two steps of its driver."""
 
     def __init__(
-        self, writer: str, rows: int, rng: Random, spawn: Callable[[Actor], None], *, subject: bytes = b"s.q"
+        self,
+        writer: str,
+        rows: int,
+        rng: Random,
+        spawn: Callable[[Actor], None],
+        *,
+        subject: bytes = b"s.q",
+        batch_rows: int = 12,
     ) -> None:
         self.writer = writer
         self.rows = rows
         self.subject = subject
+        self.batch_rows = batch_rows
         self.calm = False
         """Nothing is stopped any more, and all answers are waited for."""
         self._rng = rng
@@ -82,7 +90,8 @@ class SparkQuery:
         self._spawn(self._drive())
 
     def payload(self, row: int) -> bytes:
-        return b"%s:%d" % (self.writer.encode(), row)
+        """As the ledger reads them: a publisher and its number; a retried task's rows come in another order."""
+        return b"%s-%d:1" % (self.writer.encode(), row)
 
     # ---- the driver -----------------------------------------------------------------------------------------------
 
@@ -93,7 +102,7 @@ class SparkQuery:
             if self.batch not in self._offsets:
                 if first >= self.rows:
                     break
-                self._offsets[self.batch] = first, min(self.rows, first + rng.randint(1, 12))
+                self._offsets[self.batch] = first, min(self.rows, first + rng.randint(1, self.batch_rows))
             is_whole = yield from self._run()
             if is_whole:
                 self.batch += 1
@@ -200,9 +209,9 @@ class SparkQuery:
     def check(self, payloads: Sequence[bytes]) -> None:
         """What the stream has of all writers: each row of this one once, none left out, batches in their order."""
         mine = [
-            int(found.partition(b":")[2])
+            int(found.partition(b"-")[2].partition(b":")[0])
             for found in payloads
-            if found.startswith(self.writer.encode() + b":")
+            if found.startswith(self.writer.encode() + b"-")
         ]
         assert sorted(mine) == list(range(len(mine))), f"{self.writer}: {mine}"
         if self.refused:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from tests.simulator.sink_life import SinkLife
+from tests.simulator.sink_world import SinkWorld
 from tests.support.tiers import ALL
 
 from supercluster.broker.jetstream.stream import sink_release
@@ -22,3 +25,16 @@ def test_every_row_is_one_message_whoever_repeats_what(monkeypatch: pytest.Monke
     assert stopped > 30, "no batch was repeated"
     assert refused > 5, "no checkpoint was lost"
     assert whole > 10
+
+
+@pytest.mark.covers("SP-1", "SF-17", "SF-31")
+def test_rows_outlive_brokers_leaders_and_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink_release, "PART_ROWS_MAX", 2)
+    in_release, heads_gone = Counter[str](), 0
+    for seed in range(100 if ALL else 6):
+        world = SinkWorld(seed)
+        world.run()
+        in_release.update(world.in_release)
+        heads_gone += sum(copy.log.base_index > 0 for copy in world.copies().values())
+    assert heads_gone, "no log was dropped behind rows that were released"
+    assert all(in_release[kind] for kind in ("kill", "power", "still", "stepdown", "move")), in_release

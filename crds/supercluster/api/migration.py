@@ -253,8 +253,10 @@ class StageCounts(ApiModel):
 class Lag(ApiModel):
     """By how much green's copy that is furthest behind lags."""
 
-    entries: int = Field(default=0, description="Log entries.")
-    milliseconds: int = Field(default=0, description="Time that they took to be written.")
+    entries: int = Field(default=0, description="Log entries that it has not acknowledged.")
+    milliseconds: int = Field(
+        default=0, description="How long ago the first of them was written, less a round trip to green."
+    )
 
 
 class StalledStream(ApiModel):

@@ -30,8 +30,8 @@ from supercluster.broker.jetstream.state.cut import (
 )
 from supercluster.broker.migration.plan import (
     FENCED_MS_MAX,
-    LAG_ENTRIES_MAX,
     LAG_MS_MAX,
+    ROUND_TRIP_MS_MAX,
     TABLE,
     Copy,
     Do,
@@ -70,7 +70,12 @@ CASES = [
     (replace(LEARNING, learners=GREEN[:1], waiting=frozenset(GREEN)), Stage.LEARNING, Do.ADD),
     (replace(LEARNING, learners=GREEN[:1]), Stage.LEARNING, Do.WAIT),
     (replace(LEARNING, copies=one_like(replace(NEAR, in_contact=False))), Stage.LEARNING, Do.WAIT),
-    (replace(LEARNING, copies=one_like(replace(NEAR, lag_entries=LAG_ENTRIES_MAX))), Stage.LEARNING, Do.WAIT),
+    (
+        replace(LEARNING, copies=one_like(replace(NEAR, round_trip_ms=ROUND_TRIP_MS_MAX + 1))),
+        Stage.LEARNING,
+        Do.WAIT,
+    ),
+    (replace(LEARNING, copies=one_like(replace(NEAR, lag_entries=1000))), Stage.LEARNING, Do.MARK),
     (replace(LEARNING, copies=one_like(replace(NEAR, lag_ms=LAG_MS_MAX))), Stage.LEARNING, Do.WAIT),
     (replace(LEARNING, rests=True), Stage.LEARNING, Do.WAIT),
     (replace(LEARNING, applied=False), Stage.LEARNING, Do.WAIT),

@@ -8,6 +8,7 @@ from tests.broker.raft.harness import World
 from supercluster.broker.moves.pace import Pace
 from supercluster.broker.raft.confchange import Membership, MembershipChange
 from supercluster.broker.raft.entry import Entry
+from supercluster.broker.raft.messages import Heartbeat
 
 KIB = 1024
 
@@ -146,3 +147,46 @@ def test_a_removed_learner_that_lacks_next_to_nothing_hears_of_its_removal_and_n
     assert world.nodes["c"].membership.learners == ()
     assert world.disks["c"].log.last_index == leader.membership.index < leader.log.last_index
     assert "c" not in leader.progress
+
+
+def answered_after(world: World, ms: int) -> None:
+    """The next heartbeat to the learner is answered so much later; what else is on its way is lost."""
+    world.deliver()
+    leader = world.nodes["a"]
+    world.now_ms = leader.next_deadline_ms()
+    leader.tick(world.now_ms)
+    world.collect("a")
+    sent = [found for found in world.queue if isinstance(found, Heartbeat) and found.to == "c"]
+    assert sent
+    world.now_ms += ms
+    world.deliver()
+
+
+@pytest.mark.covers("BG-4")
+def test_a_learners_round_trip_is_the_shortest_of_the_last_ones() -> None:
+    world = World()
+    world.group("a b", "c")
+    leader = world.elect("a")
+    assert leader.progress["c"].round_trip_ms == 0
+    for ms in (40, 30, 35):
+        answered_after(world, ms)
+    assert (leader.progress["c"].round_trip_ms, leader.progress["b"].round_trip_ms) == (30, 0)
+    for _ in range(8):
+        answered_after(world, 45)
+    assert leader.progress["c"].round_trip_ms == 45
+
+
+@pytest.mark.covers("BG-4")
+def test_a_heartbeat_that_is_lost_is_no_round_trip() -> None:
+    world = World()
+    world.group("a b", "c")
+    leader = world.elect("a")
+    answered_after(world, 20)
+    world.isolate("c")
+    answered_after(world, 20)
+    world.run(300)
+    world.heal()
+    world.run(300)
+    answered_after(world, 20)
+    assert leader.progress["c"].round_trip_ms == 0, "here messages arrive at once"
+    assert max(leader.progress["c"].round_trips_ms) == 20

@@ -27,9 +27,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-# A copy that lacks no more than this is close enough to fence the stream for it: publishers wait for what is left.
-LAG_ENTRIES_MAX = 64
+# A copy that lags less is close enough to fence the stream for it: publishers wait for what is left.
 LAG_MS_MAX = 100
+# Behind a longer round trip FENCED_MS_MAX is not enough: an append that waits for answers to those before it takes two.
+ROUND_TRIP_MS_MAX = 500
 # A fence without HANDED is taken back, and so is a mark without a fence.
 FENCED_MS_MAX = 2000
 # Then publishers have their way for so long, twice as long each time.
@@ -105,14 +106,18 @@ class Copy:
     """A copy of green's, as blue's leader sees it."""
 
     lag_entries: int
+    """Entries that it has not acknowledged: 0 <= lag_entries."""
     lag_ms: int
+    """How long ago the first of them came, beyond the round trip: what is under way is no lag."""
     in_contact: bool
     has_fence: bool = False
     """It has the entry FENCED, durably."""
+    round_trip_ms: int = 0
+    """What the link to it takes, there and back; 0: not known yet."""
 
     @property
     def is_near(self) -> bool:
-        return self.in_contact and self.lag_entries < LAG_ENTRIES_MAX and self.lag_ms < LAG_MS_MAX
+        return self.in_contact and self.lag_ms < LAG_MS_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +196,10 @@ class View:
     @property
     def away(self) -> tuple[str, ...]:
         return tuple(m for m in self.members if (copy := self.copies.get(m)) is None or not copy.in_contact)
+
+    @property
+    def distant(self) -> tuple[str, ...]:
+        return tuple(m for m, copy in self.copies.items() if copy.round_trip_ms > ROUND_TRIP_MS_MAX)
 
     @property
     def behind(self) -> tuple[str, ...]:
@@ -280,6 +289,11 @@ TABLE: Mapping[Stage, tuple[Row, ...]] = {
         Row(lambda v: v.to_add, Do.ADD, "copies that are open learn, without a vote"),
         Row(lambda v: v.missing, Do.WAIT, "green's copies are not open yet"),
         Row(lambda v: v.away, Do.WAIT, "green's copies are out of contact"),
+        Row(
+            lambda v: v.distant,
+            Do.WAIT,
+            f"a round trip to green's copies takes more than {ROUND_TRIP_MS_MAX} ms",
+        ),
         Row(lambda v: v.behind, Do.WAIT, "green's copies are catching up"),
         Row(lambda v: v.rests, Do.WAIT, "publishers have their way for a while before the next try"),
         Row(lambda v: v.mark is Mark.NONE, Do.MARK, "green's copies are close"),

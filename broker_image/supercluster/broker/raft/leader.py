@@ -196,6 +196,8 @@ class Leader:
         if progress is None:
             return
         self._check_answer(message.frm, message.matched)
+        if not is_of_bulk(message.round):
+            progress.beat_answered(message.round, self.state.now_ms)
         if message.round > progress.round:
             progress.round = message.round
             self._confirm_reads()

@@ -8,6 +8,9 @@ from enum import IntEnum
 
 from supercluster.broker.raft.confchange import Membership
 
+# A learner's round trip is the shortest of so many: a pause of either broker is none of the link's.
+_ROUND_TRIPS = 8
+
 
 class SendState(IntEnum):
     """How a member is being fed."""
@@ -91,6 +94,29 @@ class Progress:
     """Bytes of entries and snapshots sent to it by this leader, repeated ones too."""
     bulk_ms: int = -(1 << 20)
     """When it was last sent a large append as a learner."""
+    timed_beat: tuple[int, int] | None = None
+    """An unanswered heartbeat: its round, and when it was sent. Rounds behind it are not timed."""
+    round_trips_ms: tuple[int, ...] = ()
+    """How long the last answers to timed heartbeats took, oldest first."""
+
+    @property
+    def round_trip_ms(self) -> int:
+        """What the link to a learner takes, there and back; 0: not known yet, or no learner."""
+        return min(self.round_trips_ms, default=0)
+
+    def beat_sent(self, round_: int, now_ms: int) -> None:
+        """A heartbeat of the control link that is to be timed; one at a time is."""
+        if self.timed_beat is None:
+            self.timed_beat = round_, now_ms
+
+    def beat_answered(self, round_: int, now_ms: int) -> None:
+        """The answer to a heartbeat of the control link. An answer to a later one shows that the timed one was lost."""
+        if self.timed_beat is None or round_ < self.timed_beat[0]:
+            return
+        timed_round, sent_ms = self.timed_beat
+        self.timed_beat = None
+        if round_ == timed_round:
+            self.round_trips_ms = (*self.round_trips_ms, now_ms - sent_ms)[-_ROUND_TRIPS:]
 
     def sent(self, last_index: int, size_bytes: int, round_: int) -> None:
         """An append ending at `last_index` was sent."""

@@ -57,6 +57,8 @@ class Sender:
         for progress in self._in_turn():
             sent = self._send_entries(progress, last_index, batches)
             commit = min(progress.match, state.commit_index)
+            if beat and progress.learns:
+                progress.beat_sent(self.round - 1, state.now_ms)
             if beat or (not sent and commit > progress.sent_commit):
                 progress.sent_commit = max(progress.sent_commit, commit)
                 self._send_heartbeat(progress, self.round - 1, commit, answer=beat)

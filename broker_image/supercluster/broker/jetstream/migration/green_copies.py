@@ -10,7 +10,7 @@ from supercluster.broker.migration.plan import Copy
 from supercluster.broker.migration.worlds import world_of
 from supercluster.broker.raft.confchange import MembershipChange, node_of
 
-# Of a copy that lacks what is not in the log any more nobody knows for how long.
+# Of a copy that lacks what is not in the log any more, or has no time, nobody knows for how long.
 LAG_MS_UNKNOWN = 1 << 40
 
 
@@ -33,19 +33,20 @@ def copies_seen(
             # A silent group was in contact when it fell silent, and a lost link wakes it.
             is_heard = raft.quiesced or progress.heard_ms > silent_ms
             in_contact = node_of(member) in linked and is_heard and not progress.doubtful
-            found[member] = Copy(lag, _lag_ms(replica, progress.match), in_contact, has_fence)
+            lag_ms = max(0, _age_ms(replica, progress.match) - progress.round_trip_ms)
+            found[member] = Copy(lag, lag_ms, in_contact, has_fence, progress.round_trip_ms)
     return found
 
 
-def _lag_ms(replica: Replica, match: int) -> int:
-    """How long ago the first entry came that the copy is not known to have."""
+def _age_ms(replica: Replica, match: int) -> int:
+    """How long ago the first entry came that the copy is not known to have: in a round trip, and what the copy lags."""
     log = replica.log
     if match >= log.last_index:
         return 0
     entry = log.entry(match + 1) if match >= log.base_index else None
-    if entry is None:
+    if entry is None or not entry.time_ns:
         return LAG_MS_UNKNOWN
-    return max(0, (replica.leader_time_ns() - entry.time_ns) // 1_000_000) if entry.time_ns else 0
+    return max(0, (replica.leader_time_ns() - entry.time_ns) // 1_000_000)
 
 
 def change_learners(replica: Replica, learners: tuple[str, ...]) -> str:

@@ -13,7 +13,6 @@ from tests.simulator.cutover_plan import BLUE, GREEN, CutoverPlan
 from tests.simulator.cutover_world import IDENTITY, CutoverWorld
 from tests.simulator.publishers import ACCOUNT
 
-from supercluster.broker.jetstream.meta.migration import Migration
 from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
 
 AGAIN_MS = 300.0
@@ -43,10 +42,6 @@ class Operator:
     def _map(self) -> MetaReplica | None:
         """Of blue, where it is led."""
         return next((core.meta for core in self._world.cores(BLUE) if core.meta and core.meta.serves), None)
-
-    def _record(self) -> Migration | None:
-        found = self._map()
-        return found.state.migrations.get(self.id) if found is not None else None
 
     def _ask(self, act: str, body: dict[str, Any] | None, then: Callable[[], None]) -> None:
         """Any broker of blue, again until one says yes."""
@@ -94,11 +89,13 @@ class Operator:
         self._world.at(AGAIN_MS, self._begin_again)
 
     def _begin_again(self) -> None:
-        """Once the one that was aborted is over. Where green was faster there is no way back."""
-        record = self._record()
-        if record is not None and not record.runs and not self._is_open:
+        """Once the stream is back. Where green was faster there is no way back."""
+        found = self._map()
+        if self._is_open:
+            return
+        if found is not None and all(way.id != self.id for way in found.state.ways):
             self._begin()
-        elif not self._is_open:
+        else:
             self._world.at(AGAIN_MS, self._begin_again)
 
     @property

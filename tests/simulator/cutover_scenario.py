@@ -28,8 +28,8 @@ from supercluster.broker.jetstream.core.broker import BrokerCore
 from supercluster.broker.jetstream.stream.replica import StreamReplica
 
 LATE_CLIENT_MS = 10_000
-# What was called off is over so much later at most: green has a minute to hear what it is to follow no more.
-AFTER_ABORT_S = 80.0
+# What was called off is back so much later at most, in fair weather, and the next migration begins.
+AFTER_ABORT_S = 10.0
 # How long blue may take to clean up behind the last word, once nothing is in the way.
 CLEAN_MS = 40_000
 

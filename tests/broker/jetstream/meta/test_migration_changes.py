@@ -240,6 +240,19 @@ def test_two_migrations_of_one_account_are_not_under_way_at_once() -> None:
     assert found.state.migrations["xA"].started_ns > 0
 
 
+def test_one_that_is_called_off_is_in_the_way_of_another_until_its_streams_are_back() -> None:
+    found = blue()
+    other = replace(TO_GREEN, id="b")
+    found.do(migrate_stream(found.stream, TO_GREEN))
+    found.do(abort_migration(TO_GREEN.id))
+    found.do(start_migration(other))
+    assert list(found.state.migrations) == [TO_GREEN.id]
+    found.do(unmigrate_stream(found.stream, TO_GREEN.id))
+    found.do(start_migration(other))
+    assert list(found.state.migrations) == [TO_GREEN.id, "b"]
+    assert found.state.migrations[TO_GREEN.id].runs
+
+
 def test_of_migrations_that_ended_only_the_last_ones_are_remembered() -> None:
     found = Map()
     for number in range(2 * ENDED_MAX):

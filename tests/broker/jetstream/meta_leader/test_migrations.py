@@ -244,6 +244,26 @@ def test_two_migrations_that_overlap_are_refused_by_name() -> None:
     assert unknown.err_code == 19023
 
 
+def test_the_next_migration_begins_as_soon_as_the_streams_of_one_that_is_called_off_are_back() -> None:
+    """BG-8: it does not wait until green, which may be silent, has heard what it is to follow no more."""
+    story = blue("S")
+    migrations = story.replica.migrations
+    second = replace(TO_GREEN, id="shop/move/2")
+    assert ask(story, migrations.abort, TO_GREEN.id) is None
+    refused = ask(story, migrations.start, second)
+    assert refused is not None, "S is still on its way"
+    assert (refused.err_code, "going back" in refused.description) == (19021, True)
+    step(story, "S", StepKind.UNMIGRATED)
+    assert ask(story, migrations.start, second) is None
+    story.turn()
+    way = story.stream("S").migration
+    assert way is not None
+    assert (way.id, way.attempt) == (second.id, 2)
+    story.host.dropped.clear()
+    story.turn(TELL_MS)
+    assert [told[2:] for told in story.host.dropped] == [(1, TO_GREEN.id)], "green still hears of the first"
+
+
 # ---- green -----------------------------------------------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ way, which group of blue's its copies follow, and of one that came what was open
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from hashlib import blake2b
@@ -82,6 +82,13 @@ class Migration:
     def overlaps(self, account: str) -> bool:
         """May another migration, of that scope, have a stream in common with it?"""
         return not (self.account and account) or self.account == account
+
+    def bars(self, account: str, ways: Iterable[StreamMigration]) -> bool:
+        """Does it keep another migration, of that scope, from beginning? One that is called off does until its streams are back; then
+        green alone is told what to follow no more, by numbers of attempts that the next ones do not have. `ways`: of all streams."""
+        if not (self.runs and self.overlaps(account)):
+            return False
+        return not self.cancelled or any(way.id == self.id and not way.is_far for way in ways)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -7,7 +7,7 @@ whoever asks for one may ask again until the map shows it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -144,17 +144,15 @@ def _of_stream(what: str, found: Assignment, **told: Any) -> bytes:
 
 
 def change_migrations(
-    migrations: dict[str, Migration], op: Mapping[str, Any], entry: Entry, needed: Container[str] = ()
+    migrations: dict[str, Migration], op: Mapping[str, Any], entry: Entry, ways: Collection[StreamMigration]
 ) -> None:
-    """Of an operation whose name begins with PREFIX. `needed`: migrations that streams are on their way by, or went by."""
+    """Of an operation whose name begins with PREFIX. `ways`: of streams that are on their way, or went."""
     what, present = op["op"].removeprefix(PREFIX), migrations.get(op["id"])
     if what == "start":
         wanted = Migration.from_json(op["migration"])
-        if present is None and not any(
-            found.runs and found.overlaps(wanted.account) for found in migrations.values()
-        ):
+        if present is None and not any(found.bars(wanted.account, ways) for found in migrations.values()):
             migrations[wanted.id] = replace(wanted, started_ns=entry.time_ns)
-            _forget_ended(migrations, needed)
+            _forget_ended(migrations, {way.id for way in ways})
         return
     if what not in _CHANGED:
         raise AssertionError(f"meta group: unknown operation {op['op']!r} in entry {entry.index}")

@@ -117,8 +117,7 @@ class MetaState:
             self._put_cordon(op)
             return []
         if what.startswith(MIGRATION_PREFIX):
-            ways = (self.streams[key].migration for key in self.migrating)
-            change_migrations(self.migrations, op, entry, {way.id for way in ways if way is not None})
+            change_migrations(self.migrations, op, entry, self.ways)
             return []
         if "record" in op:
             self.accounts.set_totals(
@@ -262,6 +261,12 @@ class MetaState:
     def shown(self) -> list[Assignment]:
         """Every stream that is whole, and here or in green."""
         return [found for found in self.streams.values() if found.is_shown]
+
+    @property
+    def ways(self) -> list[StreamMigration]:
+        """Of streams that go to another super-cluster, or went."""
+        found = (self.streams[key].migration for key in self.migrating)
+        return [way for way in found if way is not None]
 
     def of_account(self, account: str) -> Iterator[Assignment]:
         """The account's streams by name, also those that are being restored."""

@@ -355,6 +355,7 @@ def judge_start(state: MetaState, wanted: Migration) -> None:
             raise errors.error(errors.MIGRATION_DIFFERS, f"{wanted.id} differs in {differs}")
         return
     for found in state.migrations.values():
-        if found.runs and found.overlaps(wanted.account):
+        if found.bars(wanted.account, state.ways):
             scope = f"account {found.account}" if found.account else "all accounts"
-            raise errors.error(errors.MIGRATION_OVERLAPS, f"{found.id} of {scope}")
+            going = ", whose streams are going back" if found.cancelled else ""
+            raise errors.error(errors.MIGRATION_OVERLAPS, f"{found.id} of {scope}{going}")

@@ -67,7 +67,8 @@ class Joining:
             return all(node_of(voter) != self._env.node for voter in membership.voters)
         found = self._copies.streams[replica.id].stream.assignment
         if found.group == found.source_group:
-            return True  # It follows another super-cluster's group, and never votes there.
+            # It follows another super-cluster's group, which may have dropped it behind a link that was cut: it asks for as long as it follows.
+            return False
         return found.move is not None and replica.member in found.move.targets
 
     def _ask(self, replica: Replica) -> None:

@@ -11,8 +11,10 @@ from tests.broker.jetstream.publish.stream_story import StreamStory, message
 from supercluster.broker.jetstream.encoding.sections import Section
 from supercluster.broker.jetstream.migration.cut_digest import DIGEST_BYTES, PARTS, cut_digesting, differences
 from supercluster.broker.jetstream.state.cut import Fence
+from supercluster.broker.jetstream.state.interior_deletes import InteriorDeletes
 from supercluster.broker.jetstream.state.stream import StreamState
 from supercluster.broker.jetstream.turn.slices import at_once
+from supercluster.broker.migration.plan import FENCED_MS_MAX
 
 
 def fenced() -> StreamStory:
@@ -46,6 +48,14 @@ def test_time_that_passes_behind_the_fence_changes_nothing() -> None:
     before = digest(story.state)
     later(story.state)
     assert digest(story.state) == before
+
+
+@pytest.mark.covers("BG-4")
+def test_four_million_deleted_messages_cost_the_fence_a_fraction_of_its_two_seconds() -> None:
+    """They took four times as long as a fence may stand, so that such a stream was never handed over."""
+    story = fenced()
+    story.state.deleted = InteriorDeletes(range(7, 8_000_007, 2))
+    assert sum(cut_digesting(story.state)) < 1000 * FENCED_MS_MAX // 10, "microseconds, as slices count them"
 
 
 def _bytes(state: StreamState) -> None:

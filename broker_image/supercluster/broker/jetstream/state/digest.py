@@ -9,18 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from hashlib import blake2b
-from itertools import islice
 
 from supercluster.broker.jetstream.encoding.codec import u64
 from supercluster.broker.jetstream.state.stream import StreamState
 
 DIGEST_BYTES = 16
-# Parts that are hashed in one go: a millisecond. All copies have their marks at the same moment, one of them in the middle
-# of a hand-over, while publishers wait.
-SLICE_PARTS = 512
-# More deleted sequences than this are compared by their count per stretch of 4,096, and of more subjects only the count
-# is: to note them would hold the loop for longer than 20 ms. What a subject has follows from ranges and deletes.
-DELETED_MAX = 4_000_000
+# So many microseconds are hashed in one go. All copies have their marks at the same moment, one of them in the middle of a
+# hand-over, while publishers wait.
+SLICE_UNITS = 1024
+# A part takes so many, and its bytes some more.
+_PART_UNITS = 2
+_BYTES_PER_UNIT = 512
+# Of more subjects only the count is compared: to note them would hold the loop for longer than 20 ms. What a subject has follows
+# from ranges and deletes.
 SUBJECTS_MAX = 250_000
 _MODULUS = 1 << (8 * DIGEST_BYTES)
 
@@ -31,21 +32,19 @@ def digesting(state: StreamState) -> Generator[int, None, bytes]:
 
 
 def _hashed(parts: Iterator[bytes]) -> Generator[int, None, bytes]:
-    total = 0
-    while True:
-        hashed = [
-            int.from_bytes(blake2b(part, digest_size=DIGEST_BYTES).digest(), "little")
-            for part in islice(parts, SLICE_PARTS)
-        ]
-        total = (total + sum(hashed)) % _MODULUS
-        if len(hashed) < SLICE_PARTS:
-            return total.to_bytes(DIGEST_BYTES, "little")
-        yield 2 * SLICE_PARTS
+    total = units = 0
+    for part in parts:
+        total += int.from_bytes(blake2b(part, digest_size=DIGEST_BYTES).digest(), "little")
+        units += _PART_UNITS + len(part) // _BYTES_PER_UNIT
+        if units >= SLICE_UNITS:
+            yield units
+            units = 0
+    return (total % _MODULUS).to_bytes(DIGEST_BYTES, "little")
 
 
 def _parts(state: StreamState) -> Iterator[bytes]:
     """Notes the state now; what it becomes later changes nothing."""
-    deleted = state.deleted.copy()
+    deleted = state.deleted.encoded()
     ids = state.message_ids.parts()
     gaps = list(state.gaps.stretches())
     carried = list(state.carried)
@@ -59,12 +58,8 @@ def _parts(state: StreamState) -> Iterator[bytes]:
     subjects, counts = state.subjects.counts() if len(state.subjects) <= SUBJECTS_MAX else ([], [])
 
     def parts() -> Iterator[bytes]:
-        if len(deleted) <= DELETED_MAX:
-            for seq in deleted:
-                yield b"d" + u64(seq)
-        else:
-            for stretch, count in deleted.stretches():
-                yield b"c" + u64(stretch) + u64(count)
+        for piece in deleted:
+            yield b"d" + piece
         for chunk in ids:
             yield b"i" + chunk
         for first, last in gaps:

@@ -22,10 +22,8 @@ FEW_MAX = 4096
 """Up to so many a list is smaller than the bits."""
 # Bits become a list again only when the list would be much smaller: one that comes and goes changes no form.
 _FEW_AGAIN = FEW_MAX // 2
-COUNTED_BITS = 12
 PIECE_STRETCHES = 16
-"""In one piece of a snapshot."""
-"""Digests of states count per stretch of 4,096."""
+"""In one piece of a snapshot, and of a digest."""
 
 
 class InteriorDeletes:
@@ -282,20 +280,6 @@ class InteriorDeletes:
             else:
                 found += len(part) - bisect_right(part, low)
         return found
-
-    def stretches(self) -> Iterator[tuple[int, int]]:
-        """(number of a stretch of 4,096, how many of them it has), in rising order. It must not be changed meanwhile."""
-        each, size = STRETCH_BITS - COUNTED_BITS, 1 << COUNTED_BITS
-        for stretch, part in self._in_order():
-            if isinstance(part, int):
-                for counted in range(stretch << each, (part + 1) << each):
-                    yield counted, size
-                continue
-            bits = _bitmap(part) if type(part) is not bytearray else part
-            for place in range(1 << each):
-                piece = bits[place * size // 8 : (place + 1) * size // 8]
-                if count := int.from_bytes(piece, "little").bit_count():
-                    yield (stretch << each) + place, count
 
     # ---- bytes ----------------------------------------------------------------------------------------------------
 

@@ -14,9 +14,10 @@ from tests.simulator.ledger import MAIN
 from supercluster.broker.jetstream.config.metadata_keys import FSYNC_KEY, PREFERRED_LEADER_KEY
 from supercluster.broker.jetstream.config.stream import Placement
 from supercluster.broker.jetstream.core.broker import BrokerCore
+from supercluster.broker.jetstream.encoding.sections import Section, section
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.migration import StreamStage
-from supercluster.broker.jetstream.meta.migration_changes import finalize_migration
+from supercluster.broker.jetstream.meta.migration_changes import finalize_migration, unfollow_stream
 from supercluster.broker.jetstream.migration import opening
 from supercluster.broker.jetstream.migration.cut_digest import cut_digesting
 from supercluster.broker.jetstream.recovery import migrating_copies
@@ -27,6 +28,7 @@ from supercluster.broker.jetstream.state.stream import StreamState
 from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.migration.worlds import world_of
 from supercluster.broker.raft.confchange import node_of
+from supercluster.broker.raft.entry import EntryKind, make_entry
 from supercluster.broker.storage.volume.volume import GROUPS, directory_name
 
 
@@ -387,3 +389,24 @@ def restart(story: Story, key: str) -> None:
     story.stop(key, power=False)
     story.start(key)
     watch(story, key)
+
+
+@pytest.mark.covers("SF-4")
+def test_a_copy_that_follows_stays_until_a_map_that_was_read_does_not_name_it(story: Story) -> None:
+    """A broker that restarts reads an earlier migration's end again: the copy here is of a later one, under the same group."""
+    story.load("blue-1", "ack")
+    source = story.found(BLUE).group
+    story.migrate()
+    story.until(lambda: len(story.greens()) == 3)
+    core = story.core("green-1")
+    assert core.meta is not None
+    found = story.found(GREEN)
+    assert found.following is not None
+    core.map.is_fresh = False
+    ended = b"".join(map(bytes, section(Section.META, [unfollow_stream(found, "m1", 1)])))
+    core.meta.state.apply(make_entry(term=1, index=1, kind=EntryKind.BATCH, payload=ended, time_ns=0))
+    core.copy_manager.look_at(source)
+    assert source in story.registered("green-1")
+    core.map.is_fresh = True
+    core.copy_manager.map_was_read()
+    assert source not in story.registered("green-1")

@@ -21,7 +21,8 @@ from supercluster.broker.jetstream.recovery.durable_map import DurableMap
 from supercluster.broker.jetstream.replica.lineage import is_same_stream, lineage_of
 from supercluster.broker.jetstream.state.cut import CutStage
 from supercluster.broker.jetstream.stream.copy import StreamCopy
-from supercluster.broker.migration.worlds import near_member
+from supercluster.broker.migration.worlds import near_member, world_of
+from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.errors import DiskError
 
 # While copies follow, they are looked at this often: a copy that was just opened may have HANDED already.
@@ -80,7 +81,11 @@ class MigratingCopies:
 
     def takes_group(self, group_id: str) -> bool:
         """Is the group, which the map does not have, one of an earlier attempt at a stream that still comes? Its copy is dealt with by
-        what the map has of that."""
+        what the map has of that. And of blue's groups only a map that was read says that they are not followed: unlike others, they
+        come back under the same name, and what this broker reads again of the map's log may be older than the copy here."""
+        registered = self._env.store.registered().get(group_id, "")
+        if world_of(node_of(registered)) and not self._map.is_fresh:
+            return True
         meta = self._map.replica
         if meta is None:
             return False

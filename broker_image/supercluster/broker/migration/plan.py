@@ -132,6 +132,12 @@ class Step:
     then: Stage | None = None
     """The stage that it leads to; None: it stays."""
 
+    @property
+    def text(self) -> str:
+        """Why, and which brokers it is about."""
+        nodes = dict.fromkeys(member.partition("@")[0] for member in self.members)
+        return f"{self.why}: {', '.join(nodes)}" if nodes else self.why
+
 
 @dataclass(frozen=True, slots=True)
 class View:

@@ -9,18 +9,21 @@ from typing import Any
 import pytest
 from tests.broker.jetstream.meta_leader.meta_story import OPERATOR, Meta, facts_of, meta
 
-from supercluster.broker.jetstream.admin.migration_status import shown
+from supercluster.broker.jetstream.admin.migration_status import Clients, blue_streams, shown
 from supercluster.broker.jetstream.config.limits import ServerLimits
 from supercluster.broker.jetstream.config.metadata_keys import PREFERRED_LEADER_KEY, RESOURCE_KEY
+from supercluster.broker.jetstream.config.stream import Placement
 from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.assignment import Assignment
-from supercluster.broker.jetstream.meta.map_recovery import MapRecovery
+from supercluster.broker.jetstream.meta.map_recovery import MapRecovery, Standing
 from supercluster.broker.jetstream.meta.migration import Following, Green, Migration, StreamStage, next_group
 from supercluster.broker.jetstream.meta.migration_steps import MigrationStep, StepKind
+from supercluster.broker.jetstream.meta.move_record import Move
 from supercluster.broker.jetstream.meta_leader.migrations import AT_ONCE_MAX, TELL_MS, OpenWord
 from supercluster.broker.jetstream.meta_leader.recoveries import RecoverCall
 from supercluster.broker.jetstream.meta_leader.stream_request import Decided
+from supercluster.broker.protocol.client_reports import AccountClients
 
 GREEN, BLUE = "94ee94ee", "0b1e0b1e"
 TO_GREEN = Migration("shop/move/1", Green("green", "green", ("green-0:7422",)), GREEN)
@@ -84,6 +87,25 @@ def test_a_few_streams_are_learned_at_a_time_and_the_next_ones_follow() -> None:
     assert stages(story)[-1] is None
     go(story, "S02")
     assert stages(story)[-1] is StreamStage.LEARNING
+
+
+@pytest.mark.covers("BG-9")
+def test_a_stream_that_has_not_begun_says_what_it_waits_for() -> None:
+    story = blue(*(f"S{number:02}" for number in range(AT_ONCE_MAX + 1)))
+    state = story.replica.state
+    migration, last = state.migrations[TO_GREEN.id], ("$G", f"S{AT_ONCE_MAX:02}")
+
+    def why() -> str:
+        rows = blue_streams(state, migration, {}, Clients(AccountClients(), ""))["streams"]
+        return str(rows[-1]["why"])
+
+    assert why() == f"it begins when fewer than {AT_ONCE_MAX} streams are between learning and open"
+    found = state.streams[last]
+    state.streams[last] = replace(found, move=Move("m7", found.members, found.members, Placement(), 0))
+    assert why() == "move m7 of the stream has not ended"
+    assert shown(state, migration, {})["stalled"][-1]["why"] == why()
+    state.streams[last] = replace(found, standing=Standing.UNCONFIRMED)
+    assert "recovered by force" in why()
 
 
 def test_a_stream_that_cannot_be_handed_over_is_not_learned_however_it_came_about() -> None:

@@ -6,7 +6,14 @@ import json
 from dataclasses import replace
 
 import pytest
-from tests.broker.jetstream.migration.two_worlds import BLUE_SESSION, FAR, TwoWorlds, changed, started
+from tests.broker.jetstream.migration.two_worlds import (
+    BLUE_SESSION,
+    FAR,
+    GREEN_NODE,
+    TwoWorlds,
+    changed,
+    started,
+)
 from tests.broker.jetstream.publish.stream_story import block, message
 from tests.broker.jetstream.stream.test_replica import ASSIGNMENT, NEXT, ORIGIN, with_consumer
 
@@ -14,6 +21,7 @@ from supercluster.broker.jetstream.encoding.sections import Section, sections
 from supercluster.broker.jetstream.links.frames import Forward, Frame
 from supercluster.broker.jetstream.links.migration_frames import Prepared
 from supercluster.broker.jetstream.meta.migration_changes import unhand_stream
+from supercluster.broker.jetstream.migration.green_copies import far_learners
 from supercluster.broker.jetstream.state.cut import CUT_SECTIONS, CutStage
 from supercluster.broker.raft.entry import EntryKind
 
@@ -448,6 +456,40 @@ def test_people_see_where_it_is() -> None:
     assert told is not None
     assert (told["id"], told["attempt"], told["stage"]) == ("m", 1, "handed")
     assert told["why"] == "green has not answered yet"
+
+
+def why(worlds: TwoWorlds) -> str:
+    told = worlds.leader().group.copy.migration.info()
+    assert told is not None
+    return str(told["why"])
+
+
+@pytest.mark.covers("BG-9")
+def test_people_see_why_the_last_attempt_failed_and_what_the_next_one_waits_for() -> None:
+    worlds = started()
+    at_the_fence(worlds)
+    assert why(worlds) == f"green's copies do not have the fence yet: {GREEN_NODE}"
+    worlds.until(lambda: worlds.blue_map.migration is not None and worlds.blue_map.migration.attempt == 2)
+    failed = (
+        f"the stream could not be handed over in time: green's copies do not have the fence yet: {GREEN_NODE}"
+    )
+    worlds.settle(100)
+    assert why(worlds) == (f"green has not named its copies yet; the last attempt failed: {failed}")
+    worlds.is_linked = True
+    rests = f"publishers have their way for a while before the next try; the last attempt failed: {failed}"
+    worlds.until(lambda: why(worlds) == rests, 1000)
+    worlds.until(lambda: worlds.stage is CutStage.HANDED)
+    assert "failed" not in why(worlds)
+
+
+@pytest.mark.covers("BG-9")
+def test_people_see_which_copies_are_out_of_contact() -> None:
+    worlds = started()
+    worlds.begin_migration()
+    worlds.cuts_link_when = lambda: bool(far_learners(worlds.leader().group))
+    worlds.until(lambda: not worlds.is_linked)
+    worlds.settle(300)
+    assert why(worlds) == f"green's copies are out of contact: {GREEN_NODE}"
 
 
 @pytest.mark.covers("SF-20")

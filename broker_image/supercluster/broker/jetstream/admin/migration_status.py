@@ -6,12 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from supercluster.broker.jetstream.config.carried import why_not_carried
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.migration import Migration, StreamMigration, StreamStage
 from supercluster.broker.jetstream.meta.redirect_orders import is_all_open
 from supercluster.broker.jetstream.meta.state import MetaState
-from supercluster.broker.jetstream.meta_leader.migrations import scope_of
+from supercluster.broker.jetstream.meta_leader.migrations import AT_ONCE_MAX, scope_of, why_not_ready
 from supercluster.broker.jetstream.placement.stream_facts import StreamFacts
 from supercluster.broker.migration import plan
 from supercluster.broker.migration.plan import Log, Stage, View
@@ -20,6 +19,8 @@ from supercluster.broker.protocol.client_reports import AccountClients
 STALLED_MAX = 10
 # Streams in one answer; of more the answer says how many there are.
 STREAMS_MAX = 1000
+
+_TURN = f"it begins when fewer than {AT_ONCE_MAX} streams are between learning and open"
 
 Facts = Mapping[str, StreamFacts | None]
 """By group: what the stream's leader says."""
@@ -141,8 +142,7 @@ def _why(facts: StreamFacts | None) -> str:
 
 def _why_pending(found: Assignment) -> str:
     """Why the stream does not begin; empty: it may, or has begun."""
-    reasons = why_not_carried(found.config) if found.migration is None else []
-    return f"stream {found.name} {reasons[0]}, which this version cannot hand over" if reasons else ""
+    return why_not_ready(found) if found.migration is None else ""
 
 
 def _count(facts: StreamFacts | None, name: str) -> int:
@@ -168,15 +168,17 @@ def _blue(
 ) -> dict[str, Any]:
     mine = found.migration is not None and found.migration.id == migration.id
     way: StreamMigration | None = found.migration if mine else None
+    stage = stage_of(found, migration, facts, redirected=redirected)
+    why = _why(facts) if is_asked(found) else _why_pending(found)
     return {
         "account": found.account,
         "name": found.name,
-        "stage": stage_of(found, migration, facts, redirected=redirected),
+        "stage": stage,
         "attempt": way.attempt if way is not None else 0,
         "lastSeq": way.last_seq if way is not None else 0,
         "digest": way.digest if way is not None else "",
         "lagEntries": _count(facts, "lag_entries"),
-        "why": _why(facts) if is_asked(found) else _why_pending(found),
+        "why": why or (_TURN if stage is Stage.PENDING else ""),
     }
 
 

@@ -71,18 +71,26 @@ def next_streams(state: MetaState, migration: Migration) -> list[Assignment]:
         and not found.is_far
     )
     waiting = [
-        found for key, found in sorted(state.streams.items()) if migration.covers(key[0]) and is_ready(found)
+        found
+        for key, found in sorted(state.streams.items())
+        if migration.covers(key[0]) and found.migration is None and not why_not_ready(found)
     ]
     return waiting[: max(0, AT_ONCE_MAX - under_way)]
 
 
-def is_ready(found: Assignment) -> bool:
-    """May the stream be learned now: it can be handed over, it is whole, where it is, and its own group has said who its members
-    are? It may be younger than the preflight."""
-    if why_not_carried(found.config):
-        return False
-    is_here = found.is_shown and found.migration is None and not found.is_unconfirmed
-    return is_here and found.move is None and not found.is_short
+def why_not_ready(found: Assignment) -> str:
+    """Why green cannot learn the stream now; empty: it can. It may be younger than the preflight."""
+    if reasons := why_not_carried(found.config):
+        return f"stream {found.name} {reasons[0]}, which this version cannot hand over"
+    if not found.is_shown:
+        return "it is being restored"
+    if found.is_unconfirmed:
+        return "the map was recovered by force, and the stream's own group has not said who its members are"
+    if found.move is not None:
+        return f"move {found.move.id} of the stream has not ended"
+    if found.is_short:
+        return "a forced recovery has left it fewer replicas than it is to have; add the missing ones"
+    return ""
 
 
 def is_over(state: MetaState, migration: Migration, now_ns: int, last_change_ns: int) -> bool:

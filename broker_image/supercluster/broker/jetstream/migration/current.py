@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 from supercluster.broker.jetstream.links.migration_frames import CutAsk, CutTold, Prepared
-from supercluster.broker.jetstream.meta.migration import StreamMigration
+from supercluster.broker.jetstream.meta.migration import StreamMigration, StreamStage, next_group
 from supercluster.broker.jetstream.migration.green_copies import change_learners, far_learners
 from supercluster.broker.jetstream.migration.migrating_stream import MigratingStream
-from supercluster.broker.jetstream.migration.migrator import Migrator, record_of
+from supercluster.broker.jetstream.migration.migrator import Migrator
 from supercluster.broker.jetstream.migration.opening import Opening
-from supercluster.broker.jetstream.state.cut import CutStage
+from supercluster.broker.jetstream.state.cut import Cut, CutStage
 from supercluster.broker.raft.confchange import node_of
 
 # Learners of another super-cluster that the map has no migration for are dropped after this: it may be older than they are.
@@ -47,7 +47,7 @@ class CurrentMigration:
         cut, found = self._stream.state.cut, self._stream.assignment.migration
         is_known = found is not None and (found.id, found.attempt) == (cut.migration, cut.attempt)
         if cut.is_closed and not self._came_here and not is_known:
-            return record_of(cut, self._replica.id)
+            return _record_of(cut, self._replica.id)
         return found if found is not None and not found.is_far else None
 
     def follow(self, now_ms: int) -> None:
@@ -152,3 +152,9 @@ class CurrentMigration:
             self._stray_ms,
         )
         return min((at for at in found if at is not None), default=None)
+
+
+def _record_of(cut: Cut, group: str) -> StreamMigration:
+    """What a map that has lost it is to know of a stream whose own log says that it is fenced."""
+    group_then = next_group(group, cut.migration, cut.attempt)
+    return StreamMigration(cut.migration, cut.attempt, StreamStage.HANDING, cut.world, group, group_then)

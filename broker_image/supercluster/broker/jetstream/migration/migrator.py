@@ -20,12 +20,12 @@ from supercluster.broker.jetstream.links.migration_frames import (
     Told,
     Wants,
 )
-from supercluster.broker.jetstream.meta.migration import StreamMigration, StreamStage, next_group
+from supercluster.broker.jetstream.meta.migration import StreamMigration, StreamStage
 from supercluster.broker.jetstream.meta.migration_steps import MigrationStep, StepKind
 from supercluster.broker.jetstream.migration.cut_digest import cut_digesting
 from supercluster.broker.jetstream.migration.green_copies import change_learners, copies_seen, far_learners
 from supercluster.broker.jetstream.migration.migrating_stream import MigratingStream
-from supercluster.broker.jetstream.state.cut import Cut, CutStage, Fence, Handed, Unfenced
+from supercluster.broker.jetstream.state.cut import CutStage, Fence, Handed, Unfenced
 from supercluster.broker.migration.plan import (
     REST_MS,
     REST_MS_MAX,
@@ -56,6 +56,7 @@ _STEPS = {
 }
 _SHOWN_BY_NEXT = (Do.NOTE_OPEN, Do.UNFENCE, Do.TAKE_BACK)
 """What these lead to is certain: an event names that stage, with what brought the stream there."""
+_ENDS = (Do.UNMARK, Do.UNFENCE, Do.TAKE_BACK)
 _LOGS = {CutStage.FENCED: Log.FENCED, CutStage.HANDED: Log.HANDED}
 
 
@@ -93,6 +94,10 @@ class Migrator:
         self._rests_until_ms = 0
         self._look_ms = now_ms
         self._refusal = ""
+        self._waits_for = ""
+        """What the last step waited for, where it did: if time runs out, that is why."""
+        self._failure = ""
+        """Why the last attempt of this leader's ended."""
         self._entered: tuple[int, Stage] | None = None
         """Attempt and stage of the last event."""
         self.step = Step(Stage.LEARNING, Do.WAIT, "the leader has not looked yet")
@@ -228,6 +233,8 @@ class Migrator:
         if (step.stage, step.why) != (self.step.stage, self.step.why):
             self._tell(step)
         self.step = step
+        if step.do not in _ENDS:
+            self._waits_for = step.text if step.do is Do.WAIT else ""
         self._do(step, now_ms)
         if step.stage is Stage.LEARNING and view.members and (view.missing or view.away):
             self._prepare(now_ms, PREPARE_AGAIN_MS)
@@ -325,6 +332,7 @@ class Migrator:
             self._rest(now_ms)
 
     def _rest(self, now_ms: int) -> None:
+        self._failure = ": ".join(filter(None, (self.step.why, self._waits_for)))
         self._rests_until_ms = now_ms + self._rest_ms
         self._rest_ms = min(2 * self._rest_ms, REST_MS_MAX)
 
@@ -367,17 +375,20 @@ class Migrator:
             "id": self.record.id,
             "attempt": self.record.attempt,
             "stage": str(self.step.stage),
-            "why": self._attempt.refusal or self.step.why,
+            "why": self._why(),
             "lag_entries": max((copy.lag_entries for copy in copies), default=0),
             "lag_ms": max((copy.lag_ms for copy in copies), default=0),
         }
 
+    def _why(self) -> str:
+        """What the stream waits for, and what ended the attempt before."""
+        why = self._attempt.refusal or self.step.text
+        if self._refusal and self.step.do in (Do.ADD, Do.DROP):
+            why += f": {self._refusal}"
+        if self._failure and self.step.stage is Stage.LEARNING:
+            why += f"; the last attempt failed: {self._failure}"
+        return why
+
     def deadline_ms(self) -> int:
         """When to look again."""
         return self._look_ms
-
-
-def record_of(cut: Cut, group: str) -> StreamMigration:
-    """What a map that has lost it is to know of a stream whose own log says that it is fenced."""
-    group_then = next_group(group, cut.migration, cut.attempt)
-    return StreamMigration(cut.migration, cut.attempt, StreamStage.HANDING, cut.world, group, group_then)

@@ -29,12 +29,17 @@ READ_BYTES = 262_144
 CONNECT_TIMEOUT_SECONDS = 2.0
 CLIENT_PORT = 4222
 NO_RESPONDERS = 503
+PAYLOAD_BYTES_DEFAULT = 1_048_576
 SERVERS_MAX = 256
 """Brokers remembered from INFO: a bound on what a server can make a client keep."""
 
 
 class ConnectionFailedError(Exception):
     """A broker could not be reached, went away, or did not answer in time: another one may do."""
+
+
+class NoRespondersError(ConnectionFailedError):
+    """Nobody takes requests to that subject, at present."""
 
 
 class LoginRefusedError(Exception):
@@ -247,6 +252,11 @@ class ClientConnection:
         """The addresses that the last INFO named."""
         return list((self._parser.info or {}).get("connect_urls") or ())
 
+    @property
+    def payload_bytes_max(self) -> int:
+        """The most that the broker takes in one message."""
+        return int((self._parser.info or {}).get("max_payload") or PAYLOAD_BYTES_DEFAULT)
+
     def subscribe(self, subject: str) -> bytes:
         """Subscribe, and return the subscription's id as deliveries show it."""
         self._sids += 1
@@ -298,7 +308,7 @@ class ClientConnection:
                         kept.append(message)
                 if answer is not None:
                     if status_of(answer[3])[0] == NO_RESPONDERS:
-                        raise ConnectionFailedError(f"{self.address}: nobody answers at present")
+                        raise NoRespondersError(f"{self.address}: nobody answers at present")
                     return answer[4]
         finally:
             self._ready = kept + self._ready

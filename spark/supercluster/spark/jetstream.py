@@ -133,10 +133,19 @@ class JetStreamSession:
             self._connection.close()
             self._connection = None
 
+    def payload_bytes_max(self) -> int:
+        """What the broker that is asked takes in one message."""
+        return self.connection(time.monotonic() + self._patience_seconds).payload_bytes_max
+
     def ask(
-        self, subject: str, body: dict[str, Any], *, patience_seconds: float | None = None
+        self,
+        subject: str,
+        body: dict[str, Any],
+        *,
+        tail: bytes = b"",
+        patience_seconds: float | None = None,
     ) -> dict[str, Any]:
-        """Ask until answered, or for the session's patience unless another one is given.
+        """Ask until answered, or for the session's patience unless another one is given. `tail` stands behind the body.
 
         Raises:
             ApiRefusedError: JetStream's answer is an error that repeating does not cure.
@@ -146,7 +155,7 @@ class JetStreamSession:
         patience_seconds = self._patience_seconds if patience_seconds is None else patience_seconds
         deadline = time.monotonic() + patience_seconds
         pause_seconds = 0.02
-        payload = json.dumps(body).encode() if body else b""
+        payload = (json.dumps(body).encode() if body else b"") + tail
         while True:
             try:
                 answer = json.loads(self.connection(deadline).request(subject, payload, ANSWER_SECONDS))
@@ -156,15 +165,15 @@ class JetStreamSession:
                 refused = ApiRefusedError(subject, error)
                 if refused.code != UNAVAILABLE:
                     raise refused
-                said = str(refused)
+                last: Exception = refused
             except (ConnectionFailedError, TimeoutError, ValueError) as failure:
-                said = str(failure)
+                last = failure
                 self.drop()
             if time.monotonic() >= deadline:
                 raise UnansweredError(
                     f"{request_name(subject)} got no answer for {patience_seconds:g} s; check that the brokers of the option"
-                    f" 'url' run and have JetStream, or raise patienceSeconds; last: {said}"
-                )
+                    f" 'url' run and have JetStream, or raise patienceSeconds; last: {last}"
+                ) from last
             time.sleep(pause_seconds)
             pause_seconds = min(PAUSE_SECONDS_MAX, pause_seconds * 2)
 

@@ -28,13 +28,17 @@ from supercluster.spark.datasource.options import (
     EARLIEST,
     LATEST,
     PARTITIONS_DEFAULT,
+    OptionError,
     Position,
     ReadOptions,
     has_headers,
     read_options,
 )
 from supercluster.spark.datasource.plan import Offset, admit, split_range
+from supercluster.spark.datasource.row_columns import RowColumns
 from supercluster.spark.datasource.rows import COLUMNS, check_columns, to_batches
+from supercluster.spark.datasource.sink import SinkBatchWriter, SinkStreamWriter
+from supercluster.spark.datasource.write_options import write_options
 from supercluster.spark.jetstream import (
     DataRemovedError,
     JetStreamSession,
@@ -78,9 +82,28 @@ class SuperclusterDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         return StreamReader(read_options(self.options, streaming=True), _columns(schema))
 
+    def writer(self, schema: StructType, overwrite: bool) -> SinkBatchWriter:
+        options = write_options(self.options)
+        _refuse_overwrite(overwrite)
+        return SinkBatchWriter(options, RowColumns.of(_kinds(schema), options.subject))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> SinkStreamWriter:  # noqa: N802
+        options = write_options(self.options)
+        _refuse_overwrite(overwrite)
+        return SinkStreamWriter(options, RowColumns.of(_kinds(schema), options.subject))
+
 
 def _columns(schema: StructType) -> tuple[str, ...]:
-    return check_columns((field.name, field.dataType.simpleString()) for field in schema.fields)
+    return check_columns(_kinds(schema))
+
+
+def _kinds(schema: StructType) -> list[tuple[str, str]]:
+    return [(field.name, field.dataType.simpleString()) for field in schema.fields]
+
+
+def _refuse_overwrite(overwrite: bool) -> None:
+    if overwrite:
+        raise OptionError("mode", "overwrite", "a stream is appended to; write with mode append")
 
 
 @dataclass(frozen=True, slots=True)

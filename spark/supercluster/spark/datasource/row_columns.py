@@ -1,0 +1,91 @@
+"""What a row says as a message: the columns subject, headers and payload."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from supercluster.spark.datasource.options import OptionError
+from supercluster.spark.sink_calls import Row
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+KINDS = {
+    "subject": ("string",),
+    "headers": ("map<string,array<string>>", "map<string,string>"),
+    "payload": ("binary", "string"),
+}
+_BREAKS = frozenset("\r\n")
+
+
+class RowError(ValueError):
+    """A row, or the frame's schema, says no message."""
+
+    def __init__(self, column: str, why: str) -> None:
+        super().__init__(f"supercluster sink: column {column} {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class RowColumns:
+    """`subject` is of all rows; empty: a column says it."""
+
+    names: tuple[str, ...]
+    subject: str
+
+    @classmethod
+    def of(cls, fields: Iterable[tuple[str, str]], subject: str) -> RowColumns:
+        """
+        Raises:
+            RowError: a column is none of ours, or has another type.
+            OptionError: nothing says the subject.
+        """
+        names = []
+        for name, kind in fields:
+            if name not in KINDS:
+                known = ", ".join(f"{each} {' or '.join(kinds)}" for each, kinds in KINDS.items())
+                raise RowError(name, f"is none of a message; select {known}")
+            if kind not in KINDS[name]:
+                raise RowError(name, f"has the type {kind}; cast it to {' or '.join(KINDS[name])}")
+            names.append(name)
+        if "payload" not in names:
+            raise RowError("payload", "is missing; select the message's content as payload")
+        if ("subject" in names) == bool(subject):
+            right = "give the rows' subject here, or as a column subject" + (", not both" if subject else "")
+            raise OptionError("subject", subject or None, right)
+        return cls(tuple(names), subject)
+
+    def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
+        """
+        Raises:
+            RowError: a value cannot be said in a message.
+        """
+        constant = self.subject.encode()
+        for batch in batches:
+            columns = {name: batch.column(at).to_pylist() for at, name in enumerate(self.names)}
+            nothing = [None] * batch.num_rows
+            for subject, headers, payload in zip(
+                columns.get("subject", nothing),
+                columns.get("headers", nothing),
+                columns["payload"],
+                strict=True,
+            ):
+                if subject is None and not constant:
+                    raise RowError("subject", "is null in a row")
+                content = payload.encode() if isinstance(payload, str) else payload or b""
+                yield (subject.encode() if subject is not None else constant), _header(headers), content
+
+
+def _header(pairs: list[tuple[str, Any]] | None) -> bytes:
+    """A header block; none for no pairs."""
+    lines = []
+    for name, value in pairs or ():
+        for each in value if isinstance(value, list) else [value]:
+            said = each or ""
+            if not name or ":" in name or _BREAKS & {*name, *said}:
+                raise RowError(
+                    "headers", f"has the name {name!r}, which it cannot, or a line break in its value"
+                )
+            lines.append(f"{name}: {said}\r\n")
+    return f"NATS/1.0\r\n{''.join(lines)}\r\n".encode() if lines else b""

@@ -1,0 +1,179 @@
+"""`df.write` and `df.writeStream.format("supercluster")`: each row of a batch becomes one message.
+
+Nothing is keyed by an attempt or a partition, which Spark repeats with other rows. A task stages its rows under a random token;
+`commit`, in another process, names the tokens, with the writer and the batch that travel in the messages. `abort` may follow a
+`commit` that raised: it drops nothing that is committed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from supercluster.spark.client import Servers
+from supercluster.spark.datasource.row_columns import RowColumns
+from supercluster.spark.datasource.write_options import WriteOptions
+from supercluster.spark.jetstream import JetStreamSession
+from supercluster.spark.sink_calls import SinkCalls, Staged
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
+"""Local properties of a streaming query's tasks, under foreachBatch too."""
+HASH_BYTES = 16
+
+
+@dataclass
+class StagedMessage(WriterCommitMessage):
+    """What a task tells the commit."""
+
+    staged: Staged
+
+
+@dataclass(frozen=True, slots=True)
+class _Sink:
+    """What both kinds of writers do. It is pickled to the tasks."""
+
+    options: WriteOptions
+    columns: RowColumns
+    own_writer: str
+    """Of a write that is no query's and has no option writerId: nobody repeats it."""
+
+    def calls(self, act: Callable[[SinkCalls], Any]) -> Any:
+        """Act over a session of its own."""
+        how, patience = self.options.connection, self.options.connection.patience_seconds
+        servers = Servers(how.addresses, how.current_credentials(), tls=how.current_tls())
+        session = JetStreamSession(servers, patience_seconds=patience)
+        try:
+            return act(SinkCalls(session, how.stream, patience_seconds=patience))
+        finally:
+            session.drop()
+
+    def key(self) -> tuple[str, int]:
+        """Writer and batch, in a task."""
+        context = TaskContext.get()
+        query = context.getLocalProperty(QUERY_ID) if context is not None else None
+        batch = context.getLocalProperty(BATCH_ID) if context is not None else None
+        writer = self.options.writer_id or query or self.own_writer
+        number = self.options.batch_id if self.options.batch_id is not None else int(batch or 0)
+        return writer, number
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> StagedMessage:
+        writer, number = self.key()
+        token = secrets.token_hex(16)
+
+        def act(calls: SinkCalls) -> Staged:
+            calls.check()
+            try:
+                return calls.stage(writer, number, token, self.columns.rows(batches))
+            except Exception:
+                with contextlib.suppress(Exception):
+                    calls.abort(writer, number, [token])
+                raise
+
+        staged: Staged = self.calls(act)
+        return StagedMessage(staged)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], offsets_hash: str) -> None:
+        staged = _staged(messages)
+        if not staged:
+            return  # There was no task, so there is no row.
+        writer, batch = staged[0].writer, staged[0].batch
+
+        def act(calls: SinkCalls) -> None:
+            calls.commit(writer, batch, staged, offsets_hash)
+            if writer == self.own_writer:
+                calls.forget(writer)
+
+        self.calls(act)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Best effort: what is left goes with the writer's next commit."""
+        staged = [one for one in _staged(messages) if one.rows]
+        if staged:
+            with contextlib.suppress(Exception):
+                self.calls(
+                    lambda calls: calls.abort(
+                        staged[0].writer, staged[0].batch, [one.token for one in staged]
+                    )
+                )
+
+
+def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
+    return [message.staged for message in messages if isinstance(message, StagedMessage)]
+
+
+class SinkStreamWriter(DataSourceStreamArrowWriter):
+    """Of a streaming query. Made anew in the process that commits."""
+
+    def __init__(self, options: WriteOptions, columns: RowColumns) -> None:
+        self._sink = _Sink(options, columns, "")
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self._sink.write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        self._sink.commit(messages, offsets_hash(self._sink.options.checkpoint, batchId))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        self._sink.abort(messages)
+
+
+class SinkBatchWriter(DataSourceArrowWriter):
+    """Of `df.write`, also within foreachBatch."""
+
+    def __init__(self, options: WriteOptions, columns: RowColumns) -> None:
+        self._sink = _Sink(options, columns, f"once-{secrets.token_hex(16)}")
+        self._sink.calls(lambda calls: calls.check())
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self._sink.write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        staged = _staged(messages)
+        batch = staged[0].batch if staged else 0
+        self._sink.commit(messages, offsets_hash(self._sink.options.checkpoint, batch))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._sink.abort(messages)
+
+
+def offsets_hash(checkpoint: str, batch: int) -> str:
+    """Of the file that says what the batch consists of, once it is durable; empty where the checkpoint is no folder of this machine.
+
+    Spark renames the file without a sync: after a power failure it may be gone, and the batch be planned anew.
+    """
+    url = urlsplit(checkpoint)
+    if not checkpoint or url.scheme not in ("", "file"):
+        return ""
+    path = Path(unquote(url.path) if url.scheme else checkpoint) / "offsets" / str(batch)
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return ""
+    _sync(path)
+    _sync(path.parent)
+    return blake2b(content, digest_size=HASH_BYTES).hexdigest()
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

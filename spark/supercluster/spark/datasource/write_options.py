@@ -1,0 +1,63 @@
+"""The options of a write. Where the brokers are, and who writes, is said as for a read."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from supercluster.spark.datasource.options import OptionError, ReadOptions, read_options
+
+CONNECTION = (
+    *("url", "urls", "stream", "user", "password", "token", "credentialsFile"),
+    *("caFile", "certFile", "keyFile", "patienceSeconds"),
+)
+KNOWN = (*CONNECTION, "subject", "writerId", "batchId", "delivery", "checkpointLocation")
+OF_SPARK = frozenset(("path", "queryname"))
+EXACTLY_ONCE = "exactlyOnce"
+NAME_BYTES_MAX = 128
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    connection: ReadOptions
+    """Only what says where and who."""
+    subject: str
+    writer_id: str
+    batch_id: int | None
+    checkpoint: str
+    """Spark's checkpoint location, where it is said as an option."""
+
+
+def write_options(given: Mapping[str, str]) -> WriteOptions:
+    """Check everything that was given.
+
+    Raises:
+        OptionError: one is missing or wrong, or not known.
+    """
+    values = {name.lower(): value for name, value in given.items()}
+    known = {name.lower(): name for name in KNOWN}
+    for name in sorted(set(values) - known.keys() - OF_SPARK):
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        right = f"did you mean {known[near[0]]!r}? " if near else ""
+        raise OptionError(
+            name, None, f"{right}The options of a write are {', '.join(KNOWN)}", says="is not known"
+        )
+    delivery = values.get("delivery", EXACTLY_ONCE)
+    if delivery.lower() != EXACTLY_ONCE.lower():
+        raise OptionError("delivery", delivery, "exactlyOnce is what there is; leave it out")
+    writer, batch = values.get("writerid", ""), values.get("batchid")
+    if len(writer.encode()) > NAME_BYTES_MAX:
+        raise OptionError("writerId", writer, f"give at most {NAME_BYTES_MAX} bytes")
+    if batch is not None and not (writer and batch.isdecimal() and len(batch) < 19):
+        raise OptionError("batchId", batch, "give a whole number, and the option writerId with it")
+    wanted = {name.lower() for name in (*CONNECTION, "path")}
+    return WriteOptions(
+        connection=read_options(
+            {name: value for name, value in values.items() if name in wanted}, streaming=True
+        ),
+        subject=values.get("subject", ""),
+        writer_id=writer,
+        batch_id=int(batch) if batch is not None else None,
+        checkpoint=values.get("checkpointlocation", ""),
+    )

@@ -1,0 +1,190 @@
+"""The calls by which a batch is written to a stream exactly once: stage, commit, abort (`docs/adr/spark-sink.md`).
+
+An attempt stages blocks of rows under a token that nobody else has. The commit names the tokens of one attempt for each
+partition; a repeated commit of the batch gets the first answer. Every call may be repeated, so all of them outlive brokers.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from zlib import crc32
+
+from supercluster.spark.client import NoRespondersError
+from supercluster.spark.jetstream import (
+    ERR_STREAM_NOT_FOUND,
+    ApiRefusedError,
+    JetStreamSession,
+    StreamMissingError,
+    UnansweredError,
+)
+
+ERR_BATCH_OLD = 19041
+ROWS_PER_BLOCK = 8_192
+BLOCK_BYTES = 768 * 1024
+"""Below the brokers' default max_payload with what stands around a block."""
+LINE_BYTES = 4_096
+PAUSE_SECONDS_MAX = 0.5
+NO_SINK_SECONDS = 3.0
+"""Brokers of ours may be without an answer for a moment; a stock nats-server always is."""
+
+Row = tuple[bytes, bytes, bytes]
+"""Subject, header block or b"", payload."""
+
+
+class NoSinkError(Exception):
+    """The brokers do not know the calls: a stock nats-server."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(
+            f"the brokers that have stream {stream!r} cannot write a batch exactly once: they are a stock nats-server, or"
+            " JetStream is off for this account. Write to Supercluster's brokers, or set delivery to atLeastOnce"
+        )
+
+
+class RowTooLargeError(ValueError):
+    """One row is more than a broker takes."""
+
+    def __init__(self, size: int, most: int) -> None:
+        super().__init__(
+            f"supercluster sink: a row has {size} bytes, and the brokers' max_payload leaves room for {most}; write less in one"
+            " row, or raise max_payload"
+        )
+
+
+class ReleaseStoppedError(Exception):
+    """A batch is committed, and the stream does not take its rows."""
+
+    def __init__(self, stream: str, found: dict[str, Any], patience_seconds: float) -> None:
+        why = found.get("stopped") or "the stream's leader releases no rows"
+        super().__init__(
+            f"batch {found['batch']} is committed to stream {stream!r}, and {found['released']} of {found['rows']} rows are"
+            f" released; nothing came on for {patience_seconds:g} s: {why}. The brokers go on when the cause is gone; start the"
+            " query again, which waits for them"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """What an attempt staged. No rows: there were none, or the batch was committed meanwhile."""
+
+    writer: str
+    batch: int
+    token: str
+    rows: int = 0
+    crc: int = 0
+
+
+class SinkCalls:
+    """For one stream, over one session."""
+
+    def __init__(self, session: JetStreamSession, stream: str, *, patience_seconds: float) -> None:
+        self._session = session
+        self._stream = stream
+        self._patience_seconds = patience_seconds
+
+    def _call(
+        self, name: str, body: dict[str, Any], block: bytes = b"", patience_seconds: float | None = None
+    ) -> dict[str, Any]:
+        tail = b"\n" + block if block else b""
+        try:
+            return self._session.ask(
+                f"$JS.API.SINK.{name}.{self._stream}", body, tail=tail, patience_seconds=patience_seconds
+            )
+        except ApiRefusedError as refused:
+            if refused.err_code == ERR_STREAM_NOT_FOUND:
+                raise StreamMissingError(self._stream) from None
+            raise
+
+    def check(self) -> None:
+        """Do the brokers know these calls, and is the stream there? Waits for brokers that do not answer.
+
+        Raises:
+            NoSinkError, StreamMissingError: no.
+        """
+        try:
+            self._call("STATUS", {}, patience_seconds=NO_SINK_SECONDS)
+        except UnansweredError as unanswered:
+            if isinstance(unanswered.__cause__, NoRespondersError):
+                raise NoSinkError(self._stream) from None
+            self._call("STATUS", {})
+
+    def stage(self, writer: str, batch: int, token: str, rows: Iterable[Row]) -> Staged:
+        """Stage an attempt's rows, in blocks.
+
+        Raises:
+            ApiRefusedError: the stream does not take a row, or has no room for the stage.
+        """
+        key = {"writer": writer, "batch": batch, "token": token}
+        count, crc, number = 0, 0, 0
+        for block_rows in _blocks(rows, min(BLOCK_BYTES, self._session.payload_bytes_max() - LINE_BYTES)):
+            block, number = encode_block(block_rows), number + 1
+            try:
+                self._call("STAGE", {**key, "block": number, "crc": crc32(block)}, block)
+            except ApiRefusedError as refused:
+                if refused.err_code == ERR_BATCH_OLD:
+                    return Staged(writer, batch, token)  # The commit hears whether it is the same batch.
+                raise
+            count, crc = count + len(block_rows), crc32(block, crc)
+        return Staged(writer, batch, token, count, crc)
+
+    def commit(self, writer: str, batch: int, staged: Sequence[Staged], offsets_hash: str) -> int:
+        """Make the staged rows the batch, in this order, and wait until they are messages. Returns how many.
+
+        Raises:
+            ApiRefusedError: the batch was committed with other offsets, a later one was, or rows are not staged any more.
+            ReleaseStoppedError: the stream does not take the rows.
+        """
+        parts = [{"token": one.token, "rows": one.rows, "crc": one.crc} for one in staged if one.rows]
+        body = {"writer": writer, "batch": batch, "offsets_hash": offsets_hash, "parts": parts}
+        released, pause_seconds = -1, 0.005
+        deadline = 0.0
+        while True:
+            found = self._call("COMMIT", body)
+            if found["released"] == found["rows"]:
+                return int(found["rows"])
+            if found["released"] > released:
+                released, pause_seconds = int(found["released"]), 0.005
+                deadline = time.monotonic() + self._patience_seconds
+            elif time.monotonic() >= deadline:
+                raise ReleaseStoppedError(self._stream, found, self._patience_seconds)
+            time.sleep(pause_seconds)
+            pause_seconds = min(PAUSE_SECONDS_MAX, 2 * pause_seconds)
+
+    def abort(self, writer: str, batch: int, tokens: Sequence[str]) -> None:
+        """Drop what was staged under these tokens, unless it is committed."""
+        self._call("ABORT", {"writer": writer, "batch": batch, "tokens": list(tokens)})
+
+    def forget(self, writer: str) -> None:
+        """The writer comes no more."""
+        self._call("FORGET", {"writer": writer})
+
+
+def encode_block(rows: Sequence[Row]) -> bytes:
+    """As brokers keep it: a count, three lengths for each row, and all bytes one behind the other."""
+    parts = [part for row in rows for part in row]
+    lengths = struct.pack(f"<{len(parts)}I", *map(len, parts))
+    return struct.pack("<I", len(rows)) + lengths + b"".join(parts)
+
+
+def _blocks(rows: Iterable[Row], bytes_max: int) -> Iterable[list[Row]]:
+    """
+    Raises:
+        RowTooLargeError: one row alone is too large.
+    """
+    gathered: list[Row] = []
+    size = 4
+    for row in rows:
+        row_bytes = 12 + sum(map(len, row))
+        if row_bytes + 4 > bytes_max:
+            raise RowTooLargeError(row_bytes, bytes_max)
+        if gathered and (size + row_bytes > bytes_max or len(gathered) >= ROWS_PER_BLOCK):
+            yield gathered
+            gathered, size = [], 4
+        gathered.append(row)
+        size += row_bytes
+    if gathered:
+        yield gathered

@@ -102,6 +102,35 @@ async def test_the_wait_for_answers_is_bounded_and_a_client_that_does_not_close_
     await raw.close()
 
 
+@pytest.mark.covers("SF-22")
+@pytest.mark.parametrize("is_bounded", [False, True])
+async def test_fin_waits_for_the_verdict_of_each_publish_within_a_bound(
+    brokers: Any, monkeypatch: pytest.MonkeyPatch, is_bounded: bool
+) -> None:
+    """The link with green may be cut: what waits for it would arrive behind what the client sends to green."""
+    monkeypatch.setattr(partings, "HUSH_MS", 0)
+    if is_bounded:
+        monkeypatch.setattr(partings, "SETTLE_MS", 100)
+    broker, core = await one(brokers)
+    raw = await connected(brokers, broker)
+    core.unsettled_names = {"c"}
+    asked: list[int] = []
+
+    def unsettled(clients: Mapping[Publisher, ClientInfo]) -> set[Publisher]:
+        asked.append(len(clients))
+        return core.unsettled(clients)
+
+    monkeypatch.setattr(broker.redirection.partings, "_unsettled", unsettled)
+    broker.redirection.set_orders(Orders())
+    (client,) = broker.server.clients.values()
+    if not is_bounded:
+        await brokers.until(lambda: len(asked) > 3, "it to be asked some times")
+        assert not client.is_leaving
+        core.unsettled_names = set()
+    await raw.to_end()
+    await raw.close()
+
+
 async def test_an_account_is_unsettled_until_the_last_publish_of_a_closing_connection_has_its_verdict(
     brokers: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,9 +139,9 @@ async def test_an_account_is_unsettled_until_the_last_publish_of_a_closing_conne
     said: list[list[str]] = []
     broker.redirection.tell_unsettled = lambda accounts: said.append(sorted(accounts))
     raw = await connected(brokers, broker)
-    core.unsettled_names = {"c"}
     broker.redirection.set_orders(Orders())
     await raw.to_end()
+    core.unsettled_names = {"c"}
     await raw.close()
     await brokers.until(lambda: not broker.server.clients, "the client to be gone")
     assert said[0] == ["$G"]

@@ -1,7 +1,8 @@
 """Connections on their way out, one by one: told, then sent FIN, then read to their own FIN, then settled (rule 10, SF-16).
 
 Before FIN the socket is read no more until the client has got the answers that it waits for, within a bound: behind FIN it can be
-sent none. What it sent meanwhile is read behind FIN, and stored.
+sent none. Nor is FIN sent while its publishes have no verdict: with the link cut, they would arrive behind those that it sends to
+green. What it sent meanwhile is read behind FIN, and stored.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ HUSH_MS = 1000
 """How long answers are waited for."""
 
 SETTLE_MS = 10_000
-"""How long the account of a connection that is gone counts as unsettled; a stream without a majority settles nothing."""
+"""How long publishes without a verdict hold up FIN, and how long the account of a connection that is gone counts as unsettled; a
+stream without a majority settles nothing."""
 
 _HUSHED = " parting"
 """A reason for not reading that is no broker's name."""
@@ -83,7 +85,7 @@ class Partings:
         for found in self._partings.values():
             found.foreign = tuple(found.client.foreign.values()) or found.foreign
         awaiting = self._asked(Stage.HUSHED, self._awaiting)
-        unsettled = self._asked(Stage.GONE, self._unsettled)
+        unsettled = self._asked(Stage.GONE, self._unsettled) | self._asked(Stage.HUSHED, self._unsettled)
         for number, found in list(self._partings.items()):
             client = found.client
             if found.stage is not Stage.GONE and client.closed:
@@ -93,6 +95,8 @@ class Partings:
                 case Stage.TOLD if now_ms >= found.due_ms:
                     client.stall(_HUSHED)
                     found.stage, found.due_ms = Stage.HUSHED, now_ms + HUSH_MS
+                case Stage.HUSHED if client in unsettled and now_ms < found.due_ms - HUSH_MS + SETTLE_MS:
+                    pass
                 case Stage.HUSHED if now_ms >= found.due_ms or not (
                     client in awaiting or client.has_input or client.subscriber.out
                 ):

@@ -194,7 +194,7 @@ SHAPES: Mapping[int, str] = {
     Frame.PREPARE: "tttggtnnb",
     Frame.PREPARED: "gnt4tt",
     Frame.CUT_ASK: "gn1",
-    Frame.CUT_TOLD: "ggtn1bn",
+    Frame.CUT_TOLD: "ggtn1bnt",
     Frame.DROP: "gnt",
     Frame.MIGRATION_STEP: "j",
     Frame.CLIENTS: "j",

@@ -417,6 +417,7 @@ async def test_streams_that_stall_are_named_once(world: Cutover) -> None:
     await world.look()
     assert (status["stalledTotal"], len(status["stalled"])) == (12, 10)
     assert world.says("Ready") == ("False", "StreamsStalled")
+    assert "first s0, handed: green is silent" in world.message("Ready")
     assert world.told().count("MigrationStalled") == 1
 
 

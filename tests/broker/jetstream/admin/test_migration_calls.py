@@ -11,6 +11,7 @@ from tests.simulator.cutover_plan import BLUE, GREEN
 from tests.simulator.cutover_world import IDENTITY, WORLD
 from tests.simulator.ledger import MAIN
 
+from supercluster.broker.jetstream.admin import migration_status
 from supercluster.broker.jetstream.admin.migration_call import read_start
 from supercluster.broker.jetstream.admin.migration_preflight import (
     FINDINGS_MAX,
@@ -24,7 +25,8 @@ from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.assignment import Assignment
-from supercluster.broker.jetstream.meta.migration import Green, Migration, StreamStage
+from supercluster.broker.jetstream.meta.migration import Following, Green, Migration, StreamStage
+from supercluster.broker.jetstream.placement.stream_facts import StreamFacts
 from supercluster.broker.protocol.client_reports import AccountClients, ClientReport, Publishing
 
 ID = "shop/to-green/0a1b"
@@ -102,9 +104,9 @@ def test_an_abort_takes_back_what_was_not_handed() -> None:
     for key in story.brokers(GREEN):
         story.stop(key, power=False)
     told = ask(story, "blue-0", "status")[1]
-    assert told["stages"]["learning"] == 1
-    assert told["stalledTotal"] == 1
-    assert told["stalled"][0]["why"]
+    assert (told["stages"]["learning"], told["stalledTotal"]) == (1, 0), "it has had no time yet"
+    story.until(lambda: ask(story, "blue-0", "status")[1]["stalledTotal"] == 1)
+    assert ask(story, "blue-0", "status")[1]["stalled"][0]["why"]
     assert ask(story, "blue-0", "abort")[0] == 202
     assert ask(story, "blue-0", "abort")[0] == 200
     story.until(lambda: bool(ask(story, "blue-0", "status")[1]["aborted"]), 120_000)
@@ -296,3 +298,17 @@ def test_a_green_that_nobody_answers_for_is_unreachable_and_nothing_begins() -> 
     assert ask(story, "blue-0", "start", BODY)[1]["err_code"] == 19022
     assert story.core("blue-0").wanted_far()
     story.until(lambda: not story.core("blue-0").wanted_far())
+
+
+@pytest.mark.covers("BG-9", "SF-20")
+def test_green_tells_of_an_attempt_that_it_refused_and_why() -> None:
+    following = Following(ID, 1, "G1", WORLD[BLUE], ("blue-0@a",))
+    found = Assignment(
+        "$G", MAIN, "G2", StreamConfig(name=MAIN, subjects=()), 1, ("green-0@a",), 1, following=following
+    )
+    refused = StreamFacts(
+        0, 0, 0, (), migrating={"stage": "refused", "why": "green's copy differs from blue's in consumers"}
+    )
+    for facts, expected in ((None, ("hidden", "")), (refused, ("refused", refused.migrating["why"]))):
+        (row,) = migration_status.green_streams([found], {"G2": facts})["streams"]
+        assert (row["state"], row["why"]) == expected

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.broker.jetstream.meta_leader.meta_story import OPERATOR, Meta, facts_of, meta
 
-from supercluster.broker.jetstream.admin.migration_status import Clients, blue_streams, shown
+from supercluster.broker.jetstream.admin.migration_status import STALLED_MS, Clients, blue_streams, shown
 from supercluster.broker.jetstream.config.limits import ServerLimits
 from supercluster.broker.jetstream.config.metadata_keys import PREFERRED_LEADER_KEY, RESOURCE_KEY
 from supercluster.broker.jetstream.config.stream import Placement
@@ -23,6 +23,7 @@ from supercluster.broker.jetstream.meta.move_record import Move
 from supercluster.broker.jetstream.meta_leader.migrations import AT_ONCE_MAX, TELL_MS, OpenWord
 from supercluster.broker.jetstream.meta_leader.recoveries import RecoverCall
 from supercluster.broker.jetstream.meta_leader.stream_request import Decided
+from supercluster.broker.jetstream.placement.stream_facts import StreamFacts
 from supercluster.broker.protocol.client_reports import AccountClients
 
 GREEN, BLUE = "94ee94ee", "0b1e0b1e"
@@ -106,6 +107,25 @@ def test_a_stream_that_has_not_begun_says_what_it_waits_for() -> None:
     assert shown(state, migration, {})["stalled"][-1]["why"] == why()
     state.streams[last] = replace(found, standing=Standing.UNCONFIRMED)
     assert "recovered by force" in why()
+
+
+@pytest.mark.covers("BG-9")
+@pytest.mark.parametrize(
+    ("migrating", "is_stalled"),
+    [
+        ({"no_headway_ms": STALLED_MS - 1, "why": "w"}, False),
+        ({"no_headway_ms": STALLED_MS, "why": "w"}, True),
+        ({"no_headway_ms": 0, "refused": True, "why": "w"}, True),
+        (None, True),
+    ],
+)
+def test_a_stream_without_headway_or_refused_by_green_is_stalled(
+    migrating: dict[str, Any] | None, is_stalled: bool
+) -> None:
+    state = blue("S").replica.state
+    (found,) = state.streams.values()
+    facts = StreamFacts(0, 0, 0, (), migrating=migrating) if migrating is not None else None
+    assert shown(state, state.migrations[TO_GREEN.id], {found.group: facts})["stalledTotal"] == is_stalled
 
 
 def test_a_stream_that_cannot_be_handed_over_is_not_learned_however_it_came_about() -> None:

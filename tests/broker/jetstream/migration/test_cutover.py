@@ -334,7 +334,17 @@ def test_green_refuses_a_copy_that_differs_and_blue_has_its_stream_again() -> No
     worlds.green.group.state.bytes += 1
     worlds.until(lambda: worlds.green is not None and worlds.green.group.state.cut.stage is CutStage.REFUSED)
     assert "CutDiffers" in worlds.green.events
+    told = worlds.green.group.copy.migration.info()
+    assert told is not None
+    assert (told["stage"], told["why"]) == ("refused", "green's copy differs from blue's in bounds")
     worlds.until(lambda: worlds.stage is CutStage.NONE)
+    told = worlds.leader().group.copy.migration.info()
+    assert told is not None
+    assert (
+        "green has refused the attempt: green's copy differs from blue's in bounds; if green goes on to refuse, abort"
+        in told["why"]
+    )
+    assert told["refused"] is True
     worlds.publish(3, b"z")
     worlds.settle(100)
     assert worlds.leader().group.state.last_seq == 3

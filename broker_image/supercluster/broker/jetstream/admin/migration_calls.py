@@ -201,7 +201,7 @@ class MigrationCalls:
         if not came:
             raise errors.error(errors.NO_MIGRATION, migration_id)
         self._facts(
-            [found for found in came if found.arrival is not None],
+            came,
             lambda facts: then(200, migration_status.green_streams(came, facts, after)),
             everything=True,
         )

@@ -17,6 +17,8 @@ from supercluster.broker.migration.plan import Log, Stage, View
 from supercluster.broker.protocol.client_reports import AccountClients
 
 STALLED_MAX = 10
+# Without headway for this long a stream is stalled: each step of a cutover takes less.
+STALLED_MS = 3000
 # Streams in one answer; of more the answer says how many there are.
 STREAMS_MAX = 1000
 
@@ -75,7 +77,7 @@ def shown(
         stages[stage] += 1
         why = _why_pending(found)
         if is_asked(found):
-            why = _why(told)
+            why = _why(told) if _is_stalled(told) else ""
             lag_entries = max(lag_entries, _count(told, "lag_entries"))
             lag_ms = max(lag_ms, _count(told, "lag_ms"))
         if why:
@@ -131,6 +133,13 @@ def _head(migration: Migration) -> dict[str, Any]:
         "cancelled": migration.cancelled,
         "final": migration.final,
     }
+
+
+def _is_stalled(facts: StreamFacts | None) -> bool:
+    """Does somebody have to hear of it? Green's refusals may repeat for ever, with headway between them."""
+    if facts is None:
+        return True
+    return facts.migrating.get("refused") is True or _count(facts, "no_headway_ms") >= STALLED_MS
 
 
 def _why(facts: StreamFacts | None) -> str:
@@ -203,12 +212,18 @@ def _green(found: Assignment, facts: StreamFacts | None) -> dict[str, Any]:
     return {
         "account": found.account,
         "name": found.name,
-        "state": "open" if arrival is not None else "hidden",
+        "state": "open" if arrival is not None else _hidden(facts),
+        "why": _why(facts) if facts is not None else "",
         "attempt": told.attempt,
         "lastSeq": arrival.last_seq if arrival is not None else 0,
         "digest": arrival.digest if arrival is not None else "",
         "consumers": facts.consumers if facts is not None else 0,
     }
+
+
+def _hidden(facts: StreamFacts | None) -> str:
+    is_refused = facts is not None and facts.migrating.get("stage") == "refused"
+    return "refused" if is_refused else "hidden"
 
 
 def _page(told: list[dict[str, Any]], streams: list[Assignment]) -> dict[str, Any]:

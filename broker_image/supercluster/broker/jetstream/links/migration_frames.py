@@ -163,10 +163,13 @@ class CutTold:
     """Of the cut; empty with a refusal."""
     last_seq: int
     """Of the cut."""
+    why: str = ""
+    """Of a refusal, for people; empty where this leader does not know."""
 
     def encode(self) -> Body:
         head = text(self.group) + text(self.next_group) + text(self.migration)
-        return [head + u64(self.attempt) + u8(self.told) + blob(self.digest) + u64(self.last_seq)]
+        cut = u64(self.attempt) + u8(self.told) + blob(self.digest) + u64(self.last_seq)
+        return [head + cut + text(self.why[:TEXT_CHARS_MAX])]
 
     @classmethod
     def decode(cls, body: bytes | memoryview) -> CutTold:
@@ -177,11 +180,12 @@ class CutTold:
         reader = Reader(body)
         group, next_group, migration = reader.text(), reader.text(), reader.text()
         attempt, told, digest, last_seq = reader.u64(), reader.u8(), bytes(reader.blob()), reader.u64()
+        why = reader.text()[:TEXT_CHARS_MAX]
         _ended(reader)
         _check_names(group, next_group, migration)
         if told not in set(Told) or len(digest) > DIGEST_BYTES_MAX:
             raise WireError(f"CUT_TOLD says {told} with a digest of {len(digest)} bytes")
-        return cls(group, next_group, migration, attempt, Told(told), digest, last_seq)
+        return cls(group, next_group, migration, attempt, Told(told), digest, last_seq, why)
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,8 +141,10 @@ class CurrentMigration:
                 )
 
     def info(self) -> dict[str, Any] | None:
-        """What people are told of a stream that goes away."""
-        return self.migrator.info() if self.migrator is not None else None
+        """What people are told of a stream that goes away, or that came and was refused."""
+        if self.migrator is not None:
+            return self.migrator.info()
+        return self._opening.info() if self._opening is not None else None
 
     def deadline_ms(self) -> int | None:
         """When there is something to do."""

@@ -7,7 +7,7 @@ takes back (`migration/plan.py`).
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from supercluster.broker.jetstream.encoding.sections import Section
@@ -22,8 +22,10 @@ from supercluster.broker.jetstream.links.migration_frames import (
 )
 from supercluster.broker.jetstream.meta.migration import StreamMigration, StreamStage
 from supercluster.broker.jetstream.meta.migration_steps import MigrationStep, StepKind
+from supercluster.broker.jetstream.migration.attempt import Attempt
 from supercluster.broker.jetstream.migration.cut_digest import cut_digesting
 from supercluster.broker.jetstream.migration.green_copies import change_learners, copies_seen, far_learners
+from supercluster.broker.jetstream.migration.headway import Headway
 from supercluster.broker.jetstream.migration.migrating_stream import MigratingStream
 from supercluster.broker.jetstream.state.cut import CutStage, Fence, Handed, Unfenced
 from supercluster.broker.migration.plan import (
@@ -60,27 +62,6 @@ _ENDS = (Do.UNMARK, Do.UNFENCE, Do.TAKE_BACK)
 _LOGS = {CutStage.FENCED: Log.FENCED, CutStage.HANDED: Log.HANDED}
 
 
-@dataclass(slots=True)
-class _Attempt:
-    """What this leader knows and did about one attempt."""
-
-    number: int
-    members: tuple[str, ...] = ()
-    refusal: str = ""
-    waiting: set[str] = field(default_factory=set)
-    gave_up: bool = False
-    """This leader has asked for the end of its mark, or is about to."""
-    marked_ms: int | None = None
-    fenced_ms: int | None = None
-    digest: bytes = b""
-    word: Word = Word.NONE
-    told: CutTold | None = None
-    asked_ms: dict[Do, int] = field(default_factory=dict)
-    """When something was last asked for."""
-    config_version: int = 0
-    """The stream's, when green was last asked to prepare."""
-
-
 class Migrator:
     """See the module. Made when a leader serves a stream that the map has on its way, or that is fenced; dropped with either."""
 
@@ -89,15 +70,18 @@ class Migrator:
         self._replica, self._stream, self._host = migrating.replica, migrating.stream, migrating.host
         self.record = record
         self._term = migrating.replica.raft.term
-        self._attempt = _Attempt(record.attempt)
+        self._attempt = Attempt(record.attempt)
         self._rest_ms = REST_MS
         self._rests_until_ms = 0
         self._look_ms = now_ms
+        self._headway = Headway(now_ms)
         self._refusal = ""
         self._waits_for = ""
         """What the last step waited for, where it did: if time runs out, that is why."""
         self._failure = ""
         """Why the last attempt of this leader's ended."""
+        self._is_refused = False
+        """Did it end by green's refusal?"""
         self._entered: tuple[int, Stage] | None = None
         """Attempt and stage of the last event."""
         self.step = Step(Stage.LEARNING, Do.WAIT, "the leader has not looked yet")
@@ -105,7 +89,7 @@ class Migrator:
     def set_record(self, record: StreamMigration) -> None:
         """The map has moved on."""
         if record.attempt != self._attempt.number:
-            self._attempt = _Attempt(record.attempt)
+            self._attempt = Attempt(record.attempt)
         self.record = record
         self._look_ms = 0
 
@@ -235,6 +219,8 @@ class Migrator:
         self.step = step
         if step.do not in _ENDS:
             self._waits_for = step.text if step.do is Do.WAIT else ""
+        lag = max((copy.lag_entries for copy in view.copies.values()), default=0)
+        self._headway.look((self._attempt.number, step.stage, step.why), lag, now_ms)
         self._do(step, now_ms)
         if step.stage is Stage.LEARNING and view.members and (view.missing or view.away):
             self._prepare(now_ms, PREPARE_AGAIN_MS)
@@ -332,7 +318,10 @@ class Migrator:
             self._rest(now_ms)
 
     def _rest(self, now_ms: int) -> None:
-        self._failure = ": ".join(filter(None, (self.step.why, self._waits_for)))
+        told = self._attempt.told
+        self._is_refused = told is not None and told.told is Told.REFUSED
+        said = told.why if told is not None and self._is_refused else self._waits_for
+        self._failure = ": ".join(filter(None, (self.step.why, said)))
         self._rests_until_ms = now_ms + self._rest_ms
         self._rest_ms = min(2 * self._rest_ms, REST_MS_MAX)
 
@@ -376,6 +365,8 @@ class Migrator:
             "attempt": self.record.attempt,
             "stage": str(self.step.stage),
             "why": self._why(),
+            "refused": bool(self._attempt.refusal) or self._is_refused,
+            "no_headway_ms": self._headway.none_ms(self._host.clock.monotonic_ms()),
             "lag_entries": max((copy.lag_entries for copy in copies), default=0),
             "lag_ms": max((copy.lag_ms for copy in copies), default=0),
         }
@@ -387,6 +378,8 @@ class Migrator:
             why += f": {self._refusal}"
         if self._failure and self.step.stage is Stage.LEARNING:
             why += f"; the last attempt failed: {self._failure}"
+            if self._is_refused:
+                why += "; if green goes on to refuse, abort the migration: the stream stays here"
         return why
 
     def deadline_ms(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from typing import Any
 
 from supercluster.broker.jetstream.encoding.sections import Section
 from supercluster.broker.jetstream.links.frames import Frame
@@ -31,6 +32,8 @@ class Opening:
         self._told_ms: int | None = None
         self._look_ms = 0
         self._told_refusal = False
+        self._why = ""
+        """Why this leader has refused the attempt; empty: another one did, or none."""
 
     @property
     def _cut(self) -> Cut:
@@ -97,12 +100,15 @@ class Opening:
 
     def _refuse(self, why: str) -> None:
         cut = self._cut
-        if self._migrating.put_cut(Section.REFUSED, encode_refused(cut.attempt)) and not self._blue_wants_it:
-            parts = ", ".join(differences(self._digest, cut.digest))
+        if not self._migrating.put_cut(Section.REFUSED, encode_refused(cut.attempt)):
+            return
+        self._why = why
+        if not self._blue_wants_it:
+            self._why = f"{why} in {', '.join(differences(self._digest, cut.digest))}"
             self._host.event(
                 self._replica.id,
                 "CutDiffers",
-                f"migration {cut.migration}: attempt {cut.attempt} is refused: {why} in {parts}. Blue has the stream "
+                f"migration {cut.migration}: attempt {cut.attempt} is refused: {self._why}. Blue has the stream "
                 "for itself again and begins the next attempt",
             )
 
@@ -138,10 +144,19 @@ class Opening:
         told = Told.OPEN if cut.stage is CutStage.OPEN else Told.REFUSED
         digest = cut.digest if told is Told.OPEN else b""
         body = CutTold(
-            source, self._replica.id, cut.migration, cut.attempt, told, digest, cut.last_seq
+            source, self._replica.id, cut.migration, cut.attempt, told, digest, cut.last_seq, self._why
         ).encode()
         for node in nodes:
             self._host.post(node, Frame.CUT_TOLD, body)
+
+    # ---- what people see ------------------------------------------------------------------------------------------
+
+    def info(self) -> dict[str, Any] | None:
+        """The `migrating` of an attempt that is refused; None: it is not."""
+        cut = self._cut
+        if cut.stage is not CutStage.REFUSED:
+            return None
+        return {"id": cut.migration, "attempt": cut.attempt, "stage": "refused", "why": self._why}
 
     def deadline_ms(self) -> int | None:
         """When to look again; None: not before something happens."""

@@ -8,9 +8,8 @@ from typing import TypeVar
 
 import pytest
 
-from supercluster.spark.pipelines.read_task import Block
-
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class TasksHere:
@@ -22,13 +21,13 @@ class TasksHere:
         self.die_in: int | None = None
         self.tasks = 0
 
-    def map(self, task: Callable[[Block], R], blocks: Sequence[Block]) -> list[R]:
+    def map(self, task: Callable[[T], R], items: Sequence[T]) -> list[R]:
         found = []
-        for block in blocks:
+        for item in items:
             self.tasks += 1
             if self.tasks == self.die_in:
                 raise InterruptedError("killed")
-            found.append(pickle.loads(pickle.dumps(task))(block))
+            found.append(pickle.loads(pickle.dumps(task))(item))
         return found
 
 

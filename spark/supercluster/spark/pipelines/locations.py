@@ -74,7 +74,8 @@ class Location:
 
     @contextmanager
     def new_file(self, name: str) -> Iterator[Path]:
-        """A local path to write; at the end it becomes the file `name`, in place of one that is there. An exception leaves nothing."""
+        """A local path to write; at the end it becomes the file `name`, in place of one that is there. An exception leaves nothing, and
+        so does a path that was unlinked."""
         target = None if self._local is None else self._local / name
         if target is not None:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -84,6 +85,8 @@ class Location:
         temporary = Path(text)
         try:
             yield temporary
+            if not temporary.exists():
+                return
             if target is not None:
                 _sync(temporary)
                 temporary.replace(target)

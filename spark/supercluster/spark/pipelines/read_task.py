@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
@@ -46,6 +47,7 @@ class Reading:
     """A block's messages in order, in lists as they arrive. To be read to its end once."""
 
     block: Block
+    lineage: str
     records: Iterator[list[Record]]
     begins_at: int = 0
     """The stream's first sequence, when all was read."""
@@ -54,13 +56,42 @@ class Reading:
         return self.records
 
 
+@contextmanager
+def reading_of(
+    options: ReadOptions, lineage: str, block: Block, *, fail_on_data_loss: bool = True
+) -> Iterator[Reading]:
+    """A block of the stream, while the context lasts.
+
+    Raises, when it is iterated:
+        StreamReplacedError: the stream is not of the lineage; raised before the end is reached.
+        DataRemovedError: retention was faster (`fail_on_data_loss`).
+    """
+    session = open_session(options, seed=block.first ^ os.getpid())
+    planned = Offset(options.stream, lineage, block.first)
+
+    def records() -> Iterator[list[Record]]:
+        stream, patience_seconds = options.stream, options.patience_seconds
+        planned.check(stream=stream, lineage=session.stream_state(stream, was_read=True).lineage)
+        yield from read_range(
+            session, stream, *block, patience_seconds=patience_seconds, fail_on_data_loss=fail_on_data_loss
+        )
+        # A consumer that was renewed may have read another stream of that name.
+        state = session.stream_state(stream, was_read=True)
+        planned.check(stream=stream, lineage=state.lineage)
+        reading.begins_at = state.first_sequence
+
+    reading = Reading(block, lineage, records())
+    try:
+        yield reading
+    finally:
+        session.drop()
+
+
 @dataclass(frozen=True)
 class ReadTask(Generic[R]):
-    """Reads one block on an executor.
+    """Reads one block on an executor, and has a core make something of it.
 
-    Raises, when called:
-        StreamReplacedError: the stream is not of the lineage; raised to the core before its last message was taken.
-        DataRemovedError: retention was faster (`fail_on_data_loss`).
+    Raises, when called: as the messages of `reading_of`.
     """
 
     options: ReadOptions
@@ -69,29 +100,7 @@ class ReadTask(Generic[R]):
     fail_on_data_loss: bool = field(default=True, kw_only=True)
 
     def __call__(self, block: Block) -> R:
-        session = open_session(self.options, seed=block.first ^ os.getpid())
-        try:
-            reading = Reading(block, iter(()))
-            reading.records = self._records(session, reading)
+        with reading_of(
+            self.options, self.lineage, block, fail_on_data_loss=self.fail_on_data_loss
+        ) as reading:
             return self.core(reading)
-        finally:
-            session.drop()
-
-    def _records(self, session: JetStreamSession, reading: Reading) -> Iterator[list[Record]]:
-        options, block = self.options, reading.block
-        planned = Offset(options.stream, self.lineage, block.first)
-        planned.check(
-            stream=options.stream, lineage=session.stream_state(options.stream, was_read=True).lineage
-        )
-        yield from read_range(
-            session,
-            options.stream,
-            block.first,
-            block.last,
-            patience_seconds=options.patience_seconds,
-            fail_on_data_loss=self.fail_on_data_loss,
-        )
-        # A consumer that was renewed may have read another stream of that name.
-        state = session.stream_state(options.stream, was_read=True)
-        planned.check(stream=options.stream, lineage=state.lineage)
-        reading.begins_at = state.first_sequence

@@ -6,11 +6,15 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
+from supercluster.spark.pipelines.archive.pipeline import ArchivePipeline, VerifyPipeline
+from supercluster.spark.pipelines.archive.replay import ReplayPipeline
 from supercluster.spark.pipelines.audit.pipeline import AuditPipeline
 from supercluster.spark.pipelines.parameters import ParameterError
 from supercluster.spark.pipelines.pipeline import Pipeline
 
-PIPELINES: Mapping[str, type[Pipeline[Any]]] = {each.name: each for each in (AuditPipeline,)}
+PIPELINES: Mapping[str, type[Pipeline[Any]]] = {
+    each.name: each for each in (ArchivePipeline, VerifyPipeline, ReplayPipeline, AuditPipeline)
+}
 
 
 def find_pipeline(name: str, pipelines: Mapping[str, type[Pipeline[Any]]] = PIPELINES) -> type[Pipeline[Any]]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from supercluster.spark.datasource.options import ReadOptions
 from supercluster.spark.datasource.plan import Offset, split_range
-from supercluster.spark.jetstream import StreamCutOffError, StreamState
+from supercluster.spark.jetstream import DataRemovedError, StreamCutOffError, StreamState
 from supercluster.spark.pipelines.locations import Location
 from supercluster.spark.pipelines.pipeline import Report
 from supercluster.spark.pipelines.read_task import Block, Reading, ReadTask, read_state
@@ -23,27 +23,28 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 R = TypeVar("R")
+T = TypeVar("T")
 POLL_SECONDS = 1.0
 SEQUENCES_PER_BLOCK = 50_000
 
 
 class Runner(Protocol):
-    """Where tasks run. Results are in the order of the blocks."""
+    """Where tasks run. Results are in the order of the items."""
 
     parallelism: int
 
-    def map(self, task: Callable[[Block], R], blocks: Sequence[Block]) -> list[R]: ...
+    def map(self, task: Callable[[T], R], items: Sequence[T]) -> list[R]: ...
 
 
 class SparkRunner:
-    """Each block is a task of one Spark job, which Spark retries and places."""
+    """Each item is a task of one Spark job, which Spark retries and places."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._context = spark.sparkContext
         self.parallelism = int(self._context.defaultParallelism)
 
-    def map(self, task: Callable[[Block], R], blocks: Sequence[Block]) -> list[R]:
-        found: list[R] = self._context.parallelize(blocks, len(blocks)).map(task).collect()
+    def map(self, task: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        found: list[R] = self._context.parallelize(items, len(items)).map(task).collect()
         return found
 
 
@@ -158,6 +159,8 @@ class StreamRounds(Generic[R]):
         end = state.last_sequence + 1 if self.end is None else min(self.end, state.last_sequence + 1)
         if not self._open:
             first = max(before, state.first_sequence)
+            if self._next and first > before and self.work.fail_on_data_loss:
+                raise DataRemovedError(state.name, before, first)
             is_last = self.end is not None
             blocks = (
                 self.work.plan(first, end - 1, state, self.runner.parallelism, is_last=is_last)

@@ -1,0 +1,156 @@
+"""The pipeline `archive_replay`: an archive's messages into a stream.
+
+The driver publishes them in the order of their sequences, each with a Nats-Msg-Id made of the archived stream, its lineage and the
+sequence. The stream's window of message ids refuses repeats, and the ids of the stream's last messages say where a run that was killed
+goes on.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from supercluster.spark.jetstream import JetStreamSession
+from supercluster.spark.pipelines.archive.layout import (
+    RECORDS,
+    ArchiveName,
+    ArchiveRecord,
+    parse_name,
+    stream_folder,
+)
+from supercluster.spark.pipelines.archive.publisher import ID_HEADER, Outgoing, Publisher
+from supercluster.spark.pipelines.archive.verify import ROWS_PER_READ, rows_of
+from supercluster.spark.pipelines.locations import Location
+from supercluster.spark.pipelines.parameters import ParameterError, Parameters, StreamName
+from supercluster.spark.pipelines.pipeline import Pipeline, RunOptions
+from supercluster.spark.pipelines.read_task import open_session
+from supercluster.spark.pipelines.rounds import Record
+from supercluster.spark.pipelines.running import source_of
+from supercluster.spark.reader import read_range
+from supercluster.spark.wire import parse_headers
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROWS_PER_PUBLISH = 500
+BYTES_PER_PUBLISH = 1024 * 1024
+TAIL_MESSAGES = 2 * ROWS_PER_PUBLISH
+RESERVED = "nats-"
+"""Headers that begin so mean something to the stream that takes the message."""
+
+
+class ReplayParameters(Parameters):
+    """What is published, and where."""
+
+    stream: StreamName = Field(description="Name of the archived stream.")
+    location: str = Field(min_length=1, description="Folder or URI of the archive.")
+    into: StreamName = Field(
+        description="Name of the stream that takes the messages; its subjects have to match."
+    )
+    subject_prefix: str = Field(default="", description="Put before each subject, such as `restored.`.")
+
+
+class ReplayPipeline(Pipeline[ReplayParameters]):
+    """Publishes an archive's messages into a stream, in order."""
+
+    name = "archive_replay"
+    summary = "Publishes an archive's messages into a stream, each with an id that refuses repeats."
+    parameters = ReplayParameters
+
+    def __init__(self, say: Callable[[str], None] = print) -> None:
+        self._say = say
+
+    def start(self, spark: SparkSession | None, parameters: ReplayParameters, options: RunOptions) -> None:
+        location = Location(parameters.location)
+        found = Record(location.below(RECORDS), f"{parameters.stream}.json").load()
+        if found is None:
+            raise ParameterError(
+                f"location {location.where!r} has no archive of stream {parameters.stream!r}; check both names"
+            )
+        archived_to = ArchiveRecord.from_json(found["work"]).archived_to
+        source = source_of(options.source, parameters.into)
+        session = open_session(source)
+        prefix = f"{parameters.stream}:{found['lineage']}:"
+        publisher = Publisher(session, patience_seconds=source.patience_seconds)
+        try:
+            there = replayed(session, parameters.into, prefix, source.patience_seconds)
+            count = repeats = 0
+            every = archived_rows(location, parameters.stream, min(there, default=1), archived_to)
+            rows = (row for row in every if row[0] not in there)
+            for batch in batches(rows, prefix, parameters.subject_prefix):
+                repeats += publisher.publish(batch)
+                count += len(batch)
+                done = int(batch[-1].id.removeprefix(prefix))
+                options.report(
+                    {"stream": parameters.stream, "next": done + 1, "last": archived_to, "messages": count}
+                )
+        finally:
+            session.drop()
+        self._say(
+            f"stream {parameters.stream}: {count:,} messages published into {parameters.into}, {repeats:,} were there"
+        )
+
+
+def replayed(session: JetStreamSession, into: str, prefix: str, patience_seconds: float) -> set[int]:
+    """Archived sequences among the stream's last messages. They reach back beyond the batch that a killed run left in part."""
+    state = session.stream_state(into)
+    first = max(state.first_sequence, state.last_sequence - TAIL_MESSAGES + 1)
+    found = set()
+    for records in read_range(
+        session, into, first, state.last_sequence, patience_seconds=patience_seconds, fail_on_data_loss=False
+    ):
+        for record in records:
+            name = next(iter(parse_headers(record[3]).get(ID_HEADER, ())), "")
+            number = name.removeprefix(prefix)
+            if name.startswith(prefix) and number.isdigit():
+                found.add(int(number))
+    return found
+
+
+def archived_rows(
+    location: Location, stream: str, first: int, last: int
+) -> Iterator[tuple[int, int, str, Any, bytes]]:
+    """Rows with sequences first … last in their order. A block has a file for each date, which are merged."""
+    blocks: dict[Any, list[str]] = {}
+    for name in location.files(stream_folder(stream)):
+        found: ArchiveName | None = parse_name(name)
+        if found is not None and found.block.last >= first and found.block.first <= last:
+            blocks.setdefault(found.block, []).append(name)
+    for block in sorted(blocks):
+        files = [_rows(location, name) for name in blocks[block]]
+        for row in heapq.merge(*files, key=lambda row: row[0]):
+            if row[0] >= first:
+                yield row
+
+
+def _rows(location: Location, name: str) -> Iterator[tuple[int, int, str, Any, bytes]]:
+    import pyarrow.parquet as pq
+
+    with location.local_file(name) as path, pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(ROWS_PER_READ):
+            yield from rows_of(batch)
+
+
+def batches(
+    rows: Iterator[tuple[int, int, str, Any, bytes]], prefix: str, subject_prefix: str
+) -> Iterator[list[Outgoing]]:
+    """Messages of a bounded number and size, at least one each. Pure."""
+    batch: list[Outgoing] = []
+    size = 0
+    for sequence, _, subject, headers, payload in rows:
+        kept = tuple(
+            (name, value)
+            for name, values in headers or ()
+            if not name.lower().startswith(RESERVED)
+            for value in values
+        )
+        batch.append(Outgoing(subject_prefix + subject, f"{prefix}{sequence}", kept, payload))
+        size += len(payload)
+        if len(batch) >= ROWS_PER_PUBLISH or size >= BYTES_PER_PUBLISH:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch

@@ -1,0 +1,262 @@
+"""An archive has each message once whatever was killed, shows what is wrong with it, and goes back into a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from benchmarks.servers import Fleet
+from nats.js import JetStreamContext
+
+from supercluster.spark.jetstream import DataRemovedError, StreamState
+from supercluster.spark.pipelines.archive import replay
+from supercluster.spark.pipelines.archive.layout import (
+    ArchiveRecord,
+    DateTotals,
+    date_of,
+    file_name,
+    parse_name,
+)
+from supercluster.spark.pipelines.archive.pipeline import (
+    ArchiveParameters,
+    ArchivePipeline,
+    ArchiveWork,
+    VerifyParameters,
+    VerifyPipeline,
+)
+from supercluster.spark.pipelines.archive.publisher import Outgoing, Publisher
+from supercluster.spark.pipelines.archive.replay import ReplayParameters, ReplayPipeline
+from supercluster.spark.pipelines.archive.verify import FileCheck, judge
+from supercluster.spark.pipelines.digest import RowDigest
+from supercluster.spark.pipelines.parameters import ParameterError, read_parameters
+from supercluster.spark.pipelines.pipeline import FindingsError, RunOptions
+from supercluster.spark.pipelines.read_task import Block
+
+COUNT = 100
+
+
+async def fill(js: JetStreamContext, first: int, last: int) -> None:
+    for number in range(first, last + 1):
+        await js.publish(
+            f"a.{number % 3}", b"%010d" % number, headers={"N": str(number), "Nats-Msg-Id": f"i{number}"}
+        )
+
+
+class Archivist:
+    """Archives the stream S, verifies the archive and replays it."""
+
+    def __init__(self, fleet: Fleet, runner: Any, folder: Path) -> None:
+        self.lines: list[str] = []
+        self.reports: list[Any] = []
+        self._runner = runner
+        self.folder = folder
+        self._options = RunOptions({"url": fleet.urls[0]}, report=self.reports.append)
+
+    async def archive(self, **given: object) -> None:
+        wanted = {"streams": "S", "location": str(self.folder), "targetFileSize": 2_000, **given}
+        parameters = read_parameters(ArchiveParameters, wanted)
+        await asyncio.to_thread(ArchivePipeline().run, self._runner, parameters, self._options)
+
+    async def verify(self) -> list[str]:
+        self.lines.clear()
+        parameters = read_parameters(VerifyParameters, {"streams": "S", "location": str(self.folder)})
+        try:
+            await asyncio.to_thread(
+                VerifyPipeline(self.lines.append).run, self._runner, parameters, self._options
+            )
+        except FindingsError:
+            return self.lines[:-1]
+        assert len(self.lines) == 1
+        return []
+
+    async def replay(self, into: str) -> str:
+        wanted = {"stream": "S", "location": str(self.folder), "into": into, "subjectPrefix": "again."}
+        parameters = read_parameters(ReplayParameters, wanted)
+        await asyncio.to_thread(ReplayPipeline(self.lines.append).start, None, parameters, self._options)
+        return self.lines[-1]
+
+    def files(self) -> list[Path]:
+        return sorted(self.folder.glob("stream=S/date=*/*.parquet"))
+
+    def sequences(self) -> list[int]:
+        return [
+            row
+            for file in self.files()
+            for row in pq.ParquetFile(file).read(["sequence"])["sequence"].to_pylist()
+        ]
+
+
+@pytest.fixture
+async def archivist(fleet: Fleet, js: JetStreamContext, runner: Any, tmp_path: Path) -> Archivist:
+    await js.add_stream(name="S", subjects=["a.>"])
+    await fill(js, 1, COUNT)
+    return Archivist(fleet, runner, tmp_path)
+
+
+@pytest.mark.covers("SP-4")
+async def test_each_message_is_archived_once_in_files_of_about_the_target_size(
+    archivist: Archivist, js: JetStreamContext
+) -> None:
+    await archivist.archive()
+    assert archivist.sequences() == list(range(1, COUNT + 1))
+    assert 4 <= len(archivist.files()) <= 8
+    assert archivist.reports[-1] == {"stream": "S", "next": 101, "last": 100, "archivedTo": 100, "rows": 100}
+    row = pq.ParquetFile(archivist.files()[0]).read().to_pylist()[6]
+    assert (row["sequence"], row["subject"], row["payload"]) == (7, "a.1", b"0000000007")
+    assert ("N", ["7"]) in row["headers"]
+    await fill(js, COUNT + 1, COUNT + 5)
+    await archivist.archive()
+    assert archivist.sequences() == list(range(1, COUNT + 6))
+    assert await archivist.verify() == []
+
+
+@pytest.mark.parametrize("die_in", [1, 2, 3, 5])
+async def test_a_killed_archive_writes_its_open_files_again_in_place(
+    archivist: Archivist, js: JetStreamContext, runner: Any, die_in: int
+) -> None:
+    runner.die_in = die_in
+    with pytest.raises(InterruptedError):
+        await archivist.archive()
+    # What is added meanwhile moves no boundary of a file that may be there.
+    await fill(js, COUNT + 1, COUNT + 50)
+    await archivist.archive(targetFileSize=3_000)
+    assert archivist.sequences() == list(range(1, COUNT + 51))
+    assert await archivist.verify() == []
+
+
+@pytest.mark.parametrize("removed", [5, COUNT])
+async def test_an_earlier_attempts_file_stays_when_the_stream_no_longer_has_its_messages(
+    archivist: Archivist, js: JetStreamContext, runner: Any, removed: int
+) -> None:
+    runner.die_in = 2
+    with pytest.raises(InterruptedError):
+        await archivist.archive()
+    await fill(js, COUNT + 1, COUNT + 1)
+    await js.purge_stream("S", seq=removed + 1)
+    with pytest.raises(DataRemovedError):
+        await archivist.archive()
+    await archivist.archive(failOnDataLoss=False)
+    kept = archivist.sequences()
+    assert kept[:10] == list(range(1, 11))
+    assert kept[-1] == COUNT + 1
+    assert await archivist.verify() == []
+
+
+async def test_verify_names_what_is_missing_damaged_foreign_or_twice(archivist: Archivist) -> None:
+    await archivist.archive()
+    first, second, third, *_ = archivist.files()
+    whole = first.read_bytes()
+    first.unlink()
+    assert [line.split(": ")[1][:8] for line in await archivist.verify()] == [
+        f"{len(archivist.files())} files "
+    ]
+    first.write_bytes(whole[:-20])
+    assert "it cannot be read" in (await archivist.verify())[0]
+    first.write_bytes(second.read_bytes())
+    assert "does not belong to it" in (await archivist.verify())[0]
+    first.write_bytes(whole)
+    pq.write_table(pq.ParquetFile(third).read().slice(1), third)
+    assert "its rows are not those that were written" in (await archivist.verify())[0]
+
+
+async def test_retention_that_was_faster_stops_the_archive_or_is_recorded(
+    archivist: Archivist, js: JetStreamContext
+) -> None:
+    await archivist.archive()
+    await fill(js, COUNT + 1, COUNT + 9)
+    await js.purge_stream("S", seq=COUNT + 4)
+    with pytest.raises(DataRemovedError):
+        await archivist.archive()
+    await archivist.archive(failOnDataLoss=False)
+    record = json.loads((archivist.folder / "_archive" / "S.json").read_text())["work"]
+    assert (record["archivedTo"], record["skipped"]) == (COUNT + 9, [[COUNT + 1, COUNT + 3]])
+    assert await archivist.verify() == []
+
+
+async def test_a_replay_brings_each_message_once_after_a_kill(
+    archivist: Archivist, js: JetStreamContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await archivist.archive()
+    # No window of message ids helps.
+    await js.add_stream(name="R", subjects=["again.>"], duplicate_window=0.1)
+    monkeypatch.setattr(replay, "ROWS_PER_PUBLISH", 30)
+    monkeypatch.setattr(replay, "TAIL_MESSAGES", 60)
+
+    whole = Publisher.publish
+
+    def part(self: Publisher, messages: Sequence[Outgoing]) -> int:
+        """The broker lost one, and then the driver was killed."""
+        whole(self, [*messages[:19], *messages[20:]])
+        raise InterruptedError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Publisher, "publish", part)
+        with pytest.raises(InterruptedError):
+            await archivist.replay("R")
+    assert (await archivist.replay("R")).startswith("stream S: 71 messages published into R, 0 were there")
+    bodies = [await js.get_msg("R", sequence) for sequence in range(1, COUNT + 1)]
+    assert sorted(body.data for body in bodies) == [b"%010d" % number for number in range(1, COUNT + 1)]  # type: ignore[type-var]
+    assert (bodies[0].subject, bodies[0].headers["N"]) == ("again.a.1", "1")  # type: ignore[index]
+    assert bodies[0].headers["Nats-Msg-Id"].startswith("S:")  # type: ignore[index]
+    assert (await archivist.replay("R")).startswith("stream S: 0 messages published")
+
+
+async def test_an_archive_that_is_not_there_is_named(fleet: Fleet, runner: Any, tmp_path: Path) -> None:
+    archivist = Archivist(fleet, runner, tmp_path)
+    with pytest.raises(ParameterError, match="has no archive of stream 'S'; check both names"):
+        await archivist.replay("R")
+    with pytest.raises(ParameterError, match="has no archive of stream 'S'; check both names"):
+        await archivist.verify()
+
+
+def test_a_continuous_archive_waits_for_a_whole_file_but_not_for_ever() -> None:
+    now_s = 0.0
+    given = {"streams": "S", "location": "/nowhere", "targetFileSize": 100, "fileAgeSeconds": 60}
+    work = ArchiveWork("S", read_parameters(ArchiveParameters, given), lambda: now_s)
+    state = StreamState("S", "l", 1, 25, 25, 250)
+    assert work.plan(1, 25, state, 4, is_last=False) == [Block(1, 10), Block(11, 20)]
+    assert work.plan(21, 25, state, 4, is_last=False) == []
+    now_s = 59.0
+    assert work.plan(21, 25, state, 4, is_last=False) == []
+    now_s = 60.0
+    assert work.plan(21, 25, state, 4, is_last=False) == [Block(21, 25)]
+    assert work.plan(26, 29, state, 4, is_last=True) == [Block(26, 29)]
+
+
+def test_names_dates_and_sums() -> None:
+    name = file_name("a=b%", "2026-11-27", Block(1, 20))
+    assert name == f"stream=a%3Db%25/date=2026-11-27/{1:020d}-{20:020d}.parquet"
+    assert parse_name(name) == ("a%3Db%25", "2026-11-27", (1, 20))
+    assert parse_name("stream=a/date=2026-11-27/part-0.parquet") is None
+    assert [date_of(ns) for ns in (0, 86_400_000_000_000 - 1, 86_400_000_000_000)] == [
+        "1970-01-01",
+        "1970-01-01",
+        "1970-01-02",
+    ]
+    values = set()
+    rows: list[tuple[int, int, str, Any, bytes]] = [
+        (1, 2, "s", None, b""),
+        (1, 3, "s", None, b""),
+        (1, 2, "t", None, b""),
+        (1, 2, "s", [], b""),
+        (1, 2, "", None, b"s"),
+    ]
+    for row in rows:
+        digest = RowDigest()
+        digest.add(*row)
+        values.add(digest.value())
+    assert len(values) == 5
+
+
+def test_files_with_the_same_sequences_are_found_even_where_sums_agree() -> None:
+    names = [file_name("S", "2026-11-27", block) for block in (Block(1, 10), Block(8, 20))]
+    record = ArchiveRecord(20, [], {"2026-11-27": DateTotals(2, 5, 3)})
+    checks = [FileCheck(names[0], 2, "1"), FileCheck(names[1], 3, "2")]
+    assert judge(record, checks) == ["sequences 8 to 10 are in two files"]
+    changed = [checks[0], FileCheck(names[1], 3, "4")]
+    assert judge(record, changed)[0] == "date 2026-11-27: the rows are not those that were written"

@@ -103,7 +103,7 @@ class FakeMigrations:
 
     def abort(self, migration_id: str) -> None:
         record = self._record(migration_id)
-        if set(self.stages.values()) <= set(ORDER[4:]):
+        if self.stages and set(self.stages.values()) <= set(ORDER[4:]):
             raise BrokersRefusedError(409, 19024, "every stream is open on green")
         record["cancelled"] = True
 

@@ -152,6 +152,7 @@ class Reason(StrEnum):
     OTHER_IDENTITY = "OtherIdentity"
     OTHER_VERSION = "OtherVersion"
     CLOCKS_APART = "ClocksApart"
+    SCOPE_EMPTY = "ScopeEmpty"
     MIGRATION_OVERLAPS = "MigrationOverlaps"
     MIGRATION_UNKNOWN = "MigrationUnknown"
     MIGRATION_UNDER_WAY = "MigrationUnderWay"
@@ -578,6 +579,9 @@ REASONS: dict[Reason, Entry] = {
     ),
     Reason.CLOCKS_APART: Entry(
         "PreflightPassed", "The clocks of blue and green differ by more than a second. Mend the time service."
+    ),
+    Reason.SCOPE_EMPTY: Entry(
+        "Blocked", "No stream is left in the scope of a migration under way. The message says what to do."
     ),
     Reason.MIGRATION_OVERLAPS: Entry(
         "Ready, Whole, PreflightPassed", "An older Migration has the same streams. The message names it."

@@ -151,6 +151,25 @@ async def test_a_green_whose_resource_was_removed_by_force_is_named_and_blue_can
         assert world.status(OVER)["phase"] == "Aborting"
 
 
+@pytest.mark.covers("BG-2")
+async def test_one_whose_streams_were_all_deleted_says_how_it_ends(world: Cutover) -> None:
+    record = await at(world, "learning")
+    world.brokers.migrations.stages = {}
+    world.clock.ms += 6_000
+    await world.look()
+    assert world.says("Blocked") == ("True", "ScopeEmpty")
+    assert "set spec.abort to true to end the migration" in world.message("Blocked")
+    nothing_was_done(world, record)
+    world.brokers.migrations.stages = {"late": "pending"}
+    await world.look()
+    assert world.says("Blocked") == ("False", "NoIssues")
+    world.brokers.migrations.stages = {}
+    world.edit(abort=True)
+    await world.look()
+    await world.look()
+    assert world.status(OVER)["phase"] == "Aborted"
+
+
 @pytest.mark.covers("SF-21")
 async def test_an_abort_that_a_silent_green_holds_up_says_how_a_person_ends_it(world: Cutover) -> None:
     await at(world, "handed")

@@ -243,6 +243,20 @@ def test_an_aborted_migration_begins_no_stream() -> None:
     assert stages(story) == [StreamStage.OPEN, StreamStage.LEARNING, None]
 
 
+def test_a_migration_whose_streams_were_all_deleted_can_be_aborted() -> None:
+    """BG-2: nothing of it would ever be open."""
+    story = blue("S")
+    story.done("delete", name="S")
+    state = story.replica.state
+
+    def told() -> dict[str, Any]:
+        return shown(state, state.migrations[TO_GREEN.id], {})
+
+    assert (sum(told()["stages"].values()), told()["done"], told()["aborted"]) == (0, False, False)
+    assert ask(story, story.replica.migrations.abort, TO_GREEN.id) is None
+    assert told()["aborted"] is True
+
+
 def test_blues_copies_go_by_the_evidence_of_both_sides_alone() -> None:
     """BG-12, SF-22: finalize is refused while a stream is not open; then green is asked, and its word has to agree."""
     story = blue("S")

@@ -14,6 +14,7 @@ def blocked(desired: Migration, observed: MigrationObserved, state: MigrationVie
         _missing_side(desired, observed, state)
         or _other_green(desired, observed, state)
         or _silent_green(desired, state)
+        or _empty_scope(desired, state)
     )
 
 
@@ -55,4 +56,15 @@ def _silent_green(desired: Migration, state: MigrationView) -> Trouble | None:
         f"{state.stages.handed} stream(s) were handed over, and blue takes one back only when green has refused it: {first.name}: {first.reason}. Bring "
         f"green back; where it is gone for good, take each back by POST /admin/migrations/{desired.id}/takeback on blue (docs/admin.md), "
         "which loses what green has taken since"
+    )
+
+
+def _empty_scope(desired: Migration, state: MigrationView) -> Trouble | None:
+    """All of its streams were deleted since it was started, so nothing will ever be open on green."""
+    if state.stages.total or state.is_cancelled or state.is_final:
+        return None
+    scope = f"account {desired.spec.scope.account}" if desired.spec.scope.account else "any account"
+    return Reason.SCOPE_EMPTY, (
+        f"no stream of {scope} is left that could go: they were deleted since the start; set spec.abort to true to end the migration, or create "
+        "a stream, which goes over"
     )

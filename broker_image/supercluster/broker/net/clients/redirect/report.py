@@ -127,8 +127,9 @@ def counted(
         if found is not None:
             is_kept = found.state is not State.ASKED and found.facts.user in failing
             stays = is_kept or found.state is State.BRIDGED
-        for into, row in publishing(account, client, crossings.get(client.id, {})):
-            counts[into].publishers.append(row)
+        if (crossed := crossings.get(client.id)) is not None:
+            for into, row in publishing(account, client, crossed):
+                counts[into].publishers.append(row)
         if cannot:
             count.cannot += 1
             if count.cannot <= NAMES_MAX:

@@ -312,7 +312,7 @@ def test_a_number_keeps_its_first_verdict() -> None:
     story.commit()
     session = story.state.sessions.current(ORIGIN)
     assert session is not None
-    (run,) = session.verdicts_from(1)
+    (run,) = session.verdicts(1, 2)
     assert [(item.offset, item.verdict, item.code) for item in run.exceptions] == [(0, REFUSED, 10071)]
     assert (run.count, run.first_seq) == (2, 1)
 

@@ -277,3 +277,35 @@ def test_a_block_that_waits_already_is_not_kept_again() -> None:
     assert not intake._forwards
     intake.offer(Forward(story_key(story), 3, 0, 0, block(message())), early=False)
     assert len(intake._forwards) == 1
+
+
+@pytest.mark.covers("SF-29", "BG-4")
+def test_a_window_that_is_sent_again_is_answered_once_for_each_number() -> None:
+    """Each block was answered with the verdicts on all later ones, too: after a cut of 20 s leaders did nothing else for 26 s."""
+    story = StreamStory()
+    told: list[Any] = []
+    host: Any = SimpleNamespace(verdicts=lambda group, key, runs, appended: told.extend(runs))
+    intake = PublishInbox("g", host)
+    for number in range(1, 101):
+        # What a retrying publisher repeats has verdicts that are not joined.
+        story.publish(message(Nats_Msg_Id=str(number // 2)))
+    story.commit()
+    session = story.state.sessions.current(story_key(story))
+    assert session is not None
+    assert len(session.runs) > 50
+    for closed in (False, True):
+        told.clear()
+        for number in range(1, 101):
+            intake.offer(
+                Forward(story_key(story), number, 0, 0, block(message(Nats_Msg_Id=str(number // 2)))),
+                early=False,
+            )
+        story.admission.config_sent = 1
+        if closed:
+            intake.answer_known(story.state)
+        else:
+            intake.put(story.turn())
+        assert {at for run in told for at in range(run.first_number, run.last_number + 1)} == set(
+            range(1, 101)
+        )
+        assert len(told) == 100

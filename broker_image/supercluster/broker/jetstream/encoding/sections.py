@@ -235,6 +235,18 @@ class Block:
         return any(self.lengths[1::3])
 
 
+def count_of(block: bytes | memoryview) -> int:
+    """How many messages a block says that it has.
+
+    Raises:
+        WireError: it is too short to be one.
+    """
+    if len(block) < 4:
+        raise WireError("a block takes at least 4 bytes")
+    count: int = _U32.unpack_from(block)[0]
+    return count
+
+
 def decode_block(data: bytes | memoryview) -> Block:
     """Decode and check a block.
 
@@ -242,9 +254,7 @@ def decode_block(data: bytes | memoryview) -> Block:
         WireError: the lengths don't add up to the bytes there are.
     """
     view = memoryview(data)
-    if len(view) < 4:
-        raise WireError("a block takes at least 4 bytes")
-    count: int = _U32.unpack_from(view)[0]
+    count = count_of(view)
     start = 4 + 12 * count
     if start > len(view):
         raise WireError(f"a block of {count} messages is cut off")

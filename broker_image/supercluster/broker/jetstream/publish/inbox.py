@@ -13,6 +13,7 @@ from supercluster.broker.jetstream.encoding.sections import (
     Section,
     SessionKey,
     VerdictRun,
+    count_of,
     encode_messages,
     encode_session,
 )
@@ -20,6 +21,7 @@ from supercluster.broker.jetstream.links.frames import Forward, Frame, encode_nu
 from supercluster.broker.jetstream.publish.admission import Answer
 from supercluster.broker.jetstream.publish.host import StreamHost
 from supercluster.broker.jetstream.publish.leader_turn import LeaderTurn
+from supercluster.broker.jetstream.state.publish_sessions import SessionState
 from supercluster.broker.jetstream.state.stream import Applied, StreamState
 
 # Forwards that wait for a turn. A window resends what was dropped here.
@@ -106,7 +108,7 @@ class PublishInbox:
             try:
                 taken = admission.take(forward, now_ns, room=room)
             except WireError as error:
-                self._host.event(self._group, "BadFrame", f"forward of {forward.session.node}: {error}")
+                self._bad(forward, error)
                 continue
             if taken.answer is not Answer.TAKEN:
                 self._answer(forward, taken.answer, taken.next_number, turn.stream.state)
@@ -132,9 +134,7 @@ class PublishInbox:
                 self._forwards.append((forward, early))
                 continue
             self._waiting.discard(_block(forward))
-            known = session.verdicts_from(forward.first_number)
-            if known:
-                self._host.verdicts(self._group, forward.session, known, appended=False)
+            self._answer_known(forward, session)
         opens, self._opens = self._opens, []
         for key in opens:
             if state.sessions.current(key) is not None:
@@ -155,9 +155,8 @@ class PublishInbox:
         key = forward.session
         if answer is Answer.KNOWN:
             session = state.sessions.current(key)
-            known = session.verdicts_from(forward.first_number) if session is not None else []
-            if known:
-                self._host.verdicts(self._group, key, known, appended=False)
+            if session is not None:
+                self._answer_known(forward, session)
         elif answer is Answer.AGAIN_FROM:
             # Once per gap: each block behind it that is on its way would have the whole window sent again. Should the
             # word be lost, the window repeats by itself, from its first block on; it may lack the number (SF-9), so it is
@@ -171,6 +170,19 @@ class PublishInbox:
             self._tell_again(key, 0)
         else:
             self._tell_opened(key, is_open=False)
+
+    def _answer_known(self, forward: Forward, session: SessionState) -> None:
+        """With the verdicts on this block alone: a window sends all its blocks again, and each gets its own answer."""
+        try:
+            known = session.verdicts(forward.first_number, count_of(forward.block))
+        except WireError as error:
+            self._bad(forward, error)
+            return
+        if known:
+            self._host.verdicts(self._group, forward.session, known, appended=False)
+
+    def _bad(self, forward: Forward, error: WireError) -> None:
+        self._host.event(self._group, "BadFrame", f"forward of {forward.session.node}: {error}")
 
     def _tell_opened(self, key: SessionKey, *, is_open: bool) -> None:
         self._host.post(key.node, Frame.OPENED, encode_numbered(self._group, key, int(is_open)))

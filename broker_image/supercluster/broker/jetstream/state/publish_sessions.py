@@ -9,8 +9,10 @@ heard the verdict on. Its size is bounded by the brokers' windows; a broker that
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass, field, replace
+from itertools import islice, takewhile
 
 from supercluster.broker.jetstream.encoding.codec import Reader, text, u32, u64
 from supercluster.broker.jetstream.encoding.sections import (
@@ -60,9 +62,11 @@ class SessionState:
         if runs and runs[0].first_number <= self.confirmed:
             runs[0] = runs[0].tail(self.confirmed + 1)
 
-    def verdicts_from(self, number: int) -> list[VerdictRun]:
-        """Verdicts on `number` and all later ones that are known here."""
-        return [run.tail(number) for run in self.runs if run.last_number >= number]
+    def verdicts(self, number: int, count: int) -> list[VerdictRun]:
+        """Verdicts on `count` numbers from `number` on, as far as they are known here; the last run may go beyond them."""
+        first = bisect_left(self.runs, number, key=lambda run: run.last_number)
+        later = islice(self.runs, first, None)
+        return [run.tail(number) for run in takewhile(lambda run: run.first_number < number + count, later)]
 
 
 class PublishSessions:

@@ -65,7 +65,12 @@ class CutoverPublishers(Publishers):
         return self.rng.choice(self._side[publisher is not None and publisher.name in self._gone_over])
 
     def _answered(self, publisher: SimPublisher, number: int, node: str, payload: bytes) -> None:
-        """Some of what has a Nats-Msg-Id is sent once more, as by a client that gave its answer up."""
+        """Some of what has a Nats-Msg-Id is sent once more, as by a client that gave its answer up. A broker of green that has not read
+        that the stream is open refuses what it is given (rule 2)."""
+        if not payload and self.world.side_of[node] == GREEN and not self.is_open_at(node):
+            if publisher.kind != "retry":
+                self.world.ledger.told_refused(publisher.payload(number))
+            return
         is_first = number not in publisher.answered
         super()._answered(publisher, number, node, payload)
         is_taken = is_first and number in publisher.answered and publisher.kind == "retry"

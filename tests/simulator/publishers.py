@@ -173,10 +173,10 @@ class Publishers:
         if self.plan.has_ttls and number % 3 == 0:
             ttl = TTLS[number // 3 % len(TTLS)]
             header = (header[:-2] or b"NATS/1.0\r\n") + b"Nats-TTL: %s\r\n\r\n" % ttl
-        if not window.take(publisher, subject, reply, header, payload):
-            return False
         if reply:
             self.world.on_reply(reply, lambda head, body: self._answered(publisher, number, node, body))
+        if not window.take(publisher, subject, reply, header, payload):
+            return False
         publisher.taken[number] = node
         publisher.brokers.add(node)
         if kind == "retry":

@@ -14,7 +14,6 @@ LONG = {
     "blue_restarts_when_open": SEEDS,
     "blues_map_leader_changes": SEEDS,
     "calls_wait_while_handed": "cut_while_handed",
-    "goes_over_at_the_second_try": SEEDS,
     "green_leader_killed_when_open": SEEDS,
     "one_replica": SEEDS,
 }

@@ -62,6 +62,15 @@ async def test_audit_and_archive_read_a_stream_in_parallel_tasks(
     assert (await start("archive_verify", location=location))[-1]["findings"] == 0
 
 
+@pytest.mark.covers("SP-4")
+async def test_a_comparison_with_the_stream_itself(
+    start: Start, fleet: Fleet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reports = await start("compare", otherUrl=fleet.urls[0])
+    assert [each["digest"] for each in reports] == [each["otherDigest"] for each in reports]
+    assert "1,999 messages compared, 0 differences" in capsys.readouterr().out
+
+
 async def test_an_error_of_a_task_says_in_one_line_what_to_do(start: Start, tmp_path: Path) -> None:
     (tmp_path / "stream=S").write_text("no folder")
     with pytest.raises(Exception, match="NotADirectoryError") as failed:

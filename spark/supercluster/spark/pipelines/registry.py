@@ -9,11 +9,19 @@ from typing import Any
 from supercluster.spark.pipelines.archive.pipeline import ArchivePipeline, VerifyPipeline
 from supercluster.spark.pipelines.archive.replay import ReplayPipeline
 from supercluster.spark.pipelines.audit.pipeline import AuditPipeline
+from supercluster.spark.pipelines.compare.pipeline import ComparePipeline
 from supercluster.spark.pipelines.parameters import ParameterError
 from supercluster.spark.pipelines.pipeline import Pipeline
 
 PIPELINES: Mapping[str, type[Pipeline[Any]]] = {
-    each.name: each for each in (ArchivePipeline, VerifyPipeline, ReplayPipeline, AuditPipeline)
+    each.name: each
+    for each in (
+        ArchivePipeline,
+        VerifyPipeline,
+        ReplayPipeline,
+        AuditPipeline,
+        ComparePipeline,
+    )
 }
 
 

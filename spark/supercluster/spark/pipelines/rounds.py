@@ -65,9 +65,9 @@ class Work(Protocol[R]):
         """Adjacent blocks from `first` on; none to wait for more. `is_last`: nothing will follow."""
         ...
 
-    def fold(self, skipped: int, results: list[R], caught_up_at_ns: int | None) -> None:
+    def fold(self, skipped: int, results: list[R], caught_up_at_ns: int | None) -> bool:
         """Add up results in order, behind `skipped` sequences that retention removed before. `caught_up_at_ns`: all messages that were stored
-        until then are in."""
+        until then are in. Whether something was put out, so that the record has to know."""
         ...
 
     def facts(self) -> Report:
@@ -168,8 +168,8 @@ class StreamRounds(Generic[R]):
                 else []
             )
             if not blocks:
-                if first >= state.last_sequence + 1:
-                    self.work.fold(0, [], now_ns)
+                if first >= state.last_sequence + 1 and self.work.fold(0, [], now_ns):
+                    self.save()
                 return False
             self._open = tuple(blocks)
             self.save()

@@ -90,12 +90,13 @@ class ArchiveWork:
             self._waiting_since_s = None
         return blocks
 
-    def fold(self, skipped: int, results: list[WrittenBlock], caught_up_at_ns: int | None) -> None:
+    def fold(self, skipped: int, results: list[WrittenBlock], caught_up_at_ns: int | None) -> bool:
         leftovers = self._leftovers(results) if self._may_have_leftovers and results else []
         for each in results:
             self.record.add(
                 each.block, [*each.files, *(left for block, left in leftovers if block == each.block)]
             )
+        return bool(results)
 
     def _leftovers(self, results: list[WrittenBlock]) -> list[tuple[Block, FileFacts]]:
         """The blocks of a run that was killed are written again. Where all messages of a date were removed meanwhile, the file of the

@@ -110,12 +110,14 @@ class AuditWork:
     ) -> list[Block]:
         return plan_evenly(first, last, parallelism)
 
-    def fold(self, skipped: int, results: list[BlockFacts], caught_up_at_ns: int | None) -> None:
+    def fold(self, skipped: int, results: list[BlockFacts], caught_up_at_ns: int | None) -> bool:
+        lines = self._lines
         self.audit.skip(skipped)
         for facts in results:
             self.audit.take(facts)
         last_ns = max((facts.last_time_ns for facts in results), default=0)
         self.audit.settle(max(last_ns, caught_up_at_ns or 0))
+        return self._lines > lines
 
     def facts(self) -> Report:
         return {"messages": self.audit.messages, "findings": dict(self.audit.counts)}

@@ -63,12 +63,18 @@ async def test_audit_and_archive_read_a_stream_in_parallel_tasks(
 
 
 @pytest.mark.covers("SP-4")
-async def test_a_comparison_with_the_stream_itself(
-    start: Start, fleet: Fleet, capsys: pytest.CaptureFixture[str]
+async def test_statistics_and_a_comparison_with_the_stream_itself(
+    start: Start, fleet: Fleet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reports = await start("compare", otherUrl=fleet.urls[0])
     assert [each["digest"] for each in reports] == [each["otherDigest"] for each in reports]
     assert "1,999 messages compared, 0 differences" in capsys.readouterr().out
+    rows = tmp_path / "rows"
+    await start("stream_stats", publisher="subject:2", windowSeconds=1, location=str(rows))
+    [open_windows] = json.loads((tmp_path / "checkpoint" / "stream_stats" / "S.json").read_text())["work"][
+        "windows"
+    ][-1:]
+    assert open_windows[1] == "a"
 
 
 async def test_an_error_of_a_task_says_in_one_line_what_to_do(start: Start, tmp_path: Path) -> None:

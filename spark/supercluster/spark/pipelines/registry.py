@@ -12,6 +12,7 @@ from supercluster.spark.pipelines.audit.pipeline import AuditPipeline
 from supercluster.spark.pipelines.compare.pipeline import ComparePipeline
 from supercluster.spark.pipelines.parameters import ParameterError
 from supercluster.spark.pipelines.pipeline import Pipeline
+from supercluster.spark.pipelines.stats.pipeline import StatsPipeline
 
 PIPELINES: Mapping[str, type[Pipeline[Any]]] = {
     each.name: each
@@ -21,6 +22,7 @@ PIPELINES: Mapping[str, type[Pipeline[Any]]] = {
         ReplayPipeline,
         AuditPipeline,
         ComparePipeline,
+        StatsPipeline,
     )
 }
 

@@ -1,0 +1,1 @@
+"""Statistics of streams by window and subject prefix."""

@@ -226,6 +226,24 @@ def test_a_job_past_its_deadline_fails_and_a_finished_one_expires() -> None:
     assert job.plan(done, [], NOW + dt.timedelta(seconds=5)).delete_job
 
 
+def test_with_the_policy_failed_a_pod_is_replaced_when_it_has_ended() -> None:
+    ending = pod("a", deletionTimestamp="2026-01-02T03:04:00Z")
+    assert job.plan(make_job(), [ending], NOW).create == 1
+    careful = make_job(podReplacementPolicy="Failed")
+    assert job.plan(careful, [ending], NOW).create == 0
+    assert job.plan(careful, [pod("a", "Failed")], NOW).create == 1
+
+
+@pytest.mark.parametrize(("code", "is_over"), [(2, True), (1, False)])
+def test_a_job_ends_at_an_exit_code_that_its_policy_names(code: int, is_over: bool) -> None:
+    rule = {"action": "FailJob", "onExitCodes": {"containerName": "c", "operator": "In", "values": [2, 3]}}
+    failed = pod("a", "Failed")
+    over = {"terminated": {"exitCode": code, "finishedAt": "2026-01-02T03:04:00Z"}}
+    failed["status"]["containerStatuses"] = [{"name": "c", "state": over}]
+    wanted = job.plan(make_job(podFailurePolicy={"rules": [rule]}), [failed], NOW)
+    assert [one["reason"] for one in wanted.status.get("conditions", ())] == ["PodFailurePolicy"] * is_over
+
+
 def test_an_indexed_job_is_refused_with_a_condition() -> None:
     wanted = job.plan(make_job(completionMode="Indexed"), [], NOW)
     assert wanted.create == 0

@@ -1,7 +1,7 @@
 """Jobs: pods run to their end, repeated when they fail, up to a limit.
 
-Served: completions, parallelism, backoffLimit, activeDeadlineSeconds, ttlSecondsAfterFinished, suspend. Not served, and
-said so by a condition: completionMode Indexed.
+Served: completions, parallelism, backoffLimit, activeDeadlineSeconds, ttlSecondsAfterFinished, suspend, podReplacementPolicy, and
+of podFailurePolicy the action FailJob by exit codes. Not served, and said so by a condition: completionMode Indexed.
 """
 
 from __future__ import annotations
@@ -60,7 +60,10 @@ def plan(job: Json, pods: Sequence[Json], now: dt.datetime) -> Plan:
         wanted = parallelism if completions is None else min(parallelism, int(completions) - succeeded)
         if completions is None and succeeded:
             wanted = 0
-        result.create = max(0, wanted - len(active))
+        ending = 0
+        if spec.get("podReplacementPolicy") == "Failed":
+            ending = sum(is_terminating(pod) and phase_of(pod) in ("Pending", "Running") for pod in pods)
+        result.create = max(0, wanted - len(active) - ending)
         if result.create and failed:
             result.again_s = _retry_in_s(pods, failed, now)
             result.create = 0 if result.again_s else result.create
@@ -110,11 +113,34 @@ def _verdict(
     )
     if is_done:
         return "Complete", "CompletionsReached", "Reached expected number of succeeded pods"
+    code = _forbidden_code(spec, pods)
+    if code is not None:
+        return "Failed", "PodFailurePolicy", f"A container failed with exit code {code} matching FailJob rule"
     if failed > limit or (spec["template"]["spec"].get("restartPolicy") == "OnFailure" and restarts > limit):
         return "Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit"
     deadline_s = spec.get("activeDeadlineSeconds")
     if deadline_s and started and (now - parse_stamp(started)).total_seconds() >= int(deadline_s):
         return "Failed", "DeadlineExceeded", "Job was active longer than specified deadline"
+    return None
+
+
+def _forbidden_code(spec: Json, pods: Sequence[Json]) -> int | None:
+    """The exit code of a failed container by which a rule of podFailurePolicy ends the job."""
+    ended = [
+        (container.get("name"), int(over["exitCode"]))
+        for pod in pods
+        if phase_of(pod) == "Failed"
+        for container in (pod.get("status") or {}).get("containerStatuses") or ()
+        if (over := (container.get("state") or {}).get("terminated")) and over.get("exitCode")
+    ]
+    for rule in (spec.get("podFailurePolicy") or {}).get("rules") or ():
+        codes = rule.get("onExitCodes")
+        if rule.get("action") != "FailJob" or not codes:
+            continue
+        for name, code in ended:
+            is_listed = code in codes.get("values", ())
+            if codes.get("containerName") in (None, name) and is_listed == (codes["operator"] == "In"):
+                return code
     return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +13,12 @@ import pytest
 
 from supercluster.spark.client import Credentials, resolved
 from supercluster.spark.datasource.options import read_options
+from supercluster.spark.pipelines.parameters import Parameters, StreamNames
+from supercluster.spark.pipelines.pipeline import FindingsError, Pipeline, RunOptions
 from supercluster.spark.runner import driver, entrypoint, executor
 from supercluster.spark.runner.kube import KubeAccess, KubeRequestError
 from supercluster.spark.runner.machine import MachineError, java
+from supercluster.spark.runner.programs import PipelineProgram
 
 SCHEDULED = {
     "SPARK_DRIVER_URL": "spark://d",
@@ -54,6 +58,60 @@ def test_what_the_pod_lacks_is_named_and_ends_with_2(capsys: pytest.CaptureFixtu
         java({"PATH": "/nowhere"})
     assert entrypoint.main(["drive"]) == 2
     assert "usage: supercluster-spark driver FILE" in capsys.readouterr().err
+
+
+class CountParameters(Parameters):
+    streams: StreamNames
+
+
+class CountPipeline(Pipeline[CountParameters]):
+    name = "count"
+    summary = "counts"
+    parameters = CountParameters
+
+    def start(self, spark: Any, parameters: CountParameters, options: RunOptions) -> None:
+        raise FindingsError("none are there")
+
+
+@pytest.mark.covers("SP-3")
+@pytest.mark.parametrize(
+    ("name", "parameters", "words"),
+    [
+        ("cont", "{}", "did you mean 'count'? The pipelines are count"),
+        ("count", "{}", "parameter 'streams' is missing"),
+        ("count", '{"streams": "a", "steams": "b"}', "'steams' is not known; did you mean 'streams'"),
+        ("count", "[]", "not a JSON object"),
+    ],
+)
+def test_a_pipeline_that_cant_run_is_refused_before_spark_starts(
+    name: str, parameters: str, words: str, java_home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = PipelineProgram(name, parameters, {"count": CountPipeline})
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        assert driver.run(program, {"JAVA_HOME": str(java_home)}) == 2
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert words in capsys.readouterr().err
+
+
+def test_findings_have_an_exit_code_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(driver, "_stop", lambda: None)
+
+    class Found:
+        def check(self) -> None: ...
+
+        def run(self, environment: Any) -> None:
+            raise FindingsError("2 numbers are lost")
+
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        assert driver._run(Found(), {}) == 3
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert capsys.readouterr().err == "error: 2 numbers are lost\n"
 
 
 class FakeKubeAccess(KubeAccess):

@@ -143,6 +143,8 @@ class Reason(StrEnum):
     DRIVER_GAVE_UP = "DriverGaveUp"
     EXECUTORS_STARTING = "ExecutorsStarting"
     PROGRAM_ENDED = "ProgramEnded"
+    PROGRAM_REFUSED = "ProgramRefused"
+    FINDINGS_REPORTED = "FindingsReported"
 
     CHECKING = "Checking"
     PREFLIGHT_CLEAN = "PreflightClean"
@@ -556,7 +558,16 @@ REASONS: dict[Reason, Entry] = {
         "So many drivers failed as spec.backoffLimit allows, and no further one is started; the message says what to do.",
     ),
     Reason.EXECUTORS_STARTING: Entry("Ready, Whole", "The driver runs, and executors are missing."),
-    Reason.PROGRAM_ENDED: Entry("Ready, Whole", "The Python file and its queries have ended by themselves."),
+    Reason.PROGRAM_ENDED: Entry("Ready, Whole", "The program and its queries have ended by themselves."),
+    Reason.PROGRAM_REFUSED: Entry(
+        "Ready, Whole",
+        "The driver ended at once: there is no such pipeline, a parameter or an argument is wrong, or the image lacks something. "
+        "It is not started again; the message says what to do.",
+    ),
+    Reason.FINDINGS_REPORTED: Entry(
+        "Ready, Whole",
+        "The pipeline has found something wrong with the messages, and was not started again. The message has its last line.",
+    ),
     Reason.CHECKING: Entry(
         "Ready, Whole, PreflightPassed", "Preflight is being made, or waits for blue or green to answer."
     ),

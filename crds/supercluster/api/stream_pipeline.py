@@ -23,6 +23,7 @@ PIPELINE_NAME_LENGTH_MAX = 40
 """Names of the driver's Job and of executors are made from it; each is a DNS label of at most 63 characters."""
 EXECUTORS_MAX = 200
 ARGUMENTS_MAX = 64
+PARAMETERS_MAX = 64
 CONF_MAX = 128
 SERVICE_ACCOUNT = "supercluster-driver"
 # A ConfigMap's key.
@@ -63,6 +64,21 @@ class PythonProgram(ApiModel):
             rule="has(self.configMap) != has(self.file)",
             message="spec.python must have either configMap or file",
         ),
+    )
+
+
+class NamedPipeline(ApiModel):
+    """A pipeline that ships with the product."""
+
+    name: Annotated[str, StringConstraints(min_length=1, max_length=63)] = Field(
+        description="Its name, such as archive or audit; docs/guides/spark.md lists them."
+    )
+    parameters: dict[
+        Annotated[str, StringConstraints(max_length=63)], Annotated[str, StringConstraints(max_length=4096)]
+    ] = Field(
+        default_factory=dict,
+        max_length=PARAMETERS_MAX,
+        description="Its parameters as texts; lists have commas. The driver refuses what is wrong.",
     )
 
 
@@ -135,7 +151,15 @@ class StreamPipelineSpec(ApiModel):
         description="Secret in the pipeline's namespace with user, password and urls (or url), as the operator makes it for "
         "applications; driver and executors mount it. Unset is <superCluster>-client.",
     )
-    python: PythonProgram = Field(description="The program.")
+    python: PythonProgram | None = Field(default=None, description="The program is a Python file.")
+    pipeline: NamedPipeline | None = Field(
+        default=None, description="The program is a pipeline that ships with the product."
+    )
+    trigger: Literal["Continuous", "AvailableNow"] = Field(
+        default="Continuous",
+        description="AvailableNow: the program ends at the messages that were there when it began. A Python file finds the word in the "
+        "environment variable SUPERCLUSTER_TRIGGER.",
+    )
     image: ShortText | None = Field(
         default=None, description="Image of driver and executors; unset is the operator's --spark-image."
     )
@@ -169,6 +193,10 @@ class StreamPipelineSpec(ApiModel):
     )
 
     cel_rules: ClassVar[tuple[CelRule, ...]] = (
+        CelRule(
+            rule="has(self.python) != has(self.pipeline)",
+            message="spec must have either python or pipeline",
+        ),
         CelRule(
             rule="self.superCluster == oldSelf.superCluster",
             message="spec.superCluster can't be changed; delete the resource and create it with the new value",

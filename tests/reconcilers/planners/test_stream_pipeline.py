@@ -30,6 +30,7 @@ def pipeline(**spec: Any) -> StreamPipeline:
         "python": {"configMap": {"name": "program"}},
         **spec,
     }
+    declared = {name: value for name, value in declared.items() if value is not None}
     return StreamPipeline.model_validate(
         {"metadata": {"name": "count", "namespace": "pipes", "uid": "u1"}, "spec": declared}
     )
@@ -233,3 +234,42 @@ def test_a_location_is_the_same_however_it_is_written(uri: str) -> None:
     young = aged("a", 2, {"type": "Uri", "uri": uri})
     assert not plan(young, PipelineObserved(others=(old,))).steps
     assert plan(aged("a", 2, {"type": "Ephemeral"}), PipelineObserved(others=(old,))).steps
+
+
+AUDIT = {"name": "audit", "parameters": {"streams": "flights", "number": "json:$(id)"}}
+
+
+@pytest.mark.covers("SP-3", "SP-4")
+def test_a_pipeline_by_name_gets_its_parameters_and_its_trigger() -> None:
+    found = pipeline(python=None, pipeline=AUDIT, trigger="AvailableNow")
+    spec = job(found)["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    # `$(` would be a variable of Kubernetes.
+    expected = '{"number": "json:$$(id)", "streams": "flights"}'
+    assert container["args"] == ["pipeline", "audit", expected]
+    assert {"name": "SUPERCLUSTER_TRIGGER", "value": "AvailableNow"} in container["env"]
+    assert "code" not in {each["name"] for each in spec["volumes"]}
+    assert plan(found, PipelineObserved()).steps
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "reason", "words"),
+    [
+        (2, "there is no pipeline 'adit'; did you mean 'audit'? The pipelines are audit", "ProgramRefused", "did you mean 'audit'"),
+        (3, "1 number is lost", "FindingsReported", "1 number is lost"),
+    ],
+)  # fmt: skip
+def test_a_program_that_would_fail_again_is_not_started_again(
+    code: int, error: str, reason: str, words: str
+) -> None:
+    (rule,) = job(pipeline())["spec"]["podFailurePolicy"]["rules"]
+    assert (rule["action"], rule["onExitCodes"]["containerName"]) == ("FailJob", "driver")
+    assert code in rule["onExitCodes"]["values"]
+    name = job(pipeline())["metadata"]["name"]
+    failed = DriverView("count-x", name, is_failed=True, is_over=True, error=error, exit_code=code)
+    over = job(pipeline(), status={"failed": 1, "conditions": [{"type": "Failed", "status": "True"}]})
+    found = plan(pipeline(), made(pipeline(), jobs=(over,), drivers=(failed,)))
+    status, why, message = said(found, "Ready")
+    assert (status, why) == ("False", reason)
+    assert words in message
+    assert f"kubectl -n pipes delete job {name}" in message

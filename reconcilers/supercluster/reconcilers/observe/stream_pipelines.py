@@ -29,7 +29,8 @@ async def look_at_stream_pipeline(
     has_program = has_secret = True
     if not jobs:
         has_secret = await _get(kube, "Secret", namespace, desired.secret_name) is not None
-        program = desired.spec.python.config_map
+        python = desired.spec.python
+        program = python.config_map if python is not None else None
         if program is not None:
             body = await _get(kube, "ConfigMap", namespace, program.name)
             has_program = body is not None and (
@@ -89,5 +90,6 @@ def driver_view(pod: Mapping[str, Any]) -> DriverView:
         is_over=phase in ("Failed", "Succeeded"),
         trouble=seen.unplaced or str(told),
         error=error if phase == "Failed" else "",
+        exit_code=ended.get("exitCode"),
         created=seen.created,
     )

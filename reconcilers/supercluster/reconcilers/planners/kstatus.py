@@ -30,6 +30,8 @@ _FOR_A_PERSON = frozenset(
         *(Reason.MOVE_ENDED, Reason.SCALE_DOWN_REFUSED, Reason.NOT_ACCEPTED),
     }
 )
+# Of a StreamPipeline.
+_PROGRAM_STOPPED = frozenset({Reason.DRIVER_GAVE_UP, Reason.PROGRAM_REFUSED, Reason.FINDINGS_REPORTED})
 # Of a StreamMove.
 _MOVE_FAILED = frozenset({Reason.FAILED, Reason.REFUSED, Reason.BELOW_INGEST_RATE, Reason.MOVE_STALLED})
 _MOVE_AT_REST = frozenset(
@@ -87,7 +89,7 @@ def _stalled(there: Mapping[str, Mapping[str, Any]]) -> _Finding | None:
         (ConditionType.SYNCED, _FOR_A_PERSON),
         (ConditionType.READY, _PREFLIGHT_REFUSED),
         (ConditionType.COMPLETE, _MOVE_FAILED),
-        (ConditionType.READY, frozenset({Reason.DRIVER_GAVE_UP})),
+        (ConditionType.READY, _PROGRAM_STOPPED),
     ):
         entry = there.get(type_, {})
         if entry.get("status") == "False" and entry.get("reason") in reasons:

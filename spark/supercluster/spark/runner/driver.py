@@ -1,4 +1,4 @@
-"""The driver: runs a pipeline's Python file with a Spark whose executors are pods.
+"""The driver: runs a program with a Spark whose executors are pods.
 
 What the operator decided comes as a properties file (`SUPERCLUSTER_SPARK_PROPERTIES`); what only this start of the driver knows
 is added here: its address, its pod, and a token in the names of its executors. A driver that was started again keeps its pod's
@@ -11,7 +11,6 @@ SIGTERM stops the queries and then Spark, which deletes the executors.
 from __future__ import annotations
 
 import re
-import runpy
 import secrets
 import signal
 import sys
@@ -19,14 +18,18 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 
+from supercluster.spark.datasource.options import OptionError
+from supercluster.spark.pipelines.parameters import ParameterError
+from supercluster.spark.pipelines.pipeline import FindingsError
 from supercluster.spark.runner.kube import KubeAccess, KubeRequestError
 from supercluster.spark.runner.machine import Environment, MachineError, prepare
+from supercluster.spark.runner.programs import Program
 
-EXIT_OK, EXIT_FAILED, EXIT_TERMINATED = 0, 1, 143
+EXIT_OK, EXIT_FAILED, EXIT_REFUSED, EXIT_FINDINGS, EXIT_TERMINATED = 0, 1, 2, 3, 143
 TOKEN_BYTES = 3
 # Below the pod's 60 s.
 STOP_WAIT_SECONDS = 45.0
@@ -45,8 +48,8 @@ class Terminated(BaseException):
     """The pod is to end. No error, so that no `except Exception` of the file takes it."""
 
 
-def run(file: str, arguments: Sequence[str], environment: Environment) -> int:
-    """Run the file to its end; the exit code.
+def run(program: Program, environment: Environment) -> int:
+    """Run the program to its end; the exit code.
 
     Raises:
         MachineError: the pod lacks something.
@@ -54,8 +57,7 @@ def run(file: str, arguments: Sequence[str], environment: Environment) -> int:
     signal.signal(signal.SIGTERM, _terminate)
     try:
         prepare(environment)
-        if not Path(file).is_file():
-            raise MachineError(f"the Python file {file} is not there")
+        program.check()
         pod = DriverPod.of(environment)
         access = KubeAccess.find(environment)
         remove_predecessors(access, pod)
@@ -63,10 +65,11 @@ def run(file: str, arguments: Sequence[str], environment: Environment) -> int:
         environment.setdefault("SPARK_LOCAL_IP", pod.address)
         properties = Path(environment[PROPERTIES])
         _announce(properties, start_properties(access, pod, properties.parent / TEMPLATE), environment)
-        return _run(file, arguments)
+        return _run(program, environment)
     except KubeRequestError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        return EXIT_FAILED
+        return _refused(error, EXIT_FAILED)
+    except ParameterError as error:
+        return _refused(error, EXIT_REFUSED)
     except Terminated:
         return EXIT_TERMINATED
 
@@ -141,15 +144,16 @@ def _announce(properties: Path, own: Mapping[str, str], environment: Environment
     environment["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {file} pyspark-shell"
 
 
-def _run(file: str, arguments: Sequence[str]) -> int:
-    sys.argv = [file, *arguments]
-    sys.path.insert(0, str(Path(file).parent))
+def _run(program: Program, environment: Environment) -> int:
     try:
-        runpy.run_path(file, run_name="__main__")
-        _await_queries()
+        program.run(environment)
         return EXIT_OK
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else EXIT_OK if error.code is None else EXIT_FAILED
+    except FindingsError as error:
+        return _refused(error, EXIT_FINDINGS)
+    except (OptionError, ParameterError) as error:
+        return _refused(error, EXIT_REFUSED)
     except Exception as error:
         traceback.print_exc()
         # The last line is what the pipeline's condition shows.
@@ -160,6 +164,11 @@ def _run(file: str, arguments: Sequence[str]) -> int:
         _stop()
 
 
+def _refused(error: Exception, code: int) -> int:
+    print(f"error: {error}", file=sys.stderr, flush=True)
+    return code
+
+
 def _summary(error: Exception) -> str:
     """One line. Of an error that came through Java, the Python error that it was on the other side."""
     lines = str(error).strip().splitlines()
@@ -167,19 +176,6 @@ def _summary(error: Exception) -> str:
     if causes:
         return f"{causes[-1][1]}: {causes[-1][2]}"
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-
-
-def _await_queries() -> None:
-    """Wait for queries that the file started and did not wait for.
-
-    Raises:
-        StreamingQueryException: one failed.
-    """
-    from pyspark.sql import SparkSession
-
-    session = SparkSession.getActiveSession()
-    while session is not None and session.streams.active:
-        session.streams.active[0].awaitTermination()
 
 
 def _stop() -> None:

@@ -1,6 +1,8 @@
-"""The image's entry point: `driver FILE [ARGUMENT …]` or `executor`, the word that Spark gives to executors' containers.
+"""The image's entry point: `driver FILE [ARGUMENT …]`, `pipeline NAME PARAMETERS` (a JSON object), or `executor`, the word that Spark
+gives to executors' containers.
 
-Exit codes: 0 the file and all its queries ended, 1 the file or a query failed, 2 wrong arguments or no Java, 143 asked to stop.
+Exit codes: 0 the program and all its queries ended, 1 the program or a query failed, 2 wrong arguments or parameters, or no Java, 3 the
+pipeline found something wrong with the messages, 143 asked to stop.
 """
 
 from __future__ import annotations
@@ -11,9 +13,10 @@ from collections.abc import Sequence
 
 from supercluster.spark.runner import driver, executor
 from supercluster.spark.runner.machine import MachineError
+from supercluster.spark.runner.programs import FileProgram, PipelineProgram
 
 EXIT_USAGE = 2
-USAGE = "usage: supercluster-spark driver FILE [ARGUMENT …] | executor"
+USAGE = "usage: supercluster-spark driver FILE [ARGUMENT …] | pipeline NAME PARAMETERS | executor"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -21,7 +24,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         match words:
             case ["driver", file, *arguments]:
-                return driver.run(file, arguments, os.environ)
+                return driver.run(FileProgram(file, arguments), os.environ)
+            case ["pipeline", name, parameters]:
+                return driver.run(PipelineProgram(name, parameters), os.environ)
             case ["executor"]:
                 executor.become(os.environ)
     except MachineError as error:

@@ -25,6 +25,8 @@ CHECKPOINT_FOLDER = "/checkpoint"
 PROPERTIES_FILE = "spark.properties"
 TEMPLATE_FILE = "executor.yaml"
 DRIVER_CONTAINER = "driver"
+# The entry point's: wrong arguments or a lacking image, and findings of a pipeline. Another try would end in the same way.
+EXIT_REFUSED, EXIT_FINDINGS = 2, 3
 EXECUTOR_CONTAINER = "executor"
 MIB = 1 << 20
 
@@ -183,15 +185,39 @@ def driver_job(pipeline: StreamPipeline, image: str) -> dict[str, Any]:
                 "parallelism": 1,
                 # Two drivers must not run on one checkpoint: the next one starts when the last one's containers have ended.
                 "podReplacementPolicy": "Failed",
+                "podFailurePolicy": {
+                    "rules": [
+                        {
+                            "action": "FailJob",
+                            "onExitCodes": {
+                                "containerName": DRIVER_CONTAINER,
+                                "operator": "In",
+                                "values": [EXIT_REFUSED, EXIT_FINDINGS],
+                            },
+                        }
+                    ]
+                },
                 "template": template,
             },
         }
     )
 
 
+def _program_words(pipeline: StreamPipeline) -> list[str]:
+    """Arguments of the image's entry point."""
+    program, named = pipeline.spec.python, pipeline.spec.pipeline
+    if named is not None:
+        words = ["pipeline", named.name, json.dumps(named.parameters, sort_keys=True)]
+    elif program is not None and program.config_map is not None:
+        words = ["driver", f"{CODE_FOLDER}/{program.config_map.key}", *program.arguments]
+    else:
+        words = ["driver", program.file or "", *program.arguments] if program is not None else []
+    # Kubernetes would take `$(NAME)` for a variable.
+    return [word.replace("$(", "$$(") for word in words]
+
+
 def _driver_template(pipeline: StreamPipeline, image: str) -> dict[str, Any]:
     spec = pipeline.spec
-    program = spec.python
     volumes = [
         {"name": "spark", "configMap": {"name": config_map_name(pipeline)}},
         _client_volume(pipeline),
@@ -201,11 +227,9 @@ def _driver_template(pipeline: StreamPipeline, image: str) -> dict[str, Any]:
         _CLIENT_MOUNT,
     ]
     env = _client_env(pipeline)
-    file = program.file or ""
-    if program.config_map is not None:
-        volumes.append({"name": "code", "configMap": {"name": program.config_map.name}})
+    if spec.python is not None and spec.python.config_map is not None:
+        volumes.append({"name": "code", "configMap": {"name": spec.python.config_map.name}})
         mounts.append({"name": "code", "mountPath": CODE_FOLDER, "readOnly": True})
-        file = f"{CODE_FOLDER}/{program.config_map.key}"
     location = spec.checkpoint.uri or CHECKPOINT_FOLDER
     if spec.checkpoint.type != "Uri":
         held: dict[str, Any] = {"emptyDir": {}}
@@ -215,6 +239,7 @@ def _driver_template(pipeline: StreamPipeline, image: str) -> dict[str, Any]:
         mounts.append({"name": "checkpoint", "mountPath": CHECKPOINT_FOLDER})
     env += [
         {"name": "SUPERCLUSTER_CHECKPOINT", "value": location},
+        {"name": "SUPERCLUSTER_TRIGGER", "value": spec.trigger},
         {"name": "SUPERCLUSTER_SPARK_PROPERTIES", "value": f"{CONF_FOLDER}/{PROPERTIES_FILE}"},
         *(
             {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
@@ -249,7 +274,7 @@ def _driver_template(pipeline: StreamPipeline, image: str) -> dict[str, Any]:
                     "imagePullPolicy": spec.image_pull_policy,
                     # The last line of a driver that failed is shown in the pipeline's condition.
                     "terminationMessagePolicy": "FallbackToLogsOnError",
-                    "args": ["driver", file, *program.arguments],
+                    "args": _program_words(pipeline),
                     "env": env,
                     "resources": {
                         "requests": {"cpu": spec.driver.cpu or str(spec.driver.cores), "memory": memory},

@@ -46,6 +46,7 @@ class DriverView:
     """Why it does not run: the scheduler's or the node's words."""
     error: str = ""
     """Its last line, when it failed."""
+    exit_code: int | None = None
     created: str = ""
 
 
@@ -132,7 +133,7 @@ def _refusal(desired: StreamPipeline, observed: PipelineObserved) -> Finding | N
             f"{checkpoint_of(desired)} is the checkpoint of StreamPipeline {whose} too, which is older; two drivers on one checkpoint would "
             "repeat and lose messages, so name another one in spec.checkpoint"
         )
-    program = spec.python.config_map
+    program = spec.python.config_map if spec.python is not None else None
     if not observed.has_program and program is not None:
         return Reason.PROGRAM_NOT_FOUND, (
             f"ConfigMap {program.name} with a key {program.key} is not in namespace {namespace}; create it, or put "
@@ -257,6 +258,17 @@ def _state(
     if "Failed" in ended:
         last = f"; the last one: {driver.error}" if driver is not None and driver.error else ""
         remedy = f"kubectl -n {desired.metadata.namespace} delete job {name}"
+        if driver is not None and driver.exit_code == manifests.EXIT_REFUSED:
+            return (
+                False,
+                Reason.PROGRAM_REFUSED,
+                (
+                    f"{driver.error}. Correct the spec; if the cause is in the image or the ConfigMap, mend it and delete the Job: {remedy}"
+                ),
+            )
+        if driver is not None and driver.exit_code == manifests.EXIT_FINDINGS:
+            message = f"{driver.error}; kubectl logs {driver.name} shows all findings. To start the pipeline again: {remedy}"
+            return False, Reason.FINDINGS_REPORTED, message
         message = f"Job {name} starts no driver any more ({ended['Failed']}){last}; mend the cause, then delete the Job, which is made again: {remedy}"
         return False, Reason.DRIVER_GAVE_UP, message
     if desired.spec.suspend:

@@ -1,0 +1,91 @@
+"""What a driver runs: a Python file, or a pipeline that ships with the product."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from supercluster.spark.pipelines.parameters import ParameterError, Parameters, read_parameters
+from supercluster.spark.pipelines.pipeline import Pipeline, RunOptions
+from supercluster.spark.pipelines.registry import PIPELINES, find_pipeline
+from supercluster.spark.runner.machine import MachineError
+
+CONTINUOUS = "Continuous"
+
+
+class Program(Protocol):
+    def check(self) -> None:
+        """Before Spark starts.
+
+        Raises:
+            MachineError, ParameterError: it can't be run, and another try would end in the same way.
+        """
+
+    def run(self, environment: Mapping[str, str]) -> None:
+        """Run to the end."""
+
+
+class FileProgram:
+    """A Python file, as `python FILE [ARGUMENT …]` would run it."""
+
+    def __init__(self, file: str, arguments: Sequence[str]) -> None:
+        self.file, self.arguments = file, arguments
+
+    def check(self) -> None:
+        if not Path(self.file).is_file():
+            raise MachineError(f"the Python file {self.file} is not there")
+
+    def run(self, environment: Mapping[str, str]) -> None:
+        sys.argv = [self.file, *self.arguments]
+        sys.path.insert(0, str(Path(self.file).parent))
+        runpy.run_path(self.file, run_name="__main__")
+        _await_queries()
+
+
+class PipelineProgram:
+    """A pipeline by its name, with its parameters as a JSON object."""
+
+    def __init__(
+        self, name: str, parameters: str, pipelines: Mapping[str, type[Pipeline[Any]]] = PIPELINES
+    ) -> None:
+        self.name, self.parameters, self.pipelines = name, parameters, pipelines
+
+    def check(self) -> None:
+        self._read()
+
+    def run(self, environment: Mapping[str, str]) -> None:
+        from pyspark.sql import SparkSession
+
+        pipeline, parameters = self._read()
+        options = RunOptions(
+            checkpoint=environment.get("SUPERCLUSTER_CHECKPOINT"),
+            is_continuous=environment.get("SUPERCLUSTER_TRIGGER") == CONTINUOUS,
+        )
+        pipeline().start(SparkSession.builder.getOrCreate(), parameters, options)
+
+    def _read(self) -> tuple[type[Pipeline[Any]], Parameters]:
+        pipeline = find_pipeline(self.name, self.pipelines)
+        try:
+            given = json.loads(self.parameters)
+        except ValueError as error:
+            raise ParameterError(f"the parameters are not JSON: {error}") from None
+        if not isinstance(given, dict):
+            raise ParameterError("the parameters are not a JSON object")
+        return pipeline, read_parameters(pipeline.parameters, given)
+
+
+def _await_queries() -> None:
+    """Wait for queries that the file started and did not wait for.
+
+    Raises:
+        StreamingQueryException: one failed.
+    """
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.getActiveSession()
+    while session is not None and session.streams.active:
+        session.streams.active[0].awaitTermination()

@@ -32,6 +32,9 @@ class Stocked(Shelves):
         here = {client for client in clients if getattr(client, "name", None) in self.waiting}
         return here | {client for client, info in clients.items() if info.account in self.waiting_in}
 
+    def overdue(self, clients: Mapping[Publisher, ClientInfo], age_ms: int) -> set[Publisher]:
+        return set()
+
 
 async def start(brokers: Any, count: int, **options: Any) -> tuple[list[Any], list[Stocked]]:
     cores: list[Stocked] = []

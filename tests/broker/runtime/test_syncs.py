@@ -86,7 +86,10 @@ class Story:
             loop=self.loop,
             turn=SimpleNamespace(want=lambda: None),
             redirection=SimpleNamespace(
-                set_orders=lambda orders: None, orders_changed=lambda: None, counted=dict
+                passed_on=lambda *passed: None,
+                set_orders=lambda orders: None,
+                orders_changed=lambda: None,
+                counted=dict,
             ),
             mesh=None,
         )

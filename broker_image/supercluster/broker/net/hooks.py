@@ -179,6 +179,9 @@ class Core(CoreHooks, Protocol):
     def unsettled(self, clients: Mapping[Publisher, ClientInfo]) -> set[Publisher]:
         """Of these clients of this broker, gone or not, whose publishes have no verdict yet, wanted or not."""
 
+    def overdue(self, clients: Mapping[Publisher, ClientInfo], age_ms: int) -> set[Publisher]:
+        """Of these clients of this broker, whose publishes have had no verdict for as long."""
+
     @property
     def troubles(self) -> list[str]:
         """What people should know though clients are served: one sentence each, for /healthz."""

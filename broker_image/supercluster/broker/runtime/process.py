@@ -33,7 +33,7 @@ from supercluster.broker.net.clients.client_server import ClientServer
 from supercluster.broker.net.clients.farewell import say_farewell
 from supercluster.broker.net.clients.info import ServerFacts
 from supercluster.broker.net.clients.rebalance import Rebalance
-from supercluster.broker.net.clients.redirection import Redirection
+from supercluster.broker.net.clients.redirection import OVERDUE_MS, Redirection
 from supercluster.broker.net.hooks import Core
 from supercluster.broker.net.links.broker_facts import BrokerFacts
 from supercluster.broker.net.links.mesh import Mesh
@@ -88,7 +88,9 @@ class BrokerProcess:
         documents = SystemDocuments(self)
         self.monitor = Monitor(self, documents)
         self.rebalance = Rebalance(self.server, self._awaiting)
-        self.redirection = self.server.redirecting = Redirection(self.server, self._awaiting, self._unsettled)
+        self.redirection = self.server.redirecting = Redirection(
+            self.server, self._awaiting, self._unsettled, self._overdue
+        )
         self.system = SystemRequests(self, self.turn, documents)
         self.core: Core | None = None
         self._make_core = make_core
@@ -402,6 +404,9 @@ class BrokerProcess:
 
     def _unsettled(self, clients: Mapping[Publisher, ClientInfo]) -> set[Publisher]:
         return self.core.unsettled(clients) if self.core is not None else set()
+
+    def _overdue(self, clients: Mapping[Publisher, ClientInfo]) -> set[Publisher]:
+        return self.core.overdue(clients, OVERDUE_MS) if self.core is not None else set()
 
     def _is_drained(self) -> bool:
         is_taken = not self.server.held_bytes and not self.server.is_routing

@@ -341,7 +341,10 @@ def test_who_was_promised_an_acknowledgement_and_has_none_is_known() -> None:
     assert target.unsettled_of(asked) == {waits, plain, later}, (
         "plain publishers as well (rule 10 of the cutover)"
     )
+    assert target.overdue_of(asked, -1) == set()
+    assert target.overdue_of(asked, 0) == {waits, plain}, "a block's time begins when it is sealed"
     target.verdicts(VerdictRun(1, 2, 1), 0)
+    assert target.overdue_of(asked, 0) == set()
     assert target.awaiting_answers(asked) == {later}
     assert target.unsettled_of(asked) == {later}
     target.flush(leader, 0)

@@ -471,6 +471,10 @@ class BrokerCore:
         """Of these clients of this broker, whose publishes have no verdict yet."""
         return self.clients.unsettled(clients)
 
+    def overdue(self, clients: Mapping[Publisher, ClientInfo], age_ms: int) -> set[Publisher]:
+        """Of these clients of this broker, whose publishes have had no verdict for as long."""
+        return self.clients.overdue(clients, age_ms)
+
     def turn(self) -> None:
         """Everything that was taken in since the last turn takes effect, and leaves in as few frames as there are
         brokers to tell."""

@@ -166,6 +166,15 @@ class ClientSide:
             publisher for window in self.ingest.windows.values() for publisher in window.unsettled_of(clients)
         }
 
+    def overdue(self, clients: Mapping[Publisher, ClientInfo], age_ms: int) -> set[Publisher]:
+        """Of these clients of this broker, whose publishes have had no verdict for as long."""
+        since_ms = self._env.clock.monotonic_ms() - age_ms
+        return {
+            publisher
+            for window in self.ingest.windows.values()
+            for publisher in window.overdue_of(clients, since_ms)
+        }
+
     def awaiting_answers(self, clients: Mapping[Publisher, ClientInfo]) -> set[Publisher]:
         """Of these clients of this broker, who waits for an acknowledgement or an answer of the API."""
         windows = [window for window in self.ingest.windows.values() if window.unconfirmed]

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import Enum, auto
+from itertools import takewhile
 from typing import Protocol
 
 from supercluster.broker.jetstream.encoding.codec import WireError
@@ -426,6 +427,11 @@ class Window:
     def unsettled_of(self, publishers: Collection[Publisher]) -> set[Publisher]:
         """Of these, whose messages have no verdict yet."""
         return set(self.waiting()) & set(publishers)
+
+    def overdue_of(self, publishers: Collection[Publisher], since_ms: int) -> set[Publisher]:
+        """Of these, whose messages were taken by then and have no verdict yet."""
+        blocks = takewhile(lambda block: block.taken_ms <= since_ms, self._blocks)
+        return {publisher for block in blocks for publisher in block.publishers} & set(publishers)
 
     def _void(self, block: WindowBlock) -> None:
         block.early = frozenset()

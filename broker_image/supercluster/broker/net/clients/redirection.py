@@ -32,6 +32,9 @@ STEP_S = 0.1
 BUSY_STEP_S = 0.02
 """While connections part, or PONGs are held."""
 
+OVERDUE_MS = 250
+"""A verdict takes this long when the link with green is cut, or behind that; a fence takes less."""
+
 UNSETTLED_EVERY_MS = 200
 """How often it is said again what is unsettled."""
 
@@ -39,10 +42,12 @@ UNSETTLED_EVERY_MS = 200
 class Redirection:
     """Of one broker, which is blue's, green's, or neither's. Implements `client.Redirecting`."""
 
-    def __init__(self, server: ClientServer, awaiting: Asked, unsettled: Asked) -> None:
+    def __init__(self, server: ClientServer, awaiting: Asked, unsettled: Asked, overdue: Asked) -> None:
+        """`overdue`: whose publishes have had no verdict for `OVERDUE_MS`."""
         self._server = server
         self._clock = server.clock
         self._awaiting = awaiting
+        self._overdue = overdue
         self.redirects = Redirects(NoOrders())
         self.partings = Partings(server, awaiting, unsettled)
         self.heard = Heard()
@@ -214,13 +219,16 @@ class Redirection:
             for number in self.redirects.next_looks()
             if (client := self._server.clients.get(number)) is not None and not client.closed
         ]
-        awaiting = answered_for({client: client.foreign.values() for client in clients}, self._awaiting)
+        behind = {client: client.foreign.values() for client in clients}
+        awaiting, overdue = answered_for(behind, self._awaiting), answered_for(behind, self._overdue)
         found: dict[int, Activity] = {}
         for client in clients:
             traffic = (client.read_bytes, client.subscriber.out_messages)
             before = self._traffic.get(client.id)
             self._traffic[client.id] = traffic
-            if client in awaiting or client.is_owed or not client.has_ponged:
+            if client in overdue or client.is_stalled or client.has_input:
+                found[client.id] = Activity.OVERDUE
+            elif client in awaiting or client.is_owed or not client.has_ponged:
                 found[client.id] = Activity.UNSETTLED
             else:
                 found[client.id] = Activity.QUIET if traffic == before else Activity.ACTIVE

@@ -14,6 +14,7 @@ from supercluster.broker.net.clients.redirect.facts import Facts, Likeness, Reac
 from supercluster.broker.net.clients.redirect.orders import Order, Phase, Policy
 from supercluster.broker.net.clients.redirect.redirects import (
     AGAIN_MS,
+    OVERDUE_PATIENCE_MS,
     PATIENCE_MS,
     PER_S,
     RESTLESS_MS,
@@ -243,6 +244,26 @@ def test_a_client_that_waits_for_answers_is_left_alone_for_a_bounded_time() -> N
     story.core.reported(ANN, story.now_ms)
     assert story.step() == []
     assert story.step(PATIENCE_MS) == [busy]
+
+
+@pytest.mark.covers("SF-22")
+def test_a_client_whose_publishes_are_overdue_is_not_asked_before_they_are_stored() -> None:
+    """With the link cut, what it sends to green would be stored first."""
+    story = Story()
+    number, _ = story.came()
+    story.activity[number] = Activity.OVERDUE
+    assert story.step() == []
+    assert story.step(PATIENCE_MS) == []
+    story.activity[number] = Activity.ACTIVE
+    assert story.step() == [number]
+
+
+def test_the_wait_for_overdue_publishes_is_bounded() -> None:
+    story = Story()
+    number, _ = story.came()
+    story.activity[number] = Activity.OVERDUE
+    assert story.step() == []
+    assert story.step(OVERDUE_PATIENCE_MS) == [number]
 
 
 def test_a_publisher_at_a_rate_need_not_be_quiet_the_first_time() -> None:

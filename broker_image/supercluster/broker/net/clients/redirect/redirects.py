@@ -30,6 +30,9 @@ SCAN_MAX = 256
 PATIENCE_MS = 2000
 """How long a connection that waits for answers is left alone when it is first its turn."""
 
+OVERDUE_PATIENCE_MS = 60_000
+"""The same for one whose publishes are overdue. The link with green may be cut, or be catching up."""
+
 AGAIN_MS = 2000
 """A client that came back is left alone for this long at least."""
 
@@ -51,6 +54,8 @@ class Activity(IntEnum):
     ACTIVE = 1
     UNSETTLED = 2
     """It waits for an answer, or has not taken all that it was sent."""
+    OVERDUE = 3
+    """What it publishes is not stored at once: the rest of it would arrive behind what it sends to green."""
 
 
 class Verdict(Enum):
@@ -301,7 +306,8 @@ class Redirects:
             return is_quiet or (found < Activity.UNSETTLED and here_ms >= RESTLESS_MS)
         if tracked.first_turn_ms is None:
             tracked.first_turn_ms = now_ms
-        return found < Activity.UNSETTLED or now_ms - tracked.first_turn_ms >= PATIENCE_MS
+        patience_ms = OVERDUE_PATIENCE_MS if found is Activity.OVERDUE else PATIENCE_MS
+        return found < Activity.UNSETTLED or now_ms - tracked.first_turn_ms >= patience_ms
 
     def _ask(self, tracked: Tracked, now_ms: int) -> None:
         tracked.state, tracked.since_ms = State.ASKED, now_ms

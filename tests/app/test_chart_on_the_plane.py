@@ -95,7 +95,11 @@ RESERVED = {
         Right(*right): "there is no StreamPipeline"
         for right in (
             ("", "persistentvolumeclaims", "create"),
-            *(("batch", "jobs", verb) for verb in ("get", "create", "patch", "delete")),
+            *(
+                ("batch", plural, verb)
+                for plural in ("jobs", "cronjobs")
+                for verb in ("get", "create", "patch", "delete")
+            ),
             ("supercluster.dev", "streampipelines", "get"),
             ("supercluster.dev", "streampipelines/status", "patch"),
         )

@@ -94,7 +94,7 @@ supercluster-operator
   verbs: ["get", "list", "watch", "create", "patch", "delete"]
 - apiGroups: ["batch"]
   # Drivers of StreamPipelines.
-  resources: ["jobs"]
+  resources: ["jobs", "cronjobs"]
   verbs: ["get", "list", "watch", "create", "patch", "delete"]
 - apiGroups: ["policy"]
   resources: ["poddisruptionbudgets"]

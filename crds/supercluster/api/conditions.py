@@ -145,6 +145,9 @@ class Reason(StrEnum):
     PROGRAM_ENDED = "ProgramEnded"
     PROGRAM_REFUSED = "ProgramRefused"
     FINDINGS_REPORTED = "FindingsReported"
+    INVALID_SCHEDULE = "InvalidSchedule"
+    SCHEDULED = "Scheduled"
+    RUN_FAILED = "RunFailed"
 
     CHECKING = "Checking"
     PREFLIGHT_CLEAN = "PreflightClean"
@@ -567,6 +570,14 @@ REASONS: dict[Reason, Entry] = {
     Reason.FINDINGS_REPORTED: Entry(
         "Ready, Whole",
         "The pipeline has found something wrong with the messages, and was not started again. The message has its last line.",
+    ),
+    Reason.INVALID_SCHEDULE: Entry(
+        "Accepted", "spec.schedule or spec.timeZone cannot be interpreted. The message names the field."
+    ),
+    Reason.SCHEDULED: Entry("Ready, Whole", "No run is under way. The message has the time of the next one."),
+    Reason.RUN_FAILED: Entry(
+        "Ready, Whole",
+        "The last run of the schedule failed as often as spec.backoffLimit allows. The message has its last line and the next run.",
     ),
     Reason.CHECKING: Entry(
         "Ready, Whole, PreflightPassed", "Preflight is being made, or waits for blue or green to answer."

@@ -161,6 +161,8 @@ STREAM_PIPELINE = Kind(
         _condition("Reason", "Whole", "reason"),
         _condition("Accepted", "Accepted", priority=1),
         Column("Driver", "string", ".status.driver", 1),
+        Column("Schedule", "string", ".spec.schedule", 1),
+        Column("LastRun", "date", ".status.lastScheduleTime", 1),
         _AGE,
     ),
     name_length_max=PIPELINE_NAME_LENGTH_MAX,

@@ -15,8 +15,10 @@ from supercluster.api.common import (
     ObjectName,
     Resource,
     ShortText,
+    Time,
     kept,
 )
+from supercluster.api.moves import CRON_PATTERN, TIME_ZONE_PATTERN
 from supercluster.api.units import Size
 
 PIPELINE_NAME_LENGTH_MAX = 40
@@ -155,10 +157,27 @@ class StreamPipelineSpec(ApiModel):
     pipeline: NamedPipeline | None = Field(
         default=None, description="The program is a pipeline that ships with the product."
     )
-    trigger: Literal["Continuous", "AvailableNow"] = Field(
-        default="Continuous",
+    trigger: Literal["Continuous", "AvailableNow"] | None = Field(
+        default=None,
         description="AvailableNow: the program ends at the messages that were there when it began. A Python file finds the word in the "
-        "environment variable SUPERCLUSTER_TRIGGER.",
+        "environment variable SUPERCLUSTER_TRIGGER. Unset is AvailableNow with a schedule, and Continuous without.",
+    )
+    schedule: Annotated[str, StringConstraints(pattern=CRON_PATTERN, max_length=100)] | None = Field(
+        default=None,
+        description="When the program runs: minute, hour, day of the month, month, day of the week. A run that is due while the last one "
+        "still runs is left out. Unset: the program runs at once, and once.",
+    )
+    time_zone: Annotated[str, StringConstraints(pattern=TIME_ZONE_PATTERN, max_length=64)] = Field(
+        default="UTC", description="Time zone of the schedule, such as Europe/Berlin."
+    )
+    starting_deadline_seconds: int = Field(
+        default=300, ge=10, le=604_800, description="A run that could not start for so long is left out."
+    )
+    successful_jobs_history_limit: int = Field(
+        default=3, ge=0, le=100, description="Ended runs of a schedule whose pods and logs are kept."
+    )
+    failed_jobs_history_limit: int = Field(
+        default=1, ge=0, le=100, description="The same for runs that failed."
     )
     image: ShortText | None = Field(
         default=None, description="Image of driver and executors; unset is the operator's --spark-image."
@@ -167,7 +186,9 @@ class StreamPipelineSpec(ApiModel):
         default="IfNotPresent", description="When nodes fetch the image."
     )
     suspend: bool = Field(
-        default=False, description="true: driver and executors are stopped, and come back where they were."
+        default=False,
+        description="true: driver and executors are stopped, and come back where they were. Of a schedule, no further run starts, and one "
+        "that runs goes on to its end.",
     )
     driver: ProcessSize = Field(default=ProcessSize(), description="Size of the driver.")
     executors: Executors = Field(default=Executors(), description="Count and size of the executors.")
@@ -183,8 +204,11 @@ class StreamPipelineSpec(ApiModel):
         default=SERVICE_ACCOUNT,
         description="Account of the driver, which may make pods; the chart brings it. Executors have no token.",
     )
-    backoff_limit: int = Field(
-        default=100, ge=0, le=1_000_000, description="Failed drivers after which no further one is started."
+    backoff_limit: int | None = Field(
+        default=None,
+        ge=0,
+        le=1_000_000,
+        description="Failed drivers after which no further one is started. Unset is 6 for each run of a schedule, and 100 without one.",
     )
     allow_beside_brokers: bool = Field(
         default=False,
@@ -196,6 +220,11 @@ class StreamPipelineSpec(ApiModel):
         CelRule(
             rule="has(self.python) != has(self.pipeline)",
             message="spec must have either python or pipeline",
+        ),
+        CelRule(
+            rule="!has(self.schedule) || !has(self.trigger) || self.trigger == 'AvailableNow'",
+            message="spec.trigger Continuous never ends, so it can't have a schedule; remove one of them",
+            field_path=".trigger",
         ),
         CelRule(
             rule="self.superCluster == oldSelf.superCluster",
@@ -218,7 +247,11 @@ class StreamPipelineStatus(ApiModel):
     observed_generation: int = Field(
         default=0, description="The generation of the spec that the status is about."
     )
-    job: str | None = Field(default=None, description="The Job of the driver.")
+    job: str | None = Field(default=None, description="The Job of the driver; of a schedule the last one.")
+    last_schedule_time: Time | None = Field(default=None, description="When the schedule started a run last.")
+    last_successful_time: Time | None = Field(
+        default=None, description="When a run of the schedule ended well last."
+    )
     driver: str | None = Field(default=None, description="The driver's pod.")
     executors: int = Field(default=0, description="Executors whose containers run.")
     failures: int = Field(default=0, description="Drivers of this Job that failed.")
@@ -236,6 +269,10 @@ class StreamPipeline(Resource):
     @property
     def secret_name(self) -> str:
         return self.spec.credentials_secret or f"{self.spec.super_cluster}-client"
+
+    @property
+    def trigger(self) -> str:
+        return self.spec.trigger or ("AvailableNow" if self.spec.schedule is not None else "Continuous")
 
     @property
     def super_cluster_namespace(self) -> str:

@@ -38,6 +38,7 @@ PLURALS = {
     "StorageClass": "storageclasses",
     "StatefulSet": "statefulsets",
     "Job": "jobs",
+    "CronJob": "cronjobs",
     "Service": "services",
     "ConfigMap": "configmaps",
     "Secret": "secrets",

@@ -18,6 +18,7 @@ from supercluster.reconcilers.planners.plan import LABEL_SUPER_CLUSTER
 CHILD_KINDS = {
     ("apps/v1", "StatefulSet"): "statefulsets",
     ("batch/v1", "Job"): "jobs",
+    ("batch/v1", "CronJob"): "cronjobs",
     ("v1", "Pod"): "pods",
     ("v1", "Service"): "services",
     ("v1", "ConfigMap"): "configmaps",

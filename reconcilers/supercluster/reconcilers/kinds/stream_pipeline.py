@@ -9,7 +9,8 @@ from supercluster.api import StreamPipeline, crd
 from supercluster.reconcilers.kinds.reconciler import Reconciler
 from supercluster.reconcilers.observe.context import Attempt, Context
 from supercluster.reconcilers.observe.stream_pipelines import look_at_stream_pipeline
-from supercluster.reconcilers.planners.pipeline.stream_pipeline import PipelineObserved, plan_stream_pipeline
+from supercluster.reconcilers.planners.pipeline.stream_pipeline import plan_stream_pipeline
+from supercluster.reconcilers.planners.pipeline.views import PipelineObserved
 
 
 async def _observe(

@@ -9,11 +9,7 @@ from supercluster.api import Cluster, StreamPipeline, SuperCluster
 from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.observe.views import pod_view
 from supercluster.reconcilers.planners.pipeline import manifests
-from supercluster.reconcilers.planners.pipeline.stream_pipeline import (
-    DriverView,
-    PipelineObserved,
-    last_line,
-)
+from supercluster.reconcilers.planners.pipeline.views import DriverView, PipelineObserved, last_line
 from supercluster.reconcilers.ports import Kube, KubeError, mapping
 
 COMPONENT = "app.kubernetes.io/component"
@@ -25,9 +21,10 @@ async def look_at_stream_pipeline(
     namespace, name = desired.metadata.namespace, desired.metadata.name
     made = list(cache.children_of(StreamPipeline, namespace, name))
     jobs = tuple(body for body in made if body.get("kind") == "Job")
+    cron_job = next((body for body in made if body.get("kind") == "CronJob"), None)
     pods = [body for body in made if body.get("kind") == "Pod"]
     has_program = has_secret = True
-    if not jobs:
+    if not jobs and cron_job is None:
         has_secret = await _get(kube, "Secret", namespace, desired.secret_name) is not None
         python = desired.spec.python
         program = python.config_map if python is not None else None
@@ -46,6 +43,7 @@ async def look_at_stream_pipeline(
         claim=cache.get("PersistentVolumeClaim", namespace, manifests.claim_name(desired)),
         config=cache.get("ConfigMap", namespace, manifests.config_map_name(desired)),
         jobs=jobs,
+        cron_job=cron_job,
         drivers=tuple(driver_view(body) for body in pods if _component(body) == "driver"),
         executors=sum(
             pod_view(body).running and not pod_view(body).terminating

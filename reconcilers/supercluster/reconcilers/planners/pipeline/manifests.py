@@ -1,4 +1,5 @@
-"""The objects that a StreamPipeline is made of: a ConfigMap for Spark, the driver's Job, and a claim for the checkpoint.
+"""The objects that a StreamPipeline is made of: a ConfigMap for Spark, the driver's Job or CronJob, and a claim for the
+checkpoint.
 
 Executors are no objects of ours: the driver asks for them, by the pod template in the ConfigMap. Driver and template satisfy the
 Pod Security level `restricted`. No RBAC is written: the driver's account comes from the chart.
@@ -25,6 +26,7 @@ CHECKPOINT_FOLDER = "/checkpoint"
 PROPERTIES_FILE = "spark.properties"
 TEMPLATE_FILE = "executor.yaml"
 DRIVER_CONTAINER = "driver"
+BACKOFF_LIMIT, BACKOFF_LIMIT_OF_RUN = 100, 6
 # The entry point's: wrong arguments or a lacking image, and findings of a pipeline. Another try would end in the same way.
 EXIT_REFUSED, EXIT_FINDINGS = 2, 3
 EXECUTOR_CONTAINER = "executor"
@@ -169,38 +171,51 @@ def executor_template(pipeline: StreamPipeline, image: str) -> dict[str, Any]:
     }
 
 
-def driver_job(pipeline: StreamPipeline, image: str) -> dict[str, Any]:
-    """The Job whose one pod is the driver. Its name follows from its pod template, which Kubernetes lets nobody change."""
-    template = _driver_template(pipeline, image)
-    name = f"{pipeline.metadata.name}-{digest(template)[:8]}"
+def driver_object(pipeline: StreamPipeline, image: str) -> dict[str, Any]:
+    """What makes drivers: a CronJob with a schedule, else a Job. The Job's name follows from its pod template, which Kubernetes lets
+    nobody change."""
+    spec, template = pipeline.spec, _driver_template(pipeline, image)
+    if spec.schedule is None:
+        name = f"{pipeline.metadata.name}-{digest(template)[:8]}"
+        body = {"suspend": spec.suspend, **_job_spec(template, spec.backoff_limit, BACKOFF_LIMIT)}
+        return signed(
+            {"apiVersion": "batch/v1", "kind": "Job", "metadata": _metadata(pipeline, name), "spec": body}
+        )
+    run = _job_spec(template, spec.backoff_limit, BACKOFF_LIMIT_OF_RUN)
     return signed(
         {
             "apiVersion": "batch/v1",
-            "kind": "Job",
-            "metadata": _metadata(pipeline, name),
+            "kind": "CronJob",
+            "metadata": _metadata(pipeline, pipeline.metadata.name),
             "spec": {
-                "suspend": pipeline.spec.suspend,
-                "backoffLimit": pipeline.spec.backoff_limit,
-                "completions": 1,
-                "parallelism": 1,
-                # Two drivers must not run on one checkpoint: the next one starts when the last one's containers have ended.
-                "podReplacementPolicy": "Failed",
-                "podFailurePolicy": {
-                    "rules": [
-                        {
-                            "action": "FailJob",
-                            "onExitCodes": {
-                                "containerName": DRIVER_CONTAINER,
-                                "operator": "In",
-                                "values": [EXIT_REFUSED, EXIT_FINDINGS],
-                            },
-                        }
-                    ]
-                },
-                "template": template,
+                "schedule": spec.schedule,
+                "timeZone": spec.time_zone,
+                "suspend": spec.suspend,
+                "concurrencyPolicy": "Forbid",
+                "startingDeadlineSeconds": spec.starting_deadline_seconds,
+                "successfulJobsHistoryLimit": spec.successful_jobs_history_limit,
+                "failedJobsHistoryLimit": spec.failed_jobs_history_limit,
+                "jobTemplate": {"metadata": {"labels": labels(pipeline)}, "spec": run},
             },
         }
     )
+
+
+def _job_spec(template: dict[str, Any], limit: int | None, default_limit: int) -> dict[str, Any]:
+    codes = {
+        "containerName": DRIVER_CONTAINER,
+        "operator": "In",
+        "values": [EXIT_REFUSED, EXIT_FINDINGS],
+    }
+    return {
+        "backoffLimit": default_limit if limit is None else limit,
+        "completions": 1,
+        "parallelism": 1,
+        # Two drivers must not run on one checkpoint: the next one starts when the last one's containers have ended.
+        "podReplacementPolicy": "Failed",
+        "podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": codes}]},
+        "template": template,
+    }
 
 
 def _program_words(pipeline: StreamPipeline) -> list[str]:
@@ -239,7 +254,7 @@ def _driver_template(pipeline: StreamPipeline, image: str) -> dict[str, Any]:
         mounts.append({"name": "checkpoint", "mountPath": CHECKPOINT_FOLDER})
     env += [
         {"name": "SUPERCLUSTER_CHECKPOINT", "value": location},
-        {"name": "SUPERCLUSTER_TRIGGER", "value": spec.trigger},
+        {"name": "SUPERCLUSTER_TRIGGER", "value": pipeline.trigger},
         {"name": "SUPERCLUSTER_SPARK_PROPERTIES", "value": f"{CONF_FOLDER}/{PROPERTIES_FILE}"},
         *(
             {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}

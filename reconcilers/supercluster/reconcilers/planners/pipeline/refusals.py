@@ -1,0 +1,92 @@
+"""Why a StreamPipeline can't be carried out, with what to do."""
+
+from __future__ import annotations
+
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from supercluster.api import cron
+from supercluster.api.conditions import Reason
+from supercluster.api.stream_pipeline import RESERVED_CONF, StreamPipeline
+from supercluster.reconcilers.planners.pipeline import manifests
+from supercluster.reconcilers.planners.pipeline.views import PipelineObserved
+
+Finding = tuple[Reason, str]
+
+
+def refusal_of(desired: StreamPipeline, observed: PipelineObserved) -> Finding | None:
+    """Why the spec can't be carried out, and what to do."""
+    spec, namespace = desired.spec, desired.metadata.namespace
+    if observed.refusal is not None:
+        return Reason.NOT_ACCEPTED, observed.refusal
+    if observed.has_brokers and not spec.allow_beside_brokers:
+        return Reason.BESIDE_BROKERS, (
+            f"namespace {namespace} has a SuperCluster or a Cluster, and whoever makes pods there can mount the credentials of its "
+            "brokers; make the pipeline in another namespace, with spec.superClusterNamespace, or set spec.allowBesideBrokers"
+        )
+    reserved = sorted(name for name in spec.spark_conf if name.startswith(RESERVED_CONF))
+    if reserved:
+        return Reason.RESERVED_PROPERTY, (
+            f"spec.sparkConf has {reserved[0]}, which the operator or the driver sets; remove it"
+        )
+    if not observed.has_secret:
+        whole = f"{desired.super_cluster_namespace}/{spec.super_cluster}-client"
+        return Reason.CREDENTIALS_NOT_FOUND, (
+            f"Secret {desired.secret_name} is not in namespace {namespace}; copy Secret {whole} there, or name another one as "
+            "spec.credentialsSecret"
+        )
+    unclear = _schedule_error(desired)
+    if unclear:
+        return Reason.INVALID_SCHEDULE, unclear
+    rival = _rival(desired, observed)
+    if rival is not None:
+        whose = f"{rival.metadata.namespace}/{rival.metadata.name}"
+        return Reason.CHECKPOINT_CLAIMED, (
+            f"{checkpoint_of(desired)} is the checkpoint of StreamPipeline {whose} too, which is older; two drivers on one checkpoint would "
+            "repeat and lose messages, so name another one in spec.checkpoint"
+        )
+    program = spec.python.config_map if spec.python is not None else None
+    if not observed.has_program and program is not None:
+        return Reason.PROGRAM_NOT_FOUND, (
+            f"ConfigMap {program.name} with a key {program.key} is not in namespace {namespace}; create it, or put "
+            "spec.python.configMap right"
+        )
+    return None
+
+
+def _schedule_error(desired: StreamPipeline) -> str:
+    spec = desired.spec
+    if spec.schedule is None:
+        return ""
+    try:
+        cron.parse(spec.schedule)
+    except ValueError as error:
+        return f"spec.schedule is {spec.schedule!r}: {error}"
+    try:
+        ZoneInfo(spec.time_zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return f"spec.timeZone is {spec.time_zone!r}, which is no time zone; write one such as Europe/Berlin"
+    return ""
+
+
+def checkpoint_of(pipeline: StreamPipeline) -> str:
+    """Where its checkpoint is, the same for the same place; empty: nowhere that lasts."""
+    checkpoint = pipeline.spec.checkpoint
+    if checkpoint.type == "Claim":
+        return f"PersistentVolumeClaim {pipeline.metadata.namespace}/{manifests.claim_name(pipeline)}"
+    if checkpoint.uri is None:
+        return ""
+    scheme, _, rest = checkpoint.uri.partition("://")
+    host, _, path = rest.partition("/")
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    scheme = "s3a" if scheme in ("s3", "s3n") else scheme
+    return f"{scheme}://{'/'.join((host.lower(), *parts))}"
+
+
+def _rival(desired: StreamPipeline, observed: PipelineObserved) -> StreamPipeline | None:
+    """The oldest other pipeline on the same checkpoint, if it is older."""
+    place = checkpoint_of(desired)
+    if not place:
+        return None
+    on_it = [each for each in (desired, *observed.others) if checkpoint_of(each) == place]
+    first = min(on_it, key=lambda each: (*each.metadata.age_key, each.metadata.namespace))
+    return None if first is desired else first

@@ -1,0 +1,119 @@
+"""What is said of a StreamPipeline's driver and executors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from supercluster.api import cron
+from supercluster.api.conditions import Reason
+from supercluster.api.stream_pipeline import StreamPipeline
+from supercluster.reconcilers.planners.pipeline import manifests
+from supercluster.reconcilers.planners.pipeline.views import (
+    DriverView,
+    PipelineObserved,
+    current_driver,
+    current_job,
+    name_of,
+)
+from supercluster.reconcilers.planners.status import timestamp
+
+State = tuple[bool, Reason, str]
+"""Whether the pipeline is ready, why, and in words."""
+
+
+def state_of(
+    desired: StreamPipeline, observed: PipelineObserved, wanted: Mapping[str, Any], now: datetime
+) -> State:
+    job = current_job(observed, wanted)
+    driver = current_driver(observed, job)
+    ended = _ends(job)
+    if desired.spec.schedule is not None:
+        between = _between_runs(desired, job, ended, driver, now)
+        if between is not None:
+            return between
+    name = name_of(job if job is not None else wanted)
+    if "Complete" in ended:
+        return True, Reason.PROGRAM_ENDED, "the program and its queries have ended"
+    if "Failed" in ended:
+        return _gave_up(desired, name, ended["Failed"], driver)
+    if desired.spec.suspend and desired.spec.schedule is None:
+        return False, Reason.SUSPENDED, "spec.suspend is true"
+    return _under_way(desired, observed, name, driver)
+
+
+def _ends(job: Mapping[str, Any] | None) -> dict[str, str]:
+    """How a Job has ended, with Kubernetes' words."""
+    return {
+        str(each.get("type")): str(each.get("message") or each.get("reason") or "")
+        for each in ((job or {}).get("status") or {}).get("conditions") or ()
+        if each.get("status") == "True"
+    }
+
+
+def _between_runs(
+    desired: StreamPipeline,
+    job: Mapping[str, Any] | None,
+    ended: Mapping[str, str],
+    driver: DriverView | None,
+    now: datetime,
+) -> State | None:
+    """None while a run is under way, or when the last one has ended in a way that the next one would too."""
+    codes = (manifests.EXIT_REFUSED, manifests.EXIT_FINDINGS)
+    if job is not None and not ended.keys() & {"Complete", "Failed"}:
+        return None
+    if "Failed" in ended and driver is not None and driver.exit_code in codes:
+        return None
+    following = "none, since spec.suspend is true" if desired.spec.suspend else next_run(desired, now)
+    if "Failed" in ended:
+        error = driver.error if driver is not None and driver.error else ended["Failed"]
+        assert job is not None
+        return False, Reason.RUN_FAILED, f"run {name_of(job)} failed: {error}; next run: {following}"
+    if desired.spec.suspend:
+        return False, Reason.SUSPENDED, "spec.suspend is true"
+    return True, Reason.SCHEDULED, f"next run: {following}"
+
+
+def next_run(desired: StreamPipeline, now: datetime) -> str:
+    """When the next run is due, in Kubernetes' form."""
+    spec = desired.spec
+    assert spec.schedule is not None
+    following = cron.parse(spec.schedule).next_after(now.astimezone(ZoneInfo(spec.time_zone)))
+    return timestamp(following.astimezone(UTC)) if following is not None else "never"
+
+
+def _gave_up(desired: StreamPipeline, name: str, why: str, driver: DriverView | None) -> State:
+    remedy = f"kubectl -n {desired.metadata.namespace} delete job {name}"
+    error = driver.error if driver is not None else ""
+    if driver is not None and driver.exit_code == manifests.EXIT_REFUSED:
+        message = f"{error}. Correct the spec; if the cause is in the image or the ConfigMap, mend it and delete the Job: {remedy}"
+        return False, Reason.PROGRAM_REFUSED, message
+    if driver is not None and driver.exit_code == manifests.EXIT_FINDINGS:
+        message = (
+            f"{error}; kubectl logs {driver.name} shows all findings. To start the pipeline again: {remedy}"
+        )
+        return False, Reason.FINDINGS_REPORTED, message
+    last = f"; the last one: {error}" if error else ""
+    message = f"Job {name} starts no driver any more ({why}){last}; mend the cause, then delete the Job, which is made again: {remedy}"
+    return False, Reason.DRIVER_GAVE_UP, message
+
+
+def _under_way(
+    desired: StreamPipeline, observed: PipelineObserved, name: str, driver: DriverView | None
+) -> State:
+    if driver is None:
+        message = f"Job {name} has no pod yet; kubectl describe job {name} says why, if it lasts"
+        return False, Reason.DRIVER_STARTING, message
+    if driver.is_failed:
+        error = driver.error or "kubectl logs has its last words"
+        return False, Reason.DRIVER_FAILING, f"driver {driver.name} failed and is started again: {error}"
+    if not driver.is_running:
+        why = f": {driver.trouble}" if driver.trouble else ""
+        return False, Reason.DRIVER_STARTING, f"driver {driver.name} does not run yet{why}"
+    count = desired.spec.executors.count
+    if not observed.executors:
+        message = f"driver {driver.name} runs and none of {count} executors; its log says why, if it lasts"
+        return False, Reason.EXECUTORS_STARTING, message
+    return True, Reason.SERVING, f"the driver and {observed.executors} of {count} executors run"

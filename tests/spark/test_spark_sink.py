@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import nats
 import pytest
-from benchmarks.servers import Fleet
+from benchmarks.client import wait_for_jetstream
+from benchmarks.servers import Fleet, NatsServers
 from nats.js import JetStreamContext
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -115,7 +118,11 @@ async def test_a_streaming_query_that_dies_behind_its_commit_writes_each_row_onc
         ({"subject": "elsewhere"}, "payload", "row 0: subject: stream OUT does not capture 'elsewhere'"),
         ({"subjct": "out.x"}, "payload", "did you mean 'subject'"),
         ({"subject": "out.x", "batchId": "1"}, "payload", "give a whole number, and the option writerId"),
-        ({"subject": "out.x", "delivery": "maybe"}, "payload", "exactlyOnce"),
+        (
+            {"subject": "out.x", "delivery": "maybe"},
+            "payload",
+            "give exactlyOnce, which is the default, or atLeastOnce",
+        ),
     ],
 )
 async def test_what_cannot_be_written_is_refused_in_a_line(
@@ -126,3 +133,30 @@ async def test_what_cannot_be_written_is_refused_in_a_line(
     with pytest.raises(Exception, match=says):
         writer(frame.write, fleet, **options).mode("append").save()
     assert await stored(js) == []
+
+
+@pytest.fixture
+def nats_server(tmp_path: Path) -> Iterator[Fleet]:
+    with NatsServers(tmp_path, 1) as servers:
+        wait_for_jetstream(servers.urls[0])
+        yield servers
+
+
+@pytest.mark.covers("SP-1")
+async def test_a_stock_nats_server_is_written_to_at_least_once_or_not_at_all(
+    spark: Any, nats_server: Fleet
+) -> None:
+    connection = await nats.connect(nats_server.urls[0])
+    js = connection.jetstream()
+    await js.add_stream(name="OUT", subjects=["out.>"])
+    write = rows(spark, 600)
+    with pytest.raises(
+        Exception, match=r"a stock nats-server.*Write to Supercluster.s brokers, or set delivery"
+    ):
+        writer(write.write, nats_server).mode("append").save()
+    writer(write.write, nats_server, delivery="atLeastOnce").mode("append").save()
+    assert sorted(await stored(js)) == list(range(600))
+    chosen = {"subject": "nobodys", "delivery": "atLeastOnce", "patienceSeconds": "0.5"}
+    with pytest.raises(Exception, match="got no acknowledgement"):
+        writer(write.select("payload").write, nats_server, **chosen).mode("append").save()
+    await connection.close()

@@ -29,6 +29,8 @@ READ_BYTES = 262_144
 CONNECT_TIMEOUT_SECONDS = 2.0
 CLIENT_PORT = 4222
 NO_RESPONDERS = 503
+OURS = "supercluster-"
+"""How our brokers' git_commit in INFO begins."""
 PAYLOAD_BYTES_DEFAULT = 1_048_576
 SERVERS_MAX = 256
 """Brokers remembered from INFO: a bound on what a server can make a client keep."""
@@ -36,10 +38,6 @@ SERVERS_MAX = 256
 
 class ConnectionFailedError(Exception):
     """A broker could not be reached, went away, or did not answer in time: another one may do."""
-
-
-class NoRespondersError(ConnectionFailedError):
-    """Nobody takes requests to that subject, at present."""
 
 
 class LoginRefusedError(Exception):
@@ -253,6 +251,11 @@ class ClientConnection:
         return list((self._parser.info or {}).get("connect_urls") or ())
 
     @property
+    def is_supercluster(self) -> bool:
+        """Is the broker one of ours, and no stock nats-server?"""
+        return str((self._parser.info or {}).get("git_commit", "")).startswith(OURS)
+
+    @property
     def payload_bytes_max(self) -> int:
         """The most that the broker takes in one message."""
         return int((self._parser.info or {}).get("max_payload") or PAYLOAD_BYTES_DEFAULT)
@@ -269,6 +272,31 @@ class ClientConnection:
 
     def publish(self, subject: str, reply: str, payload: bytes) -> None:
         self.write(b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), reply.encode(), len(payload), payload))
+
+    def request_all(
+        self, messages: Sequence[tuple[bytes, bytes, bytes]], timeout_seconds: float
+    ) -> list[bytes]:
+        """The answers to several messages (subject, header block, payload), in their order."""
+        first, parts = self._requests + 1, []
+        for number, (subject, header, payload) in enumerate(messages, first):
+            reply = f"{self._inbox}.{number}".encode()
+            sizes = len(header), len(header) + len(payload)
+            parts.append(b"HPUB %b %b %d %d\r\n%b%b\r\n" % (subject, reply, *sizes, header, payload))
+        self._requests += len(messages)
+        self.write(b"".join(parts))
+        deadline = time.monotonic() + timeout_seconds
+        wanted = {f"{self._inbox}.{number}".encode(): number for number in range(first, self._requests + 1)}
+        answers: dict[int, bytes] = {}
+        while len(answers) < len(messages):
+            found = self.read(deadline)
+            if not found:
+                raise ConnectionFailedError(f"{self.address}: no answer within {timeout_seconds:g} s")
+            for message in found:
+                if message[1] in wanted:
+                    if status_of(message[3])[0] == NO_RESPONDERS:
+                        raise ConnectionFailedError(f"{self.address}: nobody answers at present")
+                    answers[wanted[message[1]]] = message[4]
+        return [answers[number] for number in sorted(answers)]
 
     def write(self, data: bytes) -> None:
         try:
@@ -308,7 +336,7 @@ class ClientConnection:
                         kept.append(message)
                 if answer is not None:
                     if status_of(answer[3])[0] == NO_RESPONDERS:
-                        raise NoRespondersError(f"{self.address}: nobody answers at present")
+                        raise ConnectionFailedError(f"{self.address}: nobody answers at present")
                     return answer[4]
         finally:
             self._ready = kept + self._ready

@@ -133,9 +133,9 @@ class JetStreamSession:
             self._connection.close()
             self._connection = None
 
-    def payload_bytes_max(self) -> int:
-        """What the broker that is asked takes in one message."""
-        return self.connection(time.monotonic() + self._patience_seconds).payload_bytes_max
+    def broker(self) -> ClientConnection:
+        """The connection to the broker that is asked next."""
+        return self.connection(time.monotonic() + self._patience_seconds)
 
     def ask(
         self,
@@ -173,7 +173,7 @@ class JetStreamSession:
                 raise UnansweredError(
                     f"{request_name(subject)} got no answer for {patience_seconds:g} s; check that the brokers of the option"
                     f" 'url' run and have JetStream, or raise patienceSeconds; last: {last}"
-                ) from last
+                )
             time.sleep(pause_seconds)
             pause_seconds = min(PAUSE_SECONDS_MAX, pause_seconds * 2)
 

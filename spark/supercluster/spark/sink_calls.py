@@ -13,13 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
-from supercluster.spark.client import NoRespondersError
 from supercluster.spark.jetstream import (
     ERR_STREAM_NOT_FOUND,
     ApiRefusedError,
     JetStreamSession,
     StreamMissingError,
-    UnansweredError,
 )
 
 ERR_BATCH_OLD = 19041
@@ -28,8 +26,6 @@ BLOCK_BYTES = 768 * 1024
 """Below the brokers' default max_payload with what stands around a block."""
 LINE_BYTES = 4_096
 PAUSE_SECONDS_MAX = 0.5
-NO_SINK_SECONDS = 3.0
-"""Brokers of ours may be without an answer for a moment; a stock nats-server always is."""
 
 Row = tuple[bytes, bytes, bytes]
 """Subject, header block or b"", payload."""
@@ -40,8 +36,8 @@ class NoSinkError(Exception):
 
     def __init__(self, stream: str) -> None:
         super().__init__(
-            f"the brokers that have stream {stream!r} cannot write a batch exactly once: they are a stock nats-server, or"
-            " JetStream is off for this account. Write to Supercluster's brokers, or set delivery to atLeastOnce"
+            f"the brokers that have stream {stream!r} cannot write a batch exactly once: they are a stock nats-server."
+            " Write to Supercluster's brokers, or set delivery to atLeastOnce"
         )
 
 
@@ -86,31 +82,23 @@ class SinkCalls:
         self._stream = stream
         self._patience_seconds = patience_seconds
 
-    def _call(
-        self, name: str, body: dict[str, Any], block: bytes = b"", patience_seconds: float | None = None
-    ) -> dict[str, Any]:
+    def _call(self, name: str, body: dict[str, Any], block: bytes = b"") -> dict[str, Any]:
         tail = b"\n" + block if block else b""
         try:
-            return self._session.ask(
-                f"$JS.API.SINK.{name}.{self._stream}", body, tail=tail, patience_seconds=patience_seconds
-            )
+            return self._session.ask(f"$JS.API.SINK.{name}.{self._stream}", body, tail=tail)
         except ApiRefusedError as refused:
             if refused.err_code == ERR_STREAM_NOT_FOUND:
                 raise StreamMissingError(self._stream) from None
             raise
 
     def check(self) -> None:
-        """Do the brokers know these calls, and is the stream there? Waits for brokers that do not answer.
+        """Do the brokers know these calls? Waits for one that answers.
 
         Raises:
-            NoSinkError, StreamMissingError: no.
+            NoSinkError: no.
         """
-        try:
-            self._call("STATUS", {}, patience_seconds=NO_SINK_SECONDS)
-        except UnansweredError as unanswered:
-            if isinstance(unanswered.__cause__, NoRespondersError):
-                raise NoSinkError(self._stream) from None
-            self._call("STATUS", {})
+        if not self._session.broker().is_supercluster:
+            raise NoSinkError(self._stream)
 
     def stage(self, writer: str, batch: int, token: str, rows: Iterable[Row]) -> Staged:
         """Stage an attempt's rows, in blocks.
@@ -120,7 +108,9 @@ class SinkCalls:
         """
         key = {"writer": writer, "batch": batch, "token": token}
         count, crc, number = 0, 0, 0
-        for block_rows in _blocks(rows, min(BLOCK_BYTES, self._session.payload_bytes_max() - LINE_BYTES)):
+        for block_rows in _blocks(
+            rows, min(BLOCK_BYTES, self._session.broker().payload_bytes_max - LINE_BYTES)
+        ):
             block, number = encode_block(block_rows), number + 1
             try:
                 self._call("STAGE", {**key, "block": number, "crc": crc32(block)}, block)

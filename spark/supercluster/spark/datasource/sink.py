@@ -28,7 +28,8 @@ from supercluster.spark.client import Servers
 from supercluster.spark.datasource.row_columns import RowColumns
 from supercluster.spark.datasource.write_options import WriteOptions
 from supercluster.spark.jetstream import JetStreamSession
-from supercluster.spark.sink_calls import SinkCalls, Staged
+from supercluster.spark.publisher import Publisher
+from supercluster.spark.sink_calls import Row, SinkCalls, Staged
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,15 +55,29 @@ class _Sink:
     own_writer: str
     """Of a write that is no query's and has no option writerId: nobody repeats it."""
 
-    def calls(self, act: Callable[[SinkCalls], Any]) -> Any:
+    def _over(self, act: Callable[[JetStreamSession], Any]) -> Any:
         """Act over a session of its own."""
-        how, patience = self.options.connection, self.options.connection.patience_seconds
+        how = self.options.connection
         servers = Servers(how.addresses, how.current_credentials(), tls=how.current_tls())
-        session = JetStreamSession(servers, patience_seconds=patience)
+        session = JetStreamSession(servers, patience_seconds=how.patience_seconds)
         try:
-            return act(SinkCalls(session, how.stream, patience_seconds=patience))
+            return act(session)
         finally:
             session.drop()
+
+    def calls(self, act: Callable[[SinkCalls], Any]) -> Any:
+        how = self.options.connection
+        return self._over(
+            lambda session: act(SinkCalls(session, how.stream, patience_seconds=how.patience_seconds))
+        )
+
+    def _publish(self, token: str, rows: Iterator[Row]) -> None:
+        how = self.options.connection
+        self._over(
+            lambda session: Publisher(session, how.stream, patience_seconds=how.patience_seconds).publish(
+                token, rows
+            )
+        )
 
     def key(self) -> tuple[str, int]:
         """Writer and batch, in a task."""
@@ -76,6 +91,9 @@ class _Sink:
     def write(self, batches: Iterator[pa.RecordBatch]) -> StagedMessage:
         writer, number = self.key()
         token = secrets.token_hex(16)
+        if not self.options.is_exactly_once:
+            self._publish(token, self.columns.rows(batches))
+            return StagedMessage(Staged(writer, number, token))
 
         def act(calls: SinkCalls) -> Staged:
             calls.check()
@@ -91,8 +109,8 @@ class _Sink:
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], offsets_hash: str) -> None:
         staged = _staged(messages)
-        if not staged:
-            return  # There was no task, so there is no row.
+        if not staged or not self.options.is_exactly_once:
+            return  # Where there was no task, there is no row.
         writer, batch = staged[0].writer, staged[0].batch
 
         def act(calls: SinkCalls) -> None:
@@ -139,7 +157,8 @@ class SinkBatchWriter(DataSourceArrowWriter):
 
     def __init__(self, options: WriteOptions, columns: RowColumns) -> None:
         self._sink = _Sink(options, columns, f"once-{secrets.token_hex(16)}")
-        self._sink.calls(lambda calls: calls.check())
+        if options.is_exactly_once:
+            self._sink.calls(lambda calls: calls.check())
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return self._sink.write(iterator)

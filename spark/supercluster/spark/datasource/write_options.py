@@ -14,7 +14,7 @@ CONNECTION = (
 )
 KNOWN = (*CONNECTION, "subject", "writerId", "batchId", "delivery", "checkpointLocation")
 OF_SPARK = frozenset(("path", "queryname"))
-EXACTLY_ONCE = "exactlyOnce"
+EXACTLY_ONCE, AT_LEAST_ONCE = "exactlyOnce", "atLeastOnce"
 NAME_BYTES_MAX = 128
 
 
@@ -25,6 +25,8 @@ class WriteOptions:
     subject: str
     writer_id: str
     batch_id: int | None
+    is_exactly_once: bool
+    """False: rows are published one by one, and those of repeated attempts stand in the stream as often."""
     checkpoint: str
     """Spark's checkpoint location, where it is said as an option."""
 
@@ -44,8 +46,10 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
             name, None, f"{right}The options of a write are {', '.join(KNOWN)}", says="is not known"
         )
     delivery = values.get("delivery", EXACTLY_ONCE)
-    if delivery.lower() != EXACTLY_ONCE.lower():
-        raise OptionError("delivery", delivery, "exactlyOnce is what there is; leave it out")
+    if delivery.lower() not in (EXACTLY_ONCE.lower(), AT_LEAST_ONCE.lower()):
+        raise OptionError(
+            "delivery", delivery, f"give {EXACTLY_ONCE}, which is the default, or {AT_LEAST_ONCE}"
+        )
     writer, batch = values.get("writerid", ""), values.get("batchid")
     if len(writer.encode()) > NAME_BYTES_MAX:
         raise OptionError("writerId", writer, f"give at most {NAME_BYTES_MAX} bytes")
@@ -59,5 +63,6 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         subject=values.get("subject", ""),
         writer_id=writer,
         batch_id=int(batch) if batch is not None else None,
+        is_exactly_once=delivery.lower() == EXACTLY_ONCE.lower(),
         checkpoint=values.get("checkpointlocation", ""),
     )

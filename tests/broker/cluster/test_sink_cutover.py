@@ -6,12 +6,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from nats.js.api import DiscardPolicy
 from tests.broker.cluster.test_sink_calls import call, committed, stage
 from tests.support.blue_green import BlueGreen
 from tests.support.local_clusters import until
 
-PER_SUBJECT = {"max_msgs_per_subject": 100, "discard_new_per_subject": True}
-"""The release stops at the hundredth row."""
 pytestmark = [pytest.mark.e2e, pytest.mark.covers("SP-1", "BG-4")]
 
 
@@ -27,7 +26,14 @@ async def sides(tmp_path: Path) -> AsyncIterator[BlueGreen]:
 async def test_green_releases_what_blue_committed_and_commits_what_blue_staged(sides: BlueGreen) -> None:
     await sides.start(1)
     js, client = await sides.blue.js(), await sides.blue.client()
-    await js.add_stream(name="S", subjects=["s.>"], discard="new", **PER_SUBJECT)
+    # The release stops at the hundredth row.
+    await js.add_stream(
+        name="S",
+        subjects=["s.>"],
+        discard=DiscardPolicy.NEW,
+        max_msgs_per_subject=100,
+        discard_new_per_subject=True,
+    )
     rows = [b"%03d" % number for number in range(300)]
     parts = [await stage(client, "t", rows[:200]), await stage(client, "u", rows[200:])]
     later = [await stage(client, "v", [b"last"], batch=1)]

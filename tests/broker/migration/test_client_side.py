@@ -13,6 +13,8 @@ from tests.simulator.consumers import INFO
 from tests.simulator.cutover_plan import BLUE, GREEN
 from tests.simulator.ledger import MAIN
 
+from supercluster.broker.jetstream.errors import STREAM_FAR
+
 SECOND = 1_000_000_000
 CONFIG: dict[str, Any] = {"name": MAIN, "subjects": ["orders.>"], "num_replicas": 3, "allow_direct": True}
 NEXT = f"$JS.API.CONSUMER.MSG.NEXT.{MAIN}.c"
@@ -279,3 +281,20 @@ def test_the_stream_is_changed_and_deleted_in_green_by_a_client_of_blue(story: S
     gone = story.call("blue-0", f"$JS.API.STREAM.INFO.{MAIN}")
     assert story.run_until(lambda: bool(gone), 5000)
     assert gone.json["error"]["err_code"] == 10059
+
+
+@pytest.mark.covers("BG-4", "BG-8")
+def test_a_restore_at_blue_is_refused_by_green_and_begins_nothing(story: Story) -> None:
+    """Its chunks would find no stream of that name at blue, and green would wait for them."""
+    story.go_over()
+    body = {"config": CONFIG, "state": {"messages": 0, "bytes": 0, "first_seq": 1, "last_seq": 0}}
+    taken = story.call("blue-1", f"$JS.API.STREAM.RESTORE.{MAIN}", body)
+    assert story.run_until(lambda: bool(taken), 5000)
+    assert taken.json["error"]["err_code"] == 10130, "green has a stream of that name"
+    deleted = story.call("green-0", f"$JS.API.STREAM.DELETE.{MAIN}")
+    assert story.run_until(lambda: bool(deleted) and story.assignment(GREEN) is None, 5000)
+    refused = story.call("blue-1", f"$JS.API.STREAM.RESTORE.{MAIN}", body)
+    assert story.run_until(lambda: bool(refused), 5000)
+    assert refused.json["error"]["err_code"] == STREAM_FAR
+    assert MAIN in refused.json["error"]["description"]
+    assert story.assignment(GREEN) is None

@@ -169,7 +169,14 @@ class Router:
             self._system_api.carry_out(info, asked, lambda answer: self._answer(call, answer))
         elif kind in _META_KINDS:
             parser.parse_api(subject, payload)  # What is wrong by itself is refused here.
-            self._send(call, self._who_changes(info.account, parser.stream_of(subject)))
+            stream = parser.stream_of(subject)
+            if (
+                call.then is not None
+                and kind == "stream_restore"
+                and not self._map.find(info.account, stream)
+            ):
+                raise _not_restored_from_afar(stream)
+            self._send(call, self._who_changes(info.account, stream))
         else:
             stream = parser.stream_of(subject)
             if subject.startswith(DIRECT_PREFIX):
@@ -307,6 +314,14 @@ class Router:
         publish_answer(
             self._peers.network, request, answers.error_answer(parser.answer_kind(call.subject), refused)
         )
+
+
+def _not_restored_from_afar(stream: str) -> ApiError:
+    """The restore's chunks are taken at brokers of this super-cluster alone."""
+    return errors.error(
+        errors.STREAM_FAR,
+        f"{stream} was handed over to this super-cluster: to restore it, connect to one of its brokers",
+    )
 
 
 def _check_request(subject: bytes, payload: bytes) -> None:

@@ -18,7 +18,7 @@ IN_PARALLEL := --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 SELECT ?= 'not long'
 STAMP := $(VENV)/.supercluster-stamp
 
-.PHONY: help setup check format test test-one test-all smoke compat kube-table compat-restless sim sim-mutants fuzz demo e2e e2e-kube e2e-kind e2e-moves e2e-cutover demo-cutover bench bench-moves bench-repairs bench-turns bench-operator image crds clean
+.PHONY: help setup check format test test-one test-all smoke compat kube-table compat-restless sim sim-mutants fuzz demo e2e e2e-kube e2e-kind e2e-moves e2e-cutover demo-cutover bench bench-moves bench-cutovers bench-repairs bench-turns bench-operator image crds clean
 
 help: ## Show this help
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -102,6 +102,9 @@ e2e-cutover: $(STAMP) ## Cutovers under load with kills, stops and cuts at every
 
 bench-moves: $(STAMP) ## Moves, step-down and killed leader under load beside nats-server, as a table (RUNS=1 ONLY=move-ids-starved; PART=100: so many times fewer messages)
 	$(PY) -m benchmarks.moves $(if $(RUNS),--runs $(RUNS)) $(foreach one,$(ONLY),--only $(one)) $(if $(PART),--part $(PART))
+
+bench-cutovers: $(STAMP) ## Waits of publishers while six streams are cut over, beside the quiet time and the limit (RUNS=3; a minute each)
+	$(PY) -m benchmarks.cutovers $(if $(RUNS),--runs $(RUNS))
 
 bench-repairs: $(STAMP) ## Lost brokers, rolling restarts and the planner of repairs, as a table (about 45 minutes; RUNS=1 ONLY=rolling)
 	$(PY) -m benchmarks.repairs $(if $(RUNS),--runs $(RUNS)) $(if $(ONLY),--only $(ONLY))

@@ -32,7 +32,7 @@ def _to(running: Running, stage: str) -> str:
     return ""
 
 
-def _finish(running: Running) -> None:
+def finish(running: Running) -> None:
     """To the end that a cutover has to have."""
     running.wait_for_open()
     running.flow()
@@ -52,7 +52,7 @@ def clean(pair: Pair, row: Row, say: Say, rate: float = RATE) -> None:
     """Nobody makes trouble."""
     with under_load(pair, row, say, rate) as running:
         running.start_migration()
-        _finish(running)
+        finish(running)
 
 
 def kill_blue(pair: Pair, row: Row, say: Say, rate: float = RATE) -> None:
@@ -109,7 +109,7 @@ def _trouble(pair: Pair, row: Row, say: Say, rate: float, trouble: Callable[[Run
         leader = _to(running, row.stage)
         trouble(running, leader)
         say(f"  {row.event}: {row.victim} at {row.hit}")
-        _finish(running)
+        finish(running)
 
 
 def _led(side: Site) -> str:

@@ -107,9 +107,12 @@ def test_every_message_is_read_once_and_nothing_is_left_behind(
     run_kubectl("-n", "pipes", "wait", "--for=condition=Whole", "spl/count", "--timeout=60s")
     run_kubectl("-n", "pipes", "wait", "--for=condition=Reconciling=False", "spl/count", "--timeout=60s")
     assert accepted(run_kubectl) == "AsDeclared"
+    driver = run_kubectl("-n", "pipes", "get", "spl", "count", "-o", "jsonpath={.status.driver}").stdout
+    held = ("-n", "pipes", "get", "leases", "-o", "jsonpath={.items[*].spec.holderIdentity}")
+    assert run_kubectl(*held).stdout.split("/")[0] == driver
 
     run_kubectl("-n", "pipes", "delete", "spl/count", "--timeout=60s")
-    kinds = "pods,jobs,services,configmaps"
+    kinds = "pods,jobs,services,configmaps,leases"
     left = ("-n", "pipes", "get", kinds, "-l", "supercluster.dev/stream-pipeline=count", "-o", "name")
     eventually(lambda: not run_kubectl(*left).stdout.split(), "all to go", 90.0)
     assert len(rows(plane)) == MESSAGES

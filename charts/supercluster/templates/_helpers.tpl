@@ -104,11 +104,14 @@ supercluster-operator
   verbs: ["get", "create", "patch"]
 {{- end }}
 
-{{/* What the driver of a StreamPipeline does in its namespace: make, find and remove its executors. */}}
+{{/* What the driver of a StreamPipeline does in its namespace: make, find and remove its executors, and hold its checkpoint. */}}
 {{- define "supercluster.driverRules" -}}
 - apiGroups: [""]
   resources: ["pods"]
   verbs: ["get", "list", "watch", "create", "delete", "deletecollection"]
+- apiGroups: ["coordination.k8s.io"]
+  resources: ["leases"]
+  verbs: ["get", "create", "update", "delete"]
 {{- end }}
 
 {{- define "supercluster.driverLabels" -}}

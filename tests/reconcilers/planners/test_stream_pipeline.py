@@ -352,3 +352,16 @@ def test_between_a_schedule_and_none_the_drivers_end_first() -> None:
     assert step.kind == "CronJob"
     driver = DriverView("d", "count-1", is_running=True)
     assert not plan(before, replace(back, cron_job=None, jobs=(), drivers=(driver,))).steps
+
+
+def test_drivers_on_one_location_ask_for_the_same_lease() -> None:
+    def env(checkpoint: dict[str, Any]) -> dict[str, str]:
+        (container,) = job(pipeline(checkpoint=checkpoint))["spec"]["template"]["spec"]["containers"]
+        found = {each["name"]: each.get("value", "") for each in container["env"]}
+        return {name: found[name] for name in found if name.startswith("SUPERCLUSTER_CHECKPOINT_")}
+
+    one = env({"type": "Uri", "uri": "s3a://bucket/x"})
+    assert one == env({"type": "Uri", "uri": "s3://Bucket//x/"})
+    assert one["SUPERCLUSTER_CHECKPOINT_PLACE"] == "s3a://bucket/x"
+    assert one["SUPERCLUSTER_CHECKPOINT_LEASE"] != env({})["SUPERCLUSTER_CHECKPOINT_LEASE"]
+    assert env({"type": "Ephemeral"}) == {}

@@ -9,6 +9,7 @@ from supercluster.api import Cluster, StreamPipeline, SuperCluster
 from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.observe.views import pod_view
 from supercluster.reconcilers.planners.pipeline import manifests
+from supercluster.reconcilers.planners.pipeline.checkpoints import claim_name
 from supercluster.reconcilers.planners.pipeline.views import DriverView, PipelineObserved, last_line
 from supercluster.reconcilers.ports import Kube, KubeError, mapping
 
@@ -40,7 +41,7 @@ async def look_at_stream_pipeline(
         others=tuple(
             each for each in cache.all_of(StreamPipeline) if each.metadata.uid != desired.metadata.uid
         ),
-        claim=cache.get("PersistentVolumeClaim", namespace, manifests.claim_name(desired)),
+        claim=cache.get("PersistentVolumeClaim", namespace, claim_name(desired)),
         config=cache.get("ConfigMap", namespace, manifests.config_map_name(desired)),
         jobs=jobs,
         cron_job=cron_job,

@@ -25,6 +25,7 @@ from types import FrameType
 from supercluster.spark.datasource.options import OptionError
 from supercluster.spark.pipelines.parameters import ParameterError
 from supercluster.spark.pipelines.pipeline import FindingsError
+from supercluster.spark.runner.checkpoint_lease import CheckpointHeldError, CheckpointLease, Holder
 from supercluster.spark.runner.kube import KubeAccess, KubeRequestError
 from supercluster.spark.runner.machine import Environment, MachineError, prepare
 from supercluster.spark.runner.programs import Program
@@ -55,23 +56,50 @@ def run(program: Program, environment: Environment) -> int:
         MachineError: the pod lacks something.
     """
     signal.signal(signal.SIGTERM, _terminate)
+    lease: CheckpointLease | None = None
     try:
         prepare(environment)
         program.check()
         pod = DriverPod.of(environment)
         access = KubeAccess.find(environment)
+        lease = _checkpoint_lease(access, pod, environment)
+        if lease is not None:
+            lease.take()
         remove_predecessors(access, pod)
         # Spark looks for an address of its own otherwise, and warns of what it finds.
         environment.setdefault("SPARK_LOCAL_IP", pod.address)
         properties = Path(environment[PROPERTIES])
         _announce(properties, start_properties(access, pod, properties.parent / TEMPLATE), environment)
         return _run(program, environment)
-    except KubeRequestError as error:
+    except (KubeRequestError, CheckpointHeldError) as error:
         return _refused(error, EXIT_FAILED)
     except ParameterError as error:
         return _refused(error, EXIT_REFUSED)
     except Terminated:
         return EXIT_TERMINATED
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if _stop() and lease is not None:
+            _release(lease)
+
+
+def _checkpoint_lease(
+    access: KubeAccess, pod: DriverPod, environment: Mapping[str, str]
+) -> CheckpointLease | None:
+    """None: the checkpoint does not outlast the driver."""
+    name, uid = environment.get("SUPERCLUSTER_CHECKPOINT_LEASE"), environment.get("POD_UID")
+    if not name or not uid:
+        return None
+    place = environment.get("SUPERCLUSTER_CHECKPOINT_PLACE", "")
+    return CheckpointLease(access, Holder(pod.namespace, pod.pipeline, pod.name, uid), name, place)
+
+
+def _release(lease: CheckpointLease) -> None:
+    """A Lease that stays is taken over when this pod has ended."""
+    try:
+        lease.release()
+    except KubeRequestError as error:
+        print(f"the checkpoint's Lease stays: {error}", file=sys.stderr, flush=True)
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
@@ -159,9 +187,6 @@ def _run(program: Program, environment: Environment) -> int:
         # The last line is what the pipeline's condition shows.
         print(f"error: {_summary(error)}", file=sys.stderr, flush=True)
         return EXIT_FAILED
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        _stop()
 
 
 def _refused(error: Exception, code: int) -> int:
@@ -178,11 +203,13 @@ def _summary(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
-def _stop() -> None:
-    """Stop queries and Spark from a thread of its own: Java still answers this one's last call, when that was cut off by a signal."""
+def _stop() -> bool:
+    """Stop queries and Spark from a thread of its own: Java still answers this one's last call, when that was cut off by a signal. False:
+    they have not stopped in time."""
     worker = threading.Thread(target=_stop_spark, name="stop", daemon=True)
     worker.start()
     worker.join(STOP_WAIT_SECONDS)
+    return not worker.is_alive()
 
 
 def _stop_spark() -> None:

@@ -1,4 +1,4 @@
-"""The few requests that a driver makes of the Kubernetes API by itself: find and delete its predecessor's executors."""
+"""The few requests that a driver makes of the Kubernetes API by itself: its predecessor's executors, and its checkpoint's Lease."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ TIMEOUT_SECONDS = 30.0
 
 class KubeRequestError(Exception):
     """The API server refused a request, or did not answer; the message has its words."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        """`status`: of the answer; 0: there was none."""
+        super().__init__(message)
+        self.status = status
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +71,20 @@ class KubeAccess:
             ca_file = written.name
         return cls(str(cluster["server"]), None, str(user["token"]), ca_file)
 
-    def request(self, method: str, path: str, query: Mapping[str, str]) -> dict[str, Any]:
+    def request(
+        self, method: str, path: str, query: Mapping[str, str], body: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """Raises KubeRequestError."""
         token = self.token_file.read_text(encoding="utf-8").strip() if self.token_file else self.fixed_token
         asked = urllib.request.Request(
             f"{self.server}{path}?{urllib.parse.urlencode(query)}",
             method=method,
-            headers={"Authorization": f"Bearer {token}", "Accept": "application/json"},
+            data=json.dumps(body).encode() if body is not None else None,
+            headers={
+                "Authorization": f"Bearer {token}",
+                "Accept": "application/json",
+                "Content-Type": "application/json",
+            },
         )
         context = ssl.create_default_context(cafile=self.ca_file) if self.ca_file else None
         try:
@@ -80,7 +92,7 @@ class KubeAccess:
                 found: dict[str, Any] = json.load(answer)
                 return found
         except urllib.error.HTTPError as error:
-            raise KubeRequestError(f"{method} {path}: {_message(error)}") from None
+            raise KubeRequestError(f"{method} {path}: {_message(error)}", error.code) from None
         except (OSError, ValueError) as error:
             raise KubeRequestError(f"{method} {path}: {error}") from None
 

@@ -14,6 +14,7 @@ from supercluster.api.stream_pipeline import ProcessSize, StreamPipeline
 from supercluster.api.units import size_bytes
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.drift import digest, signed
+from supercluster.reconcilers.planners.pipeline.checkpoints import checkpoint_of, claim_name, lease_name
 from supercluster.reconcilers.planners.plan import LABEL_PIPELINE
 
 # The image's user; a volume of a claim is made its group's.
@@ -35,10 +36,6 @@ MIB = 1 << 20
 
 def config_map_name(pipeline: StreamPipeline) -> str:
     return f"{pipeline.metadata.name}-spark"
-
-
-def claim_name(pipeline: StreamPipeline) -> str:
-    return pipeline.spec.checkpoint.claim.name or f"{pipeline.metadata.name}-checkpoint"
 
 
 def labels(pipeline: StreamPipeline, component: str | None = None) -> dict[str, str]:
@@ -252,6 +249,12 @@ def _driver_template(pipeline: StreamPipeline, image: str) -> dict[str, Any]:
             held = {"persistentVolumeClaim": {"claimName": claim_name(pipeline)}}
         volumes.append({"name": "checkpoint", **held})
         mounts.append({"name": "checkpoint", "mountPath": CHECKPOINT_FOLDER})
+    place = checkpoint_of(pipeline)
+    if place:
+        env += [
+            {"name": "SUPERCLUSTER_CHECKPOINT_PLACE", "value": place},
+            {"name": "SUPERCLUSTER_CHECKPOINT_LEASE", "value": lease_name(place)},
+        ]
     env += [
         {"name": "SUPERCLUSTER_CHECKPOINT", "value": location},
         {"name": "SUPERCLUSTER_TRIGGER", "value": pipeline.trigger},
@@ -261,6 +264,7 @@ def _driver_template(pipeline: StreamPipeline, image: str) -> dict[str, Any]:
             for name, path in (
                 ("POD_NAME", "metadata.name"),
                 ("POD_NAMESPACE", "metadata.namespace"),
+                ("POD_UID", "metadata.uid"),
                 ("POD_IP", "status.podIP"),
             )
         ),

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from supercluster.api import cron
 from supercluster.api.conditions import Reason
 from supercluster.api.stream_pipeline import RESERVED_CONF, StreamPipeline
-from supercluster.reconcilers.planners.pipeline import manifests
+from supercluster.reconcilers.planners.pipeline.checkpoints import checkpoint_of
 from supercluster.reconcilers.planners.pipeline.views import PipelineObserved
 
 Finding = tuple[Reason, str]
@@ -66,20 +66,6 @@ def _schedule_error(desired: StreamPipeline) -> str:
     except (ZoneInfoNotFoundError, ValueError, OSError):
         return f"spec.timeZone is {spec.time_zone!r}, which is no time zone; write one such as Europe/Berlin"
     return ""
-
-
-def checkpoint_of(pipeline: StreamPipeline) -> str:
-    """Where its checkpoint is, the same for the same place; empty: nowhere that lasts."""
-    checkpoint = pipeline.spec.checkpoint
-    if checkpoint.type == "Claim":
-        return f"PersistentVolumeClaim {pipeline.metadata.namespace}/{manifests.claim_name(pipeline)}"
-    if checkpoint.uri is None:
-        return ""
-    scheme, _, rest = checkpoint.uri.partition("://")
-    host, _, path = rest.partition("/")
-    parts = [part for part in path.split("/") if part not in ("", ".")]
-    scheme = "s3a" if scheme in ("s3", "s3n") else scheme
-    return f"{scheme}://{'/'.join((host.lower(), *parts))}"
 
 
 def _rival(desired: StreamPipeline, observed: PipelineObserved) -> StreamPipeline | None:

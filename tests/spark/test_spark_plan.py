@@ -17,6 +17,7 @@ from supercluster.spark.datasource.options import LATEST, OptionError, read_cred
 from supercluster.spark.datasource.plan import (
     SEQUENCES_PER_PARTITION_MIN,
     Offset,
+    OtherCheckpointError,
     StreamReplacedError,
     admit,
     split_range,
@@ -204,3 +205,11 @@ def test_a_range_drops_repeats_notices_holes_and_passes_over_deleted_sequences()
     assert progress.asks_for_end
     assert progress.take(message(11, 3)) is None
     assert progress.finished
+
+
+def test_a_checkpoint_of_another_stream_is_told_apart_from_a_stream_made_again() -> None:
+    offset = Offset("flights", "l1", 7)
+    with pytest.raises(OtherCheckpointError, match="reads stream 'flights', and this one reads 'delays'"):
+        offset.check(stream="delays", lineage="l1")
+    with pytest.raises(StreamReplacedError, match="deleted and created again"):
+        offset.check(stream="flights", lineage="l2")

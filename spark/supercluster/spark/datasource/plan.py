@@ -20,6 +20,15 @@ class StreamReplacedError(Exception):
         )
 
 
+class OtherCheckpointError(Exception):
+    """The offsets belong to a query of another stream."""
+
+    def __init__(self, then: str, now: str) -> None:
+        super().__init__(
+            f"the checkpoint is of a query that reads stream {then!r}, and this one reads {now!r}; name another checkpoint location for it"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Offset:
     """A position in a stream: everything below `next_sequence` was read."""
@@ -42,8 +51,14 @@ class Offset:
             ) from None
 
     def check(self, *, stream: str, lineage: str) -> None:
-        """Raises StreamReplacedError when the stream has another life than the one the offset was made in."""
-        if self.stream != stream or self.lineage != lineage:
+        """
+        Raises:
+            OtherCheckpointError: the offset is of another stream.
+            StreamReplacedError: the stream has another life than the one the offset was made in.
+        """
+        if self.stream != stream:
+            raise OtherCheckpointError(self.stream, stream)
+        if self.lineage != lineage:
             raise StreamReplacedError(self.stream, self.lineage, lineage)
 
 

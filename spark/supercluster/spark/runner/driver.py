@@ -10,6 +10,7 @@ SIGTERM stops the queries and then Spark, which deletes the executors.
 
 from __future__ import annotations
 
+import importlib.metadata
 import re
 import secrets
 import signal
@@ -26,6 +27,7 @@ from supercluster.spark.datasource.options import OptionError
 from supercluster.spark.pipelines.parameters import ParameterError
 from supercluster.spark.pipelines.pipeline import FindingsError
 from supercluster.spark.runner.checkpoint_lease import CheckpointHeldError, CheckpointLease, Holder
+from supercluster.spark.runner.checkpoint_record import record_spark
 from supercluster.spark.runner.kube import KubeAccess, KubeRequestError
 from supercluster.spark.runner.machine import Environment, MachineError, prepare
 from supercluster.spark.runner.programs import Program
@@ -65,13 +67,14 @@ def run(program: Program, environment: Environment) -> int:
         lease = _checkpoint_lease(access, pod, environment)
         if lease is not None:
             lease.take()
+            record_spark(environment["SUPERCLUSTER_CHECKPOINT"], importlib.metadata.version("pyspark"))
         remove_predecessors(access, pod)
         # Spark looks for an address of its own otherwise, and warns of what it finds.
         environment.setdefault("SPARK_LOCAL_IP", pod.address)
         properties = Path(environment[PROPERTIES])
         _announce(properties, start_properties(access, pod, properties.parent / TEMPLATE), environment)
         return _run(program, environment)
-    except (KubeRequestError, CheckpointHeldError) as error:
+    except (KubeRequestError, CheckpointHeldError, OSError) as error:
         return _refused(error, EXIT_FAILED)
     except ParameterError as error:
         return _refused(error, EXIT_REFUSED)

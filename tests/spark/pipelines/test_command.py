@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from typing import Any
 
 import pytest
@@ -45,9 +46,14 @@ class Shown(Pipeline[ShownParameters]):
 
 class Spark:
     stopped = 0
+    stopped_by: threading.Thread
 
     def stop(self) -> None:
         self.stopped += 1
+        self.stopped_by = threading.current_thread()
+        # A signal that comes once more does not cut this off.
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise RuntimeError("Java is gone")
 
 
 def run(*words: str) -> tuple[int, Spark]:
@@ -60,6 +66,8 @@ def run(*words: str) -> tuple[int, Spark]:
 def test_the_exit_code_says_how_it_went_and_spark_is_stopped(stream: str, code: int) -> None:
     found, spark = run("shown", "--streams", stream)
     assert (found, spark.stopped) == (code, 1)
+    # Java may still answer the call of the main thread that the signal cut off.
+    assert spark.stopped_by is not threading.main_thread()
 
 
 def test_parameters_options_and_checkpoint_arrive() -> None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import importlib
 import signal
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_FINDINGS, EXIT_TERMINATED = 0, 1, 2, 3, 143
+STOP_WAIT_SECONDS = 30.0
 USAGE = """usage: python -m supercluster.spark.pipelines NAME [--option NAME=VALUE]… [--checkpoint LOCATION] [--continuous] [--PARAMETER VALUE]…
   --option      an option of the data source, such as url=nats://host:4222
   --checkpoint  a folder or URI where the run keeps how far it is
@@ -127,9 +130,23 @@ def _run(
     except Exception as error:
         return _refused(error, EXIT_FAILED)
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if spark is not None:
+            _stop(spark)
+        signal.signal(signal.SIGTERM, before)
+
+
+def _stop(spark: SparkSession) -> None:
+    """Stop Spark from a thread of its own: where a signal cut off a call of this one, Java still answers that call on its connection."""
+
+    def stop() -> None:
+        # Spark's Java ends with this process at the latest.
+        with suppress(Exception):
             spark.stop()
+
+    worker = threading.Thread(target=stop, name="stop", daemon=True)
+    worker.start()
+    worker.join(STOP_WAIT_SECONDS)
 
 
 def _refused(error: Exception, code: int) -> int:
@@ -146,5 +163,5 @@ def _spark_session() -> SparkSession:
     importlib.import_module("pyspark_supercluster")
     from pyspark.sql import SparkSession
 
-    found: SparkSession = SparkSession.builder.appName("supercluster").getOrCreate()
+    found: SparkSession = SparkSession.builder.getOrCreate()
     return found

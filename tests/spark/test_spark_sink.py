@@ -104,6 +104,27 @@ async def test_a_streaming_query_that_dies_behind_its_commit_writes_each_row_onc
     assert found == list(range(1200)), Counter(found).most_common(3)
 
 
+@pytest.mark.covers("SP-1")
+async def test_a_write_within_foreach_batch_is_its_querys(
+    spark: Any, fleet: Fleet, js: JetStreamContext, tmp_path: Path
+) -> None:
+    for name in ("S", "OUT"):
+        await js.add_stream(name=name, subjects=[f"{name.lower()}.>"])
+    for row in range(40):
+        await js.publish("s.x", b"%d" % row)
+    source = spark.readStream.format("supercluster").options(
+        url=fleet.urls[0], stream="S", maxOffsetsPerTrigger="20", minPartitions="1"
+    )
+
+    def write(frame: Any, batch: int) -> None:
+        for _ in range(2):  # As if the batch were repeated.
+            writer(frame.select("payload").write, fleet, subject="out.x").mode("append").save()
+
+    query = source.load().writeStream.foreachBatch(write).trigger(availableNow=True)
+    query.option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination()
+    assert await stored(js) == list(range(40))
+
+
 @pytest.mark.parametrize(
     ("options", "columns", "says"),
     [

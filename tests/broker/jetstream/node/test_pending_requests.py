@@ -16,6 +16,7 @@ from supercluster.broker.jetstream.frontend.answer_cache import (
     Known,
 )
 from supercluster.broker.jetstream.links.frames import Frame, Request, ResponseStatus, decode_request
+from supercluster.broker.jetstream.node import pending_requests
 from supercluster.broker.jetstream.node.pending_requests import (
     ASK_LEADER_MS,
     REQUEST_RETRY_MS,
@@ -367,3 +368,23 @@ def test_who_waits_for_an_answer_is_known_and_who_waits_for_messages_is_not_amon
     ((_, first), *_) = world.asked()
     requests.response(first.number, ResponseStatus.ANSWER, b"{}", 1)
     assert requests.asking() == set()
+
+
+def test_payloads_that_wait_are_bounded_and_answers_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pending_requests, "PENDING_BYTES_MAX", 10)
+    world = World(leaders={"g": "a"})
+    requests = world.requests()
+
+    def stage() -> int:
+        requests.send("g", INFO, b"$JS.API.SINK.STAGE.S", b"reply", b"", b"rows..", 0)
+        return len(requests)
+
+    assert stage() == 1
+    assert stage() == 1, "the second one is refused"
+    ((_, request),) = world.asked()
+    requests.response(request.number, ResponseStatus.CONTINUE, continue_payload("g", 1), 0)
+    ((_, request),) = world.asked()
+    requests.response(request.number, ResponseStatus.ANSWER, b"{}", 0)
+    assert stage() == 1
+    requests.tick(pending_requests.REQUEST_WAIT_MS)
+    assert stage() == 1

@@ -33,6 +33,8 @@ REQUEST_WAIT_MS = 5000
 REQUEST_RETRY_MS = 1000
 ASK_LEADER_MS = 200
 REQUESTS_MAX = 16384
+# Of their payloads: most have none, and some are blocks of rows, or chunks of a backup.
+PENDING_BYTES_MAX = 256 * 1024 * 1024
 PULL_PREFIX = b"$JS.API.CONSUMER.MSG.NEXT."
 DIRECT_PREFIX = b"$JS.API.DIRECT.GET."
 
@@ -97,6 +99,8 @@ class PendingRequests:
         self._node = node
         self._numbers = count(first_number)
         self._pending: dict[int, Pending] = {}
+        self._bytes = 0
+        """Of their payloads."""
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -116,11 +120,18 @@ class PendingRequests:
         """Take a request for the leader of `group`."""
         request = Request(self._origin, next(self._numbers), group, info, subject, reply, header, payload)
         pending = Pending(request, now_ms + wait_ms, now_ms, on_answer)
-        if len(self._pending) >= REQUESTS_MAX:
+        if len(self._pending) >= REQUESTS_MAX or self._bytes + len(payload) > PENDING_BYTES_MAX:
             self._fail(pending)
             return
-        self._pending[request.number] = pending
+        self._keep(pending)
         self._try(pending, now_ms)
+
+    def _keep(self, pending: Pending) -> None:
+        self._pending[pending.request.number] = pending
+        self._bytes += len(pending.request.payload)
+
+    def _remove(self, number: int) -> None:
+        self._bytes -= len(self._pending.pop(number).request.payload)
 
     def _try(self, pending: Pending, now_ms: int) -> None:
         if pending.is_late and not pending.request.header:
@@ -158,7 +169,7 @@ class PendingRequests:
             # The meta group decided; the stream's leader answers once it is at that version.
             (version,) = _U64.unpack_from(payload)
             old = pending.request
-            del self._pending[number]
+            self._remove(number)
             header = b"%d" % version
             request = Request(
                 self._origin,
@@ -172,10 +183,10 @@ class PendingRequests:
             )
             pending.request = request
             pending.sent = pending.perhaps_done = False
-            self._pending[request.number] = pending
+            self._keep(pending)
             self._try(pending, now_ms)
         else:
-            del self._pending[number]
+            self._remove(number)
             if pending.perhaps_done and status is ResponseStatus.ANSWER:
                 payload = self._done_before(pending.request.subject, payload)
             if pending.on_answer is not None:
@@ -232,7 +243,7 @@ class PendingRequests:
         """Repeat what is overdue, give up what took too long."""
         for number, pending in list(self._pending.items()):
             if now_ms >= pending.give_up_ms:
-                del self._pending[number]
+                self._remove(number)
                 self._fail(pending)
             elif now_ms >= pending.next_try_ms:
                 self._try(pending, now_ms)
@@ -253,7 +264,7 @@ class PendingRequests:
         for number, pending in list(self._pending.items()):
             request = pending.request
             if request.subject.startswith(PULL_PREFIX) and not pending.sent:
-                del self._pending[number]
+                self._remove(number)
                 ended = status(request.reply, *SERVER_SHUTDOWN)
                 self._network.deliver(request.info.account, request.reply, [ended])
 

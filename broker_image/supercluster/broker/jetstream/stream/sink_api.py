@@ -6,7 +6,7 @@ What can be said of a row or a batch before it is in the log is said here; what 
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 from supercluster.broker.bounds import HEADER_BYTES_MAX
@@ -33,6 +33,8 @@ from supercluster.broker.jetstream.stream.sink_release import UNAPPLIED_BYTES_MA
 from supercluster.broker.protocol.headers import parse_header
 from supercluster.broker.protocol.subjects import is_valid_literal, matches
 
+WAITING_BYTES_MAX = 32 * 1024 * 1024
+"""Of one stream's blocks that wait to be judged, or for a turn of its leader."""
 _ROWS_PER_SLICE = 200
 _SLICE_UNITS = 1000
 
@@ -46,7 +48,9 @@ def handle(call: StreamCall, request: SinkRequest) -> None:
     match request:
         case SinkStageRequest():
             _check_stream(call.state.config)
-            call.in_slices(_staged(call, request.stage))
+            if call.copy.sink.waiting_bytes > WAITING_BYTES_MAX:
+                raise _busy("blocks come faster than the stream takes them")
+            _stage(call, request.stage)
         case SinkCommitRequest():
             _commit(call, request.commit)
         case SinkAbortRequest():
@@ -69,23 +73,46 @@ def handle(call: StreamCall, request: SinkRequest) -> None:
             call.respond(answers.answer(call.kind, _position(call, request.writer) | staged))
 
 
+def _stage(call: StreamCall, stage: StageRequest) -> None:
+    sink, size = call.copy.sink, len(stage.block)
+    sink.waiting_bytes += size
+    try:
+        call.in_slices(_staged(call, stage))
+    except ApiError:  # Too much waits: the job was not begun.
+        sink.waiting_bytes -= size
+        raise
+
+
 def _staged(call: StreamCall, stage: StageRequest) -> Generator[int, None, None]:
     """Judge the rows, in slices; then the block goes into the log."""
-    yield from _checked(call.state.config, stage)
+    sink, size = call.copy.sink, len(stage.block)
+
+    def over() -> None:
+        sink.waiting_bytes -= size
+
+    is_passed_on = False
+    try:
+        yield from _checked(call.state.config, stage)
+        is_passed_on = _put(call, stage, over)
+    finally:
+        if not is_passed_on:
+            over()
+
+
+def _put(call: StreamCall, stage: StageRequest, over: Callable[[], None]) -> bool:
+    """Have a block whose rows are good appended. False: it is answered."""
     appender = call.copy.appender
     admission, log = appender.admission, call.copy.replica.log
     if admission is None or appender.is_closed:
         call.retry()
-        return
+        return False
     outcome = call.state.sink.judge_stage(stage)
     if outcome not in (Outcome.TAKEN, Outcome.OUT_OF_ORDER, Outcome.STAGE_MISSING):
         # The missing and the next one may be on their way into the log.
         call.respond(_stage_answer(call, stage, outcome))
-        return
+        return False
     if admission.end.unapplied_bytes > UNAPPLIED_BYTES_MAX:
-        raise errors.error(
-            errors.SINK_BUSY, "payload: the stream's followers are behind; stage it again in a moment"
-        )
+        raise _busy("the stream's followers are behind")
     if not log.has_room(len(stage.block)) or log.is_scarce:
         raise errors.error(
             errors.SINK_FULL, "payload: the leader's disk is full; free some room, or raise its quota"
@@ -94,8 +121,14 @@ def _staged(call: StreamCall, stage: StageRequest) -> Generator[int, None, None]
         Section.SINK_STAGE,
         stage.encode(),
         lambda result: _stage_answer(call, stage, Outcome(result)),
+        over,
     )
     call.copy.host.touch_next(call.copy.replica.id)
+    return True
+
+
+def _busy(why: str) -> ApiError:
+    return errors.error(errors.SINK_BUSY, f"payload: {why}; stage it again in a moment")
 
 
 def _stage_answer(call: StreamCall, stage: StageRequest, outcome: Outcome) -> bytes:
@@ -178,7 +211,7 @@ def _checked(config: StreamConfig, stage: StageRequest) -> Generator[int, None, 
             _check_header(row, header)
         if 0 <= config.max_msg_size < size:
             raise wrong(f"row {row}: payload", f"{size} bytes, max_msg_size is {config.max_msg_size}")
-        if row % _ROWS_PER_SLICE == 0:
+        if row % _ROWS_PER_SLICE == _ROWS_PER_SLICE - 1:
             yield _SLICE_UNITS
 
 

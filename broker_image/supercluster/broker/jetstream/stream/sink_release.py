@@ -44,6 +44,8 @@ class SinkRelease:
         self._stream = stream
         self._is_under_way = False
         self._at_ms = self._check_ms = 0
+        self.waiting_bytes = 0
+        """Of blocks that came and are not in the log."""
         self.stopped: dict[str, Exceptional] = {}
         """What is said to the next row of these writers' batches."""
 

@@ -127,6 +127,8 @@ class Broker:
         self.log_file = folder / "broker.log"
         self.constants: Mapping[str, int] = {}
         """As of `BrokerFork`."""
+        self.advertise = host
+        """What clients and other brokers are told in place of its address."""
         self.process: BrokerFork | None = None
 
     @property
@@ -148,6 +150,7 @@ class Broker:
             [
                 *("--config", str(self.folder / "broker.json"), "--data-dir", str(self.data_dir)),
                 *("--name", self.name, "--host", self.host, "--credentials", str(self.folder)),
+                *("--advertise", self.advertise),
             ],
             self.log_file,
             {key: value for key, value in os.environ.items() if not key.startswith("POD_")},
@@ -211,6 +214,8 @@ class Fleet:
         """`constants`: as of `BrokerFork`, for all brokers."""
         self.folder = folder
         self.constants = {**QUICK, **(constants or {})}
+        self.advertise: dict[str, str] = {}
+        """Names that brokers are told of by, in place of their addresses; by broker, set before it is prepared."""
         self.brokers: dict[str, Broker] = {}
         self.clients: list[Client] = []
 
@@ -296,6 +301,7 @@ class Fleet:
                 (folder / file).write_text(json.dumps(content))
             self.brokers[name] = Broker(name, host, folder, cluster)
             self.brokers[name].constants = self.constants
+            self.brokers[name].advertise = self.advertise.get(name, host)
         return [self.brokers[name] for name in names]
 
     def seeds(self) -> dict[str, list[str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.broker.raft.harness import World
 
+from supercluster.broker.raft.confchange import membership_of
 from supercluster.broker.raft.config import Role
 
 
@@ -33,3 +34,29 @@ def test_a_single_voter_leads_at_once_and_commits_when_durable() -> None:
     world.collect("a")
     assert node.ready_to_serve
     assert node.commit_index == 1
+
+
+@pytest.mark.covers("BG-4")
+def test_the_first_pre_vote_is_repeated_until_the_others_have_begun_the_group() -> None:
+    world = World()
+    world.add("a", membership_of(["a", "b", "c"]))
+    world.nodes["a"].stand_within(50, world.now_ms, 10)
+    world.run(220)  # The others have not begun it: nobody hears the pre-vote.
+    assert world.leader() is None
+    for member in ("b", "c"):
+        world.add(member, membership_of(["a", "b", "c"]))
+    world.run(60)
+    leader = world.leader()
+    assert leader is not None
+    assert leader.id == "a"
+    assert leader.term == 1, "pre-votes alone enter no term"
+
+
+def test_pre_votes_that_nobody_hears_are_repeated_so_often_and_no_more() -> None:
+    world = World(trace=True)
+    world.add("a", membership_of(["a", "b", "c"]))
+    world.nodes["a"].stand_within(50, world.now_ms, 3)
+    world.run(500)
+    asked = sum("a is precandidate" in event for event in world.events)
+    assert asked == 3, world.events
+    assert world.nodes["a"].term == 0

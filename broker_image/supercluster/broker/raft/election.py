@@ -100,10 +100,19 @@ class Election:
     """Of the last candidature."""
     eager_tries: int = 0
     """0 <= eager_tries <= EAGER_TRIES"""
+    first_tries: int = 0
+    """How often a pre-vote without a majority is repeated in a group that was just begun, and the others may not have yet."""
+    first_pause_ms: int = 0
+    """The time between these."""
 
     def stand(self) -> None:
         """The leader is gone for too long."""
         self._campaign(pre=True, need_all=self.state.doubtful)
+
+    def stand_first(self, pause_ms: int, tries: int) -> None:
+        """Stand after a pause, in a group that was just begun."""
+        self.first_pause_ms, self.first_tries = pause_ms, tries - 1
+        self.timer.bring_forward(pause_ms)
 
     def _campaign(self, *, pre: bool, need_all: bool = False, transfer: bool = False) -> None:
         state, log = self.state, self.log
@@ -111,6 +120,7 @@ class Election:
             self.timer.reset()
             return
         if not pre:
+            self.first_tries = 0
             state.set_term(state.term + 1, state.id)
         state.role, state.leader = Role.PRECANDIDATE if pre else Role.CANDIDATE, None
         state.quiesced = False
@@ -120,6 +130,9 @@ class Election:
         if poll.is_won(membership):
             self._next_stage(poll)
             return
+        if pre and self.first_tries:
+            self.first_tries -= 1
+            self.timer.bring_forward(self.first_pause_ms)
         term = state.term + 1 if pre else state.term
         for voter in membership.all_voters:
             if voter != state.id:
@@ -163,6 +176,7 @@ class Election:
         if granted and message.pre:
             self._give_way(message)
         elif granted:
+            self.first_tries = 0
             state.set_term(message.term, message.frm)
             self.timer.reset()
         self._answer(message, granted=granted)

@@ -274,12 +274,12 @@ class RaftNode:
         linked = {voter for voter in self.membership.all_voters if self.config.is_linked_to(voter)}
         return quorum.has_quorum(self.membership, linked | {self.id})
 
-    def stand_within(self, wait_ms: int, now_ms: int) -> None:
+    def stand_within(self, wait_ms: int, now_ms: int, tries: int = 1) -> None:
         """In a group that was just begun there is no leader to wait for: stand after this, not after a time-out. The
-        pre-vote keeps it harmless where the others have none of the group yet."""
+        pre-vote keeps it harmless where the others have none of the group yet: then it is repeated at this pace."""
         self._state.advance_clock(now_ms)
         if self._state.role is Role.FOLLOWER and self._state.leader is None:
-            self._timer.bring_forward(wait_ms)
+            self._election.stand_first(wait_ms, tries)
 
     def propose(
         self, payload: bytes, *, time_ns: int, first_seq: int = 0, count: int = 0, kind: int = EntryKind.BATCH

@@ -32,6 +32,9 @@ RETRY_MS = 1000
 # A copy that did not convert before the others had opened the stream has so long to hear HANDED from blue. Then it is begun anew, and
 # learns from the others.
 LATE_MS = 30_000
+# The first pre-vote of green's group reaches nobody where the other copies have yet to convert. For half a second it is repeated, since
+# publishers wait for a leader.
+FIRST_ELECTIONS = 10
 # How often the reasons why a copy does not convert are said: once for each of so many groups.
 SAID_MAX = 1024
 
@@ -311,7 +314,8 @@ class MigratingCopies:
         self._copy_manager.look_at(found.group)
         begun = self._copies.streams.get(found.group)
         if begun is not None and near == first_to_stand(replace(found, members=members_of(cut))):
-            begun.replica.raft.stand_within(FIRST_ELECTION_MS, self._env.clock.monotonic_ms())
+            now_ms = self._env.clock.monotonic_ms()
+            begun.replica.raft.stand_within(FIRST_ELECTION_MS, now_ms, FIRST_ELECTIONS)
 
     # ---- time -----------------------------------------------------------------------------------------------------
 

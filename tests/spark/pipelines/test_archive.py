@@ -122,10 +122,14 @@ async def test_a_killed_archive_writes_its_open_files_again_in_place(
     runner.die_in = die_in
     with pytest.raises(InterruptedError):
         await archivist.archive()
+    unfinished = archivist.folder / "stream=S" / ".writing-1"
+    unfinished.parent.mkdir(exist_ok=True)
+    unfinished.touch()
     # What is added meanwhile moves no boundary of a file that may be there.
     await fill(js, COUNT + 1, COUNT + 50)
     await archivist.archive(targetFileSize=3_000)
     assert archivist.sequences() == list(range(1, COUNT + 51))
+    assert not unfinished.exists()
     assert await archivist.verify() == []
 
 

@@ -96,6 +96,12 @@ class Location:
         finally:
             temporary.unlink(missing_ok=True)
 
+    def remove_unfinished(self, folder: str) -> None:
+        """Delete what writers that were killed have left below a folder. A writer that still runs there fails."""
+        if self._local is not None:
+            for each in (self._local / folder).rglob(f"{TEMPORARY}*"):
+                each.unlink(missing_ok=True)
+
     def _upload(self, source: Path, name: str) -> None:
         system, path = self._remote()
         target = posixpath.join(path, name)

@@ -85,27 +85,46 @@ def plan_evenly(first: int, last: int, parallelism: int) -> list[Block]:
     return [Block(*each) for each in split_range(first, end, parallelism)]
 
 
+class RecordTakenError(Exception):
+    """Another run goes on with the same record."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(
+            f"{where} was written by another run since this one has read it; let one of them run, with a checkpoint or"
+            " location of its own"
+        )
+
+
 class Record:
-    """The record of one stream: a file, or nothing but memory."""
+    """The record of one stream: a file, or nothing but memory. A second run that writes it is noticed, unless both write at once."""
 
     def __init__(self, location: Location | None, name: str) -> None:
         self._location, self._name = location, name
+        self._data: bytes | None = None
+        """The file's content, as this run knows it."""
+
+    @property
+    def _where(self) -> str:
+        return f"{self._name} in {self._location.where if self._location is not None else 'memory'}"
 
     def load(self) -> dict[str, Any] | None:
         """Raises ValueError when the file is none of ours."""
-        data = self._location.read(self._name) if self._location is not None else None
-        if data is None:
+        self._data = self._location.read(self._name) if self._location is not None else None
+        if self._data is None:
             return None
-        found = json.loads(data)
+        found = json.loads(self._data)
         if not isinstance(found, dict) or not {"lineage", "next", "open", "work"} <= found.keys():
-            raise ValueError(
-                f"{self._name} in {self._location and self._location.where} is no record of a pipeline"
-            )
+            raise ValueError(f"{self._where} is no record of a pipeline")
         return found
 
     def save(self, value: Mapping[str, Any]) -> None:
-        if self._location is not None:
-            self._location.write(self._name, json.dumps(value).encode())
+        """Raises RecordTakenError when it is not what this run has read or written."""
+        if self._location is None:
+            return
+        if self._location.read(self._name) != self._data:
+            raise RecordTakenError(self._where)
+        self._data = json.dumps(value).encode()
+        self._location.write(self._name, self._data)
 
 
 @dataclass

@@ -121,6 +121,7 @@ class ArchiveWork:
 
     def restore(self, value: dict[str, Any]) -> None:
         self.record = ArchiveRecord.from_json(value)
+        self._location.remove_unfinished(stream_folder(self._stream))
         self._may_have_leftovers = True
 
 

@@ -18,6 +18,7 @@ from supercluster.broker.jetstream.publish.leader_turn import LeaderTurn
 from supercluster.broker.jetstream.sink.records import (
     Release,
     Stage,
+    StagedBlock,
     StageRequest,
     Writer,
     encode_abort,
@@ -44,6 +45,8 @@ class SinkRelease:
         self._stream = stream
         self._is_under_way = False
         self._at_ms = self._check_ms = 0
+        self._block: tuple[StagedBlock | None, list[bytes]] = None, []
+        """The one that the last rows came from, which may have more."""
         self.waiting_bytes = 0
         """Of blocks that came and are not in the log."""
         self.stopped: dict[str, Exceptional] = {}
@@ -52,6 +55,7 @@ class SinkRelease:
     def begin(self) -> None:
         """This replica leads, with everything applied that its predecessors committed."""
         self._is_under_way, self._at_ms, self._check_ms = False, 0, 0
+        self._block = None, []
         self.stopped = {}
 
     def deadline_ms(self) -> int | None:
@@ -82,7 +86,7 @@ class SinkRelease:
         end, messages = turn.admission.end, turn.admission.messages
         first_seq, own, size = end.next_seq, list[bytes](), 0
         refused: Exceptional | None = None
-        for row in _rows(turn.log, writer):
+        for row in self._rows(turn.log, writer):
             if len(own) >= 3 * PART_ROWS_MAX or size > PART_BYTES_MAX:
                 break
             refused = messages.admit(row) or messages.judge_taken(row, end.next_seq, turn.time_ns)
@@ -118,14 +122,18 @@ class SinkRelease:
 
     def _done(self, result: int | None) -> None:
         self._is_under_way = False
+        if not self._stream.state.sink.unreleased:
+            self._block = None, []
 
-
-def _rows(log: StreamLog, writer: Writer) -> Iterator[Candidate]:
-    """The rows of the batch that are not released, in order."""
-    for stage, number, skipped in writer.blocks_from(writer.released):
-        parts = _block(log, stage, number)
-        for at in range(3 * skipped, len(parts), 3):
-            yield Candidate(*parts[at : at + 3])
+    def _rows(self, log: StreamLog, writer: Writer) -> Iterator[Candidate]:
+        """The rows of the batch that are not released, in order."""
+        for stage, number, skipped in writer.blocks_from(writer.released):
+            staged = stage.blocks[number - 1]
+            if self._block[0] is not staged:
+                self._block = staged, _block(log, stage, number)
+            parts = self._block[1]
+            for at in range(3 * skipped, len(parts), 3):
+                yield Candidate(*parts[at : at + 3])
 
 
 def _block(log: StreamLog, stage: Stage, number: int) -> list[bytes]:

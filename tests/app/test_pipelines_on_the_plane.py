@@ -107,6 +107,8 @@ def test_every_message_is_read_once_and_nothing_is_left_behind(
     run_kubectl("-n", "pipes", "wait", "--for=condition=Whole", "spl/count", "--timeout=60s")
     run_kubectl("-n", "pipes", "wait", "--for=condition=Reconciling=False", "spl/count", "--timeout=60s")
     assert accepted(run_kubectl) == "AsDeclared"
+    done = [{"name": "numbers", "nextSequence": MESSAGES + 1, "lag": 0}]
+    eventually(lambda: progress(run_kubectl).get("streams") == done, "the status to have the last row")
     driver = run_kubectl("-n", "pipes", "get", "spl", "count", "-o", "jsonpath={.status.driver}").stdout
     held = ("-n", "pipes", "get", "leases", "-o", "jsonpath={.items[*].spec.holderIdentity}")
     assert run_kubectl(*held).stdout.split("/")[0] == driver
@@ -137,6 +139,11 @@ async def publish(address: str, secret: dict[str, str]) -> None:
 def accepted(run_kubectl: Kubectl) -> str:
     path = 'jsonpath={.status.conditions[?(@.type=="Accepted")].reason}'
     return run_kubectl("-n", "pipes", "get", "spl", "count", "-o", path).stdout
+
+
+def progress(run_kubectl: Kubectl) -> dict[str, Any]:
+    status = json.loads(run_kubectl("-n", "pipes", "get", "spl", "count", "-o", "json").stdout)["status"]
+    return dict(status.get("progress") or {})
 
 
 def logs(plane: RunningPlane, namespace: str) -> list[Path]:

@@ -19,6 +19,7 @@ from supercluster.spark.runner import driver, entrypoint, executor
 from supercluster.spark.runner.kube import KubeAccess, KubeRequestError
 from supercluster.spark.runner.machine import MachineError, java
 from supercluster.spark.runner.programs import PipelineProgram
+from supercluster.spark.runner.progress import ProgressReporter
 
 SCHEDULED = {
     "SPARK_DRIVER_URL": "spark://d",
@@ -99,11 +100,14 @@ def test_findings_have_an_exit_code_of_their_own(capsys: pytest.CaptureFixture[s
     class Found:
         def check(self) -> None: ...
 
-        def run(self, environment: Any) -> None:
+        def run(self, environment: Any, report: Any) -> None:
+            report({"stream": "s", "next": 3, "last": 4})
             raise FindingsError("2 numbers are lost")
 
-    assert driver._run(Found(), {}) == 3
+    access = FakeKubeAccess()
+    assert driver._run(Found(), {}, ProgressReporter(access, "pipes", "count-x")) == 3
     assert capsys.readouterr().err == "error: 2 numbers are lost\n"
+    assert [method for method, _ in access.asked] == ["PATCH"], "its last report is written"
 
 
 class FakeKubeAccess(KubeAccess):

@@ -108,7 +108,8 @@ supercluster-operator
 {{- define "supercluster.driverRules" -}}
 - apiGroups: [""]
   resources: ["pods"]
-  verbs: ["get", "list", "watch", "create", "delete", "deletecollection"]
+  # patch is for the progress on the driver's own pod.
+  verbs: ["get", "list", "watch", "create", "patch", "delete", "deletecollection"]
 - apiGroups: ["coordination.k8s.io"]
   resources: ["leases"]
   verbs: ["get", "create", "update", "delete"]

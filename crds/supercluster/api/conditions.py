@@ -148,6 +148,8 @@ class Reason(StrEnum):
     INVALID_SCHEDULE = "InvalidSchedule"
     SCHEDULED = "Scheduled"
     RUN_FAILED = "RunFailed"
+    QUERY_STALLED = "QueryStalled"
+    DRIVER_NODE_LOST = "DriverNodeLost"
 
     CHECKING = "Checking"
     PREFLIGHT_CLEAN = "PreflightClean"
@@ -578,6 +580,15 @@ REASONS: dict[Reason, Entry] = {
     Reason.RUN_FAILED: Entry(
         "Ready, Whole",
         "The last run of the schedule failed as often as spec.backoffLimit allows. The message has its last line and the next run.",
+    ),
+    Reason.QUERY_STALLED: Entry(
+        "Ready, Whole",
+        "A query has ended no batch for ten minutes, though there are messages. The message says what to do.",
+    ),
+    Reason.DRIVER_NODE_LOST: Entry(
+        "Ready, Whole",
+        "The driver's pod was to end and does not: its node is out of contact. No other driver starts until a person removes the pod or the "
+        "node; the message has the command.",
     ),
     Reason.CHECKING: Entry(
         "Ready, Whole, PreflightPassed", "Preflight is being made, or waits for blue or green to answer."

@@ -241,6 +241,28 @@ class StreamPipelineSpec(ApiModel):
     )
 
 
+class StreamProgress(ApiModel):
+    """How far a stream is read."""
+
+    name: ShortText = Field(description="The stream.")
+    next_sequence: int = Field(default=0, description="The first sequence that is not read.")
+    lag: int = Field(default=0, description="Sequences behind it that the stream has.")
+
+
+class PipelineProgress(ApiModel):
+    """How far queries are, as the driver has written it to its pod."""
+
+    batch: int | None = Field(default=None, description="The last micro-batch that has ended.")
+    rows_per_second: int = Field(default=0, description="Rows of the last batches, by their time.")
+    lag: int = Field(
+        default=0, description="Sequences that are not read, of all streams, when the last batch ended."
+    )
+    last_progress_time: Time | None = Field(
+        default=None, description="When the slowest query ended a batch, or waited for messages, last."
+    )
+    streams: tuple[StreamProgress, ...] = Field(default=(), max_length=32, description="Per stream.")
+
+
 class StreamPipelineStatus(ApiModel):
     """What was observed of a pipeline."""
 
@@ -257,6 +279,7 @@ class StreamPipelineStatus(ApiModel):
     failures: int = Field(default=0, description="Drivers of this Job that failed.")
     last_error: str | None = Field(default=None, description="The last line of the driver that failed last.")
     image: str | None = Field(default=None, description="Image of driver and executors.")
+    progress: PipelineProgress | None = Field(default=None, description="How far the queries are.")
     conditions: Conditions = ()
 
 

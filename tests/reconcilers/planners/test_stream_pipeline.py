@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from tests.reconcilers.builders import NOW
 
 from supercluster.api import StreamPipeline
+from supercluster.reconcilers.observe.stream_pipelines import progress_of
 from supercluster.reconcilers.planners.pipeline import manifests
 from supercluster.reconcilers.planners.pipeline.stream_pipeline import plan_stream_pipeline
-from supercluster.reconcilers.planners.pipeline.views import DriverView, PipelineObserved, last_line
+from supercluster.reconcilers.planners.pipeline.views import (
+    DriverView,
+    PipelineObserved,
+    last_line,
+)
 from supercluster.reconcilers.planners.plan import Apply, CreateObject, DeleteObject, Plan
+from supercluster.reconcilers.planners.status import timestamp
 
 IMAGE = "supercluster/spark:test"
 
@@ -365,3 +372,46 @@ def test_drivers_on_one_location_ask_for_the_same_lease() -> None:
     assert one["SUPERCLUSTER_CHECKPOINT_PLACE"] == "s3a://bucket/x"
     assert one["SUPERCLUSTER_CHECKPOINT_LEASE"] != env({})["SUPERCLUSTER_CHECKPOINT_LEASE"]
     assert env({"type": "Ephemeral"}) == {}
+
+
+def told(minutes_ago: float, **parts: Any) -> str:
+    stamp = timestamp(NOW - timedelta(minutes=minutes_ago))
+    return json.dumps({"batch": 4, "lag": 20, "rowsPerSecond": 5, "lastProgressTime": stamp, **parts})
+
+
+def running(**parts: Any) -> PipelineObserved:
+    name = job(pipeline())["metadata"]["name"]
+    return made(pipeline(), drivers=(replace(DriverView("count-x", name, is_running=True), **parts),))
+
+
+def test_progress_of_the_driver_is_in_the_status() -> None:
+    found = plan(pipeline(), running(progress=progress_of(told(1))))
+    assert found.status_patch is not None
+    assert found.status_patch["progress"]["lag"] == 20
+    assert said(found, "Ready")[1] == "Serving"
+    for bad in (None, "", "[]", told(1, batch="x"), told(1, lastProgressTime="yesterday")):
+        assert progress_of(bad) is None, bad
+
+
+@pytest.mark.parametrize(("minutes", "reason"), [(9, "Serving"), (11, "QueryStalled"), (-5, "Serving")])
+def test_a_query_that_ends_no_batch_is_stalled(minutes: int, reason: str) -> None:
+    found = plan(pipeline(), running(progress=progress_of(told(minutes))))
+    assert said(found, "Ready")[1] == reason
+    if reason == "QueryStalled":
+        assert "kubectl -n pipes delete pod count-x" in said(found, "Ready")[2]
+
+
+@pytest.mark.parametrize(("seconds", "reason"), [(59, "Serving"), (61, "DriverNodeLost")])
+def test_a_driver_that_was_to_end_and_has_not_is_on_a_lost_node(seconds: int, reason: str) -> None:
+    ends_by = timestamp(NOW - timedelta(seconds=seconds))
+    found = plan(pipeline(), running(ends_by=ends_by, node="n1"))
+    assert said(found, "Ready")[1] == reason
+    former = replace(running(ends_by=ends_by, node="n1"), jobs=())
+    assert not [
+        step
+        for step in plan(pipeline(executors={"count": 3}), former).steps
+        if isinstance(step, Apply) and step.manifest["kind"] == "Job"
+    ]
+    if reason == "DriverNodeLost":
+        assert "delete pod count-x --force" in said(found, "Ready")[2]
+        assert said(plan(pipeline(), running(ends_by=ends_by, is_over=True)), "Ready")[1] != reason

@@ -11,6 +11,7 @@ from supercluster.reconcilers.observe.context import Attempt, Context
 from supercluster.reconcilers.observe.stream_pipelines import look_at_stream_pipeline
 from supercluster.reconcilers.planners.pipeline.stream_pipeline import plan_stream_pipeline
 from supercluster.reconcilers.planners.pipeline.views import PipelineObserved
+from supercluster.reconcilers.planners.status_changes import StatusFields
 
 
 async def _observe(
@@ -23,6 +24,7 @@ async def _observe(
 STREAM_PIPELINE = Reconciler(
     kind=crd.STREAM_PIPELINE,
     observe=_observe,
+    status=StatusFields(words={"progress": None}),
     plan=lambda context, desired, seen, now: plan_stream_pipeline(
         desired, seen, context.defaults.spark_image, now
     ),

@@ -5,14 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic import ValidationError
+
 from supercluster.api import Cluster, StreamPipeline, SuperCluster
+from supercluster.api.stream_pipeline import PipelineProgress
 from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.observe.views import pod_view
 from supercluster.reconcilers.planners.pipeline import manifests
 from supercluster.reconcilers.planners.pipeline.checkpoints import claim_name
-from supercluster.reconcilers.planners.pipeline.views import DriverView, PipelineObserved, last_line
+from supercluster.reconcilers.planners.pipeline.views import (
+    DriverView,
+    PipelineObserved,
+    last_line,
+)
+from supercluster.reconcilers.planners.status import parse_timestamp
 from supercluster.reconcilers.ports import Kube, KubeError, mapping
 
+PROGRESS = "supercluster.dev/progress"
 COMPONENT = "app.kubernetes.io/component"
 
 
@@ -54,6 +63,15 @@ async def look_at_stream_pipeline(
     )
 
 
+def progress_of(annotation: object) -> PipelineProgress | None:
+    """What a driver has written of itself; None where that does not fit a status."""
+    try:
+        found = PipelineProgress.model_validate_json(str(annotation or ""))
+    except ValidationError:
+        return None
+    return found if parse_timestamp(found.last_progress_time or "") is not None else None
+
+
 async def _get(kube: Kube, kind: str, namespace: str, name: str) -> Mapping[str, Any] | None:
     """An empty one where nobody says: then the driver's pod waits for it."""
     try:
@@ -89,6 +107,9 @@ def driver_view(pod: Mapping[str, Any]) -> DriverView:
         is_over=phase in ("Failed", "Succeeded"),
         trouble=seen.unplaced or str(told),
         error=error if phase == "Failed" else "",
+        node=seen.node,
+        ends_by=str(metadata.get("deletionTimestamp") or ""),
+        progress=progress_of(mapping(metadata.get("annotations")).get(PROGRESS)),
         exit_code=ended.get("exitCode"),
         created=seen.created,
     )

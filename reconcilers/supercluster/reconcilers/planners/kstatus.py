@@ -31,7 +31,12 @@ _FOR_A_PERSON = frozenset(
     }
 )
 # Of a StreamPipeline.
-_PROGRAM_STOPPED = frozenset({Reason.DRIVER_GAVE_UP, Reason.PROGRAM_REFUSED, Reason.FINDINGS_REPORTED})
+_PROGRAM_STOPPED = frozenset(
+    {
+        *(Reason.DRIVER_GAVE_UP, Reason.PROGRAM_REFUSED, Reason.FINDINGS_REPORTED),
+        *(Reason.QUERY_STALLED, Reason.DRIVER_NODE_LOST),
+    }
+)
 # Of a StreamMove.
 _MOVE_FAILED = frozenset({Reason.FAILED, Reason.REFUSED, Reason.BELOW_INGEST_RATE, Reason.MOVE_STALLED})
 _MOVE_AT_REST = frozenset(

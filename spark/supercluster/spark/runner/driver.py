@@ -31,6 +31,7 @@ from supercluster.spark.runner.checkpoint_record import record_spark
 from supercluster.spark.runner.kube import KubeAccess, KubeRequestError
 from supercluster.spark.runner.machine import Environment, MachineError, prepare
 from supercluster.spark.runner.programs import Program
+from supercluster.spark.runner.progress import ProgressReporter
 
 EXIT_OK, EXIT_FAILED, EXIT_REFUSED, EXIT_FINDINGS, EXIT_TERMINATED = 0, 1, 2, 3, 143
 TOKEN_BYTES = 3
@@ -73,7 +74,9 @@ def run(program: Program, environment: Environment) -> int:
         environment.setdefault("SPARK_LOCAL_IP", pod.address)
         properties = Path(environment[PROPERTIES])
         _announce(properties, start_properties(access, pod, properties.parent / TEMPLATE), environment)
-        return _run(program, environment)
+        reporter = ProgressReporter(access, pod.namespace, pod.name)
+        reporter.start()
+        return _run(program, environment, reporter)
     except (KubeRequestError, CheckpointHeldError, OSError) as error:
         return _refused(error, EXIT_FAILED)
     except ParameterError as error:
@@ -175,9 +178,9 @@ def _announce(properties: Path, own: Mapping[str, str], environment: Environment
     environment["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {file} pyspark-shell"
 
 
-def _run(program: Program, environment: Environment) -> int:
+def _run(program: Program, environment: Environment, reporter: ProgressReporter) -> int:
     try:
-        program.run(environment)
+        program.run(environment, reporter.report)
         return EXIT_OK
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else EXIT_OK if error.code is None else EXIT_FAILED
@@ -190,6 +193,8 @@ def _run(program: Program, environment: Environment) -> int:
         # The last line is what the pipeline's condition shows.
         print(f"error: {_summary(error)}", file=sys.stderr, flush=True)
         return EXIT_FAILED
+    finally:
+        reporter.stop()
 
 
 def _refused(error: Exception, code: int) -> int:

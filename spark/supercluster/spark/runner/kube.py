@@ -83,7 +83,7 @@ class KubeAccess:
             headers={
                 "Authorization": f"Bearer {token}",
                 "Accept": "application/json",
-                "Content-Type": "application/json",
+                "Content-Type": "application/merge-patch+json" if method == "PATCH" else "application/json",
             },
         )
         context = ssl.create_default_context(cafile=self.ca_file) if self.ca_file else None

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import runpy
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from supercluster.spark.pipelines.parameters import ParameterError, Parameters, read_parameters
-from supercluster.spark.pipelines.pipeline import Pipeline, RunOptions
+from supercluster.spark.pipelines.pipeline import Pipeline, Report, RunOptions, print_report
 from supercluster.spark.pipelines.registry import PIPELINES, find_pipeline
 from supercluster.spark.runner.machine import MachineError
 
@@ -25,8 +25,8 @@ class Program(Protocol):
             MachineError, ParameterError: it can't be run, and another try would end in the same way.
         """
 
-    def run(self, environment: Mapping[str, str]) -> None:
-        """Run to the end."""
+    def run(self, environment: Mapping[str, str], report: Callable[[Report], None]) -> None:
+        """Run to the end. `report`: takes the progress of a pipeline that ships."""
 
 
 class FileProgram:
@@ -39,7 +39,7 @@ class FileProgram:
         if not Path(self.file).is_file():
             raise MachineError(f"the Python file {self.file} is not there")
 
-    def run(self, environment: Mapping[str, str]) -> None:
+    def run(self, environment: Mapping[str, str], report: Callable[[Report], None]) -> None:
         sys.argv = [self.file, *self.arguments]
         sys.path.insert(0, str(Path(self.file).parent))
         runpy.run_path(self.file, run_name="__main__")
@@ -57,13 +57,19 @@ class PipelineProgram:
     def check(self) -> None:
         self._read()
 
-    def run(self, environment: Mapping[str, str]) -> None:
+    def run(self, environment: Mapping[str, str], report: Callable[[Report], None]) -> None:
         from pyspark.sql import SparkSession
 
         pipeline, parameters = self._read()
+
+        def tell(found: Report) -> None:
+            print_report(found)
+            report(found)
+
         options = RunOptions(
             checkpoint=environment.get("SUPERCLUSTER_CHECKPOINT"),
             is_continuous=environment.get("SUPERCLUSTER_TRIGGER") == CONTINUOUS,
+            report=tell,
         )
         pipeline().start(SparkSession.builder.getOrCreate(), parameters, options)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -18,7 +18,11 @@ from supercluster.reconcilers.planners.pipeline.views import (
     current_job,
     name_of,
 )
-from supercluster.reconcilers.planners.status import timestamp
+from supercluster.reconcilers.planners.status import is_within, parse_timestamp, timestamp
+
+STALLED_AFTER = timedelta(minutes=10)
+NODE_LOST_AFTER = timedelta(minutes=1)
+"""Beyond the time by which the node should have ended the driver."""
 
 State = tuple[bool, Reason, str]
 """Whether the pipeline is ready, why, and in words."""
@@ -27,6 +31,9 @@ State = tuple[bool, Reason, str]
 def state_of(
     desired: StreamPipeline, observed: PipelineObserved, wanted: Mapping[str, Any], now: datetime
 ) -> State:
+    lost = _lost_driver(desired, observed, now)
+    if lost is not None:
+        return lost
     job = current_job(observed, wanted)
     driver = current_driver(observed, job)
     ended = _ends(job)
@@ -41,7 +48,36 @@ def state_of(
         return _gave_up(desired, name, ended["Failed"], driver)
     if desired.spec.suspend and desired.spec.schedule is None:
         return False, Reason.SUSPENDED, "spec.suspend is true"
-    return _under_way(desired, observed, name, driver)
+    return _stalled(desired, driver, now) or _under_way(desired, observed, name, driver)
+
+
+def _lost_driver(desired: StreamPipeline, observed: PipelineObserved, now: datetime) -> State | None:
+    """A driver, of this Job or a former one, that was to end and has not."""
+    for driver in observed.drivers:
+        ends_by = parse_timestamp(driver.ends_by)
+        if driver.is_over or ends_by is None or now <= ends_by + NODE_LOST_AFTER:
+            continue
+        message = (
+            f"driver {driver.name} on node {driver.node} was to end by {driver.ends_by}, and nobody says that it has; no other driver starts "
+            f"meanwhile. When it is certain that the node is off: kubectl -n {desired.metadata.namespace} delete pod {driver.name} --force, "
+            f"or kubectl delete node {driver.node}"
+        )
+        return False, Reason.DRIVER_NODE_LOST, message
+    return None
+
+
+def _stalled(desired: StreamPipeline, driver: DriverView | None, now: datetime) -> State | None:
+    if driver is None or driver.progress is None or not driver.is_running:
+        return None
+    since = parse_timestamp(driver.progress.last_progress_time or "")
+    if since is None or since > now or is_within(since, STALLED_AFTER, now):
+        return None
+    namespace, name = desired.metadata.namespace, driver.name
+    message = (
+        f"no batch has ended since {timestamp(since)}; the driver's log says what it waits for: kubectl -n {namespace} logs {name}; this "
+        f"starts it again: kubectl -n {namespace} delete pod {name}"
+    )
+    return False, Reason.QUERY_STALLED, message
 
 
 def _ends(job: Mapping[str, Any] | None) -> dict[str, str]:

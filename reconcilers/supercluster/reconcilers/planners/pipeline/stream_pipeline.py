@@ -82,6 +82,7 @@ def _status(
         failures=int(((job or {}).get("status") or {}).get("failed") or 0),
         last_error=max(failed, key=lambda each: each.created).error if failed else None,
         image=image,
+        progress=driver.progress if driver is not None else None,
         conditions=conditions.result(),
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from supercluster.api.stream_pipeline import StreamPipeline
+from supercluster.api.stream_pipeline import PipelineProgress, StreamPipeline
 from supercluster.reconcilers.planners.plan import Manifest
 
 ERROR_CHARACTERS_MAX = 1024
@@ -27,6 +27,10 @@ class DriverView:
     error: str = ""
     """Its last line, when it failed."""
     exit_code: int | None = None
+    node: str = ""
+    ends_by: str = ""
+    """When its containers are to have ended at the latest; empty: it is not to end."""
+    progress: PipelineProgress | None = None
     created: str = ""
 
 

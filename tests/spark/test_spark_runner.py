@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from supercluster.spark.datasource.options import read_options
 from supercluster.spark.pipelines.parameters import Parameters, StreamNames
 from supercluster.spark.pipelines.pipeline import FindingsError, Pipeline, RunOptions
 from supercluster.spark.runner import driver, entrypoint, executor
+from supercluster.spark.runner.executor_check import ExecutorsRefusedError, check_executors
 from supercluster.spark.runner.kube import KubeAccess, KubeRequestError
 from supercluster.spark.runner.machine import MachineError, java
 from supercluster.spark.runner.programs import PipelineProgram
@@ -145,6 +147,24 @@ def test_executors_of_a_dead_driver_are_removed_before_the_program_begins(
     stuck = FakeKubeAccess("of-a-lost-node")
     driver.remove_predecessors(stuck, POD)
     assert stuck.left == ["of-a-lost-node"], "it goes on beside them"
+
+
+@pytest.mark.covers("SP-3")
+def test_executors_that_a_quota_refuses_are_told_before_spark_starts(tmp_path: Path) -> None:
+    template = tmp_path / "executor.yaml"
+    template.write_text(json.dumps({"metadata": {"labels": {"a": "b"}}, "spec": {}}))
+    answers = [KubeRequestError("pods is forbidden: exceeded quota: small", 403), KubeRequestError("away")]
+
+    class Quota(FakeKubeAccess):
+        def request(self, method: str, path: str, query: Any, body: Any = None) -> dict[str, Any]:
+            assert (method, path, query) == ("POST", "/api/v1/namespaces/pipes/pods", {"dryRun": "All"})
+            assert body["metadata"] == {"labels": {"a": "b"}, "name": "count-1", "namespace": "pipes"}
+            raise answers.pop(0)
+
+    with pytest.raises(ExecutorsRefusedError, match=r"exceeded quota: small; .* or spec\.executors"):
+        check_executors(Quota(), "pipes", "count-1", template)
+    check_executors(Quota(), "pipes", "count-1", template)
+    assert not answers, "what is no refusal is left to Spark"
 
 
 def test_each_start_of_a_driver_names_its_executors_anew() -> None:

@@ -148,6 +148,7 @@ class Reason(StrEnum):
     INVALID_SCHEDULE = "InvalidSchedule"
     SCHEDULED = "Scheduled"
     RUN_FAILED = "RunFailed"
+    IMAGE_UNSUITABLE = "ImageUnsuitable"
     QUERY_STALLED = "QueryStalled"
     DRIVER_NODE_LOST = "DriverNodeLost"
 
@@ -580,6 +581,10 @@ REASONS: dict[Reason, Entry] = {
     Reason.RUN_FAILED: Entry(
         "Ready, Whole",
         "The last run of the schedule failed as often as spec.backoffLimit allows. The message has its last line and the next run.",
+    ),
+    Reason.IMAGE_UNSUITABLE: Entry(
+        "Ready, Whole",
+        "The image has no entry point for drivers, or lacks the package. The message has the node's words.",
     ),
     Reason.QUERY_STALLED: Entry(
         "Ready, Whole",

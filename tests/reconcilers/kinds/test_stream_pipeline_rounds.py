@@ -99,6 +99,17 @@ async def test_it_begins_when_what_it_needs_is_there() -> None:
     assert (status["driver"], status["executors"]) == ("driver-1", 2)
 
 
+async def test_an_executor_without_a_node_is_told() -> None:
+    world = await served()
+    words = {"type": "PodScheduled", "status": "False", "message": "Insufficient cpu"}
+    for name in ("exec-1", "exec-2"):
+        world.put("Pod", name, **pod("executor", "", phase="Pending", conditions=[words]))
+    await world.settle()
+    assert world.ready() == "ExecutorsStarting"
+    status = world.kube.objects["StreamPipeline", NS, "count"]["status"]
+    assert "exec-1: Insufficient cpu" in condition(status, "Ready")["message"]
+
+
 async def test_the_next_driver_waits_for_the_end_of_the_last_one() -> None:
     world = await served()
     (before,) = world.jobs()

@@ -415,3 +415,40 @@ def test_a_driver_that_was_to_end_and_has_not_is_on_a_lost_node(seconds: int, re
     if reason == "DriverNodeLost":
         assert "delete pod count-x --force" in said(found, "Ready")[2]
         assert said(plan(pipeline(), running(ends_by=ends_by, is_over=True)), "Ready")[1] != reason
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [(128, 'exec: "driver": executable file not found in $PATH'), (1, "No module named 'supercluster'")],
+)
+def test_an_image_without_our_package_is_named(code: int, error: str) -> None:
+    found = plan(
+        pipeline(), running(is_running=False, is_failed=True, is_over=True, exit_code=code, error=error)
+    )
+    assert said(found, "Ready")[1] == "ImageUnsuitable"
+    assert IMAGE in said(found, "Ready")[2]
+    assert "FROM supercluster/spark" in said(found, "Ready")[2]
+
+
+def test_executors_that_are_pending_are_told_in_the_schedulers_words() -> None:
+    trouble = "count-1-exec-1: 0/3 nodes are available: 3 Insufficient cpu"
+    found = plan(pipeline(), replace(running(), executors=0, executor_trouble=trouble))
+    assert said(found, "Ready")[1] == "ExecutorsStarting"
+    assert trouble in said(found, "Ready")[2]
+    assert "spec.executors" in said(found, "Ready")[2]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "ZeroDivisionError: division by zero",
+        "StreamNotFoundError: stream 'x' does not exist on these brokers; check the option 'stream' and the user's account",
+        "driver count-y works on checkpoint s3a://b/x (Lease checkpoint-1); let it end",
+    ],
+)
+def test_what_a_driver_fails_of_is_told_while_it_is_started_again(error: str) -> None:
+    found = plan(
+        pipeline(), running(is_running=False, is_failed=True, is_over=True, exit_code=1, error=error)
+    )
+    assert said(found, "Ready")[:2] == ("False", "DriverFailing")
+    assert error in said(found, "Ready")[2]

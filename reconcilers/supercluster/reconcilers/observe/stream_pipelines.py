@@ -33,6 +33,7 @@ async def look_at_stream_pipeline(
     jobs = tuple(body for body in made if body.get("kind") == "Job")
     cron_job = next((body for body in made if body.get("kind") == "CronJob"), None)
     pods = [body for body in made if body.get("kind") == "Pod"]
+    executors = [pod_view(body) for body in pods if _component(body) == "executor"]
     has_program = has_secret = True
     if not jobs and cron_job is None:
         has_secret = await _get(kube, "Secret", namespace, desired.secret_name) is not None
@@ -55,10 +56,14 @@ async def look_at_stream_pipeline(
         jobs=jobs,
         cron_job=cron_job,
         drivers=tuple(driver_view(body) for body in pods if _component(body) == "driver"),
-        executors=sum(
-            pod_view(body).running and not pod_view(body).terminating
-            for body in pods
-            if _component(body) == "executor"
+        executors=sum(each.running and not each.terminating for each in executors),
+        executor_trouble=next(
+            (
+                f"{each.name}: {each.unplaced or each.trouble}"
+                for each in executors
+                if each.unplaced or each.trouble
+            ),
+            "",
         ),
     )
 

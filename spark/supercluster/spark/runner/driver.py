@@ -28,6 +28,7 @@ from supercluster.spark.pipelines.parameters import ParameterError
 from supercluster.spark.pipelines.pipeline import FindingsError
 from supercluster.spark.runner.checkpoint_lease import CheckpointHeldError, CheckpointLease, Holder
 from supercluster.spark.runner.checkpoint_record import record_spark
+from supercluster.spark.runner.executor_check import ExecutorsRefusedError, check_executors
 from supercluster.spark.runner.kube import KubeAccess, KubeRequestError
 from supercluster.spark.runner.machine import Environment, MachineError, prepare
 from supercluster.spark.runner.programs import Program
@@ -73,11 +74,13 @@ def run(program: Program, environment: Environment) -> int:
         # Spark looks for an address of its own otherwise, and warns of what it finds.
         environment.setdefault("SPARK_LOCAL_IP", pod.address)
         properties = Path(environment[PROPERTIES])
-        _announce(properties, start_properties(access, pod, properties.parent / TEMPLATE), environment)
+        template = properties.parent / TEMPLATE
+        check_executors(access, pod.namespace, f"{pod.pipeline}-{secrets.token_hex(TOKEN_BYTES)}", template)
+        _announce(properties, start_properties(access, pod, template), environment)
         reporter = ProgressReporter(access, pod.namespace, pod.name)
         reporter.start()
         return _run(program, environment, reporter)
-    except (KubeRequestError, CheckpointHeldError, OSError) as error:
+    except (KubeRequestError, CheckpointHeldError, ExecutorsRefusedError, OSError) as error:
         return _refused(error, EXIT_FAILED)
     except ParameterError as error:
         return _refused(error, EXIT_REFUSED)

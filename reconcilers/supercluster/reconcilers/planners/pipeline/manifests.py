@@ -118,6 +118,14 @@ def _mib(size: ProcessSize) -> int:
     return max(1, size_bytes(size.memory) // MIB)
 
 
+def _resources(size: ProcessSize) -> dict[str, Any]:
+    memory = f"{_mib(size) * (100 + size.memory_overhead_percent) // 100}Mi"
+    return {
+        "requests": {"cpu": size.cpu or str(size.cores), "memory": memory},
+        "limits": {"memory": memory},
+    }
+
+
 def _pod_security(*, has_group: bool) -> dict[str, Any]:
     found: dict[str, Any] = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
     if has_group:
@@ -158,6 +166,8 @@ def executor_template(pipeline: StreamPipeline, image: str) -> dict[str, Any]:
                 {
                     "name": EXECUTOR_CONTAINER,
                     "image": image,
+                    # Spark sets the same; here they are for the driver's question whether a quota allows executors.
+                    "resources": _resources(pipeline.spec.executors),
                     "securityContext": _container_security(),
                     "env": _client_env(pipeline),
                     "volumeMounts": [_CLIENT_MOUNT],
@@ -269,7 +279,6 @@ def _driver_template(pipeline: StreamPipeline, image: str) -> dict[str, Any]:
             )
         ),
     ]
-    memory = f"{_mib(spec.driver) * (100 + spec.driver.memory_overhead_percent) // 100}Mi"
     return {
         "metadata": {
             "labels": labels(pipeline, "driver"),
@@ -295,10 +304,7 @@ def _driver_template(pipeline: StreamPipeline, image: str) -> dict[str, Any]:
                     "terminationMessagePolicy": "FallbackToLogsOnError",
                     "args": _program_words(pipeline),
                     "env": env,
-                    "resources": {
-                        "requests": {"cpu": spec.driver.cpu or str(spec.driver.cores), "memory": memory},
-                        "limits": {"memory": memory},
-                    },
+                    "resources": _resources(spec.driver),
                     "securityContext": _container_security(),
                     "volumeMounts": mounts,
                 }

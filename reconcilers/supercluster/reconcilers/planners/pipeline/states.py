@@ -21,6 +21,9 @@ from supercluster.reconcilers.planners.pipeline.views import (
 from supercluster.reconcilers.planners.status import is_within, parse_timestamp, timestamp
 
 STALLED_AFTER = timedelta(minutes=10)
+CODES_WITHOUT_START = frozenset({126, 127, 128})
+"""The container's command is not there, or can't be run."""
+NO_PACKAGE = "No module named 'supercluster"
 NODE_LOST_AFTER = timedelta(minutes=1)
 """Beyond the time by which the node should have ended the driver."""
 
@@ -29,7 +32,11 @@ State = tuple[bool, Reason, str]
 
 
 def state_of(
-    desired: StreamPipeline, observed: PipelineObserved, wanted: Mapping[str, Any], now: datetime
+    desired: StreamPipeline,
+    observed: PipelineObserved,
+    wanted: Mapping[str, Any],
+    image: str,
+    now: datetime,
 ) -> State:
     lost = _lost_driver(desired, observed, now)
     if lost is not None:
@@ -48,7 +55,7 @@ def state_of(
         return _gave_up(desired, name, ended["Failed"], driver)
     if desired.spec.suspend and desired.spec.schedule is None:
         return False, Reason.SUSPENDED, "spec.suspend is true"
-    return _stalled(desired, driver, now) or _under_way(desired, observed, name, driver)
+    return _stalled(desired, driver, now) or _under_way(desired, observed, name, driver, image)
 
 
 def _lost_driver(desired: StreamPipeline, observed: PipelineObserved, now: datetime) -> State | None:
@@ -137,13 +144,16 @@ def _gave_up(desired: StreamPipeline, name: str, why: str, driver: DriverView | 
 
 
 def _under_way(
-    desired: StreamPipeline, observed: PipelineObserved, name: str, driver: DriverView | None
+    desired: StreamPipeline, observed: PipelineObserved, name: str, driver: DriverView | None, image: str
 ) -> State:
     if driver is None:
         message = f"Job {name} has no pod yet; kubectl describe job {name} says why, if it lasts"
         return False, Reason.DRIVER_STARTING, message
     if driver.is_failed:
         error = driver.error or "kubectl logs has its last words"
+        if driver.exit_code in CODES_WITHOUT_START or NO_PACKAGE in error:
+            message = f"image {image} does not start as a driver: {error}; build it FROM supercluster/spark, or leave spec.image out"
+            return False, Reason.IMAGE_UNSUITABLE, message
         return False, Reason.DRIVER_FAILING, f"driver {driver.name} failed and is started again: {error}"
     if not driver.is_running:
         why = f": {driver.trouble}" if driver.trouble else ""
@@ -151,5 +161,10 @@ def _under_way(
     count = desired.spec.executors.count
     if not observed.executors:
         message = f"driver {driver.name} runs and none of {count} executors; its log says why, if it lasts"
+        if observed.executor_trouble:
+            message = (
+                f"driver {driver.name} runs and none of {count} executors: {observed.executor_trouble}; make room, or ask for less in "
+                "spec.executors"
+            )
         return False, Reason.EXECUTORS_STARTING, message
     return True, Reason.SERVING, f"the driver and {observed.executors} of {count} executors run"

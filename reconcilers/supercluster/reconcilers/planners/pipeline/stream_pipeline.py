@@ -53,7 +53,7 @@ def plan_stream_pipeline(
     steps: tuple[Step, ...] = ()
     if refused is None:
         steps = tuple(_steps(desired, observed, image, wanted))
-    _describe(desired, observed, wanted, conditions, refused, now, is_synced=not steps)
+    _describe(desired, observed, wanted, image, conditions, refused, now, is_synced=not steps)
     status = _status(desired, observed, image, wanted, conditions)
     patch = status_patch(desired.status.to_object(), status.to_object())
     return Plan(steps, patch, conditions.notes())
@@ -118,6 +118,7 @@ def _describe(
     desired: StreamPipeline,
     observed: PipelineObserved,
     wanted: Mapping[str, Any],
+    image: str,
     conditions: Conditions,
     refused: Finding | None,
     now: datetime,
@@ -142,7 +143,7 @@ def _describe(
     if refused is not None and (desired.spec.schedule is not None or current_job(observed, wanted) is None):
         conditions.put(ConditionType.READY, False, Reason.NOT_ACCEPTED, refused[1])
         return
-    is_ready, reason, message = state_of(desired, observed, wanted, now)
+    is_ready, reason, message = state_of(desired, observed, wanted, image, now)
     conditions.put(ConditionType.READY, is_ready, reason, message)
     if is_ready:
         is_whole = reason in ENDED or observed.executors >= desired.spec.executors.count

@@ -52,6 +52,8 @@ class PipelineObserved:
     drivers: tuple[DriverView, ...] = ()
     executors: int = 0
     """Whose containers run."""
+    executor_trouble: str = ""
+    """Why one does not run: the scheduler's or the node's words."""
     refusal: str | None = None
     """Why a step of this round was refused for good."""
 

@@ -549,7 +549,10 @@ REASONS: dict[Reason, Entry] = {
     Reason.PROGRAM_NOT_FOUND: Entry(
         "Accepted", "The ConfigMap with the Python file, or the key, is not there; the message names it."
     ),
-    Reason.RESERVED_PROPERTY: Entry("Accepted", "spec.sparkConf has a property that the operator sets."),
+    Reason.RESERVED_PROPERTY: Entry(
+        "Accepted",
+        "spec.sparkConf or spec.podTemplate has something that the operator sets. The message names it.",
+    ),
     Reason.CHECKPOINT_CLAIMED: Entry(
         "Accepted", "An older StreamPipeline has the same checkpoint; the message names both."
     ),

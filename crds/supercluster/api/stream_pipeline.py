@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, WithJsonSchema
 
 from supercluster.api.cluster import Quantity
 from supercluster.api.common import (
@@ -199,6 +199,14 @@ class StreamPipelineSpec(ApiModel):
         default_factory=dict,
         max_length=CONF_MAX,
         description="Further properties of Spark. Those that the operator sets are refused by its condition Accepted.",
+    )
+    pod_template: Annotated[
+        dict[str, Any], WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
+    ] = Field(
+        default_factory=dict,
+        description="Added to the pods of driver and executors: metadata.labels and annotations; of spec nodeSelector, tolerations, affinity, "
+        "topologySpreadConstraints, priorityClassName, runtimeClassName, schedulerName, imagePullSecrets, hostAliases, volumes and one "
+        "container with env, envFrom and volumeMounts. Anything else is refused by the condition Accepted.",
     )
     service_account_name: ObjectName = Field(
         default=SERVICE_ACCOUNT,

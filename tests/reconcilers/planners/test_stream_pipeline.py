@@ -13,6 +13,7 @@ from tests.reconcilers.builders import NOW
 from supercluster.api import StreamPipeline
 from supercluster.reconcilers.observe.stream_pipelines import progress_of
 from supercluster.reconcilers.planners.pipeline import manifests
+from supercluster.reconcilers.planners.pipeline.pod_template import refused_part
 from supercluster.reconcilers.planners.pipeline.stream_pipeline import plan_stream_pipeline
 from supercluster.reconcilers.planners.pipeline.views import (
     DriverView,
@@ -118,6 +119,12 @@ def test_suspension_and_the_limit_of_failures_change_the_job_in_its_place() -> N
         ({}, {"has_secret": False}, "CredentialsNotFound", "flights/demo-client"),
         ({}, {"has_program": False}, "ProgramNotFound", "a key main.py"),
         ({"sparkConf": {"spark.master": "local"}}, {}, "ReservedProperty", "spark.master"),
+        (
+            {"podTemplate": {"spec": {"hostNetwork": True}}},
+            {},
+            "ReservedProperty",
+            "spec.podTemplate.spec.hostNetwork",
+        ),
         ({"schedule": "61 * * * *"}, {}, "InvalidSchedule", "spec.schedule is '61 * * * *'"),
         ({"schedule": "0 3 * * *", "timeZone": "Mars/Base"}, {}, "InvalidSchedule", "Europe/Berlin"),
         ({}, {"refusal": "the Job is no Job"}, "NotAccepted", "the Job is no Job"),
@@ -452,3 +459,64 @@ def test_what_a_driver_fails_of_is_told_while_it_is_started_again(error: str) ->
     )
     assert said(found, "Ready")[:2] == ("False", "DriverFailing")
     assert error in said(found, "Ready")[2]
+
+
+TEMPLATE = {
+    "metadata": {"labels": {"team": "ops"}, "annotations": {"a": "b"}},
+    "spec": {
+        "nodeSelector": {"disk": "fast"},
+        "tolerations": [{"key": "spark", "operator": "Exists"}],
+        "volumes": [{"name": "keys", "secret": {"secretName": "s3"}}],
+        "containers": [
+            {
+                "env": [{"name": "AWS_REGION", "value": "eu"}],
+                "envFrom": [{"secretRef": {"name": "s3"}}],
+                "volumeMounts": [{"name": "keys", "mountPath": "/keys"}],
+            }
+        ],
+    },
+}
+
+
+def pods(desired: StreamPipeline) -> list[dict[str, Any]]:
+    template = json.loads(manifests.config_map(desired, IMAGE)["data"]["executor.yaml"])
+    return [job(desired)["spec"]["template"], template]
+
+
+def test_the_pod_template_is_added_to_driver_and_executors() -> None:
+    for before, after in zip(pods(pipeline()), pods(pipeline(podTemplate=TEMPLATE)), strict=True):
+        assert after["metadata"]["labels"] == {**before["metadata"]["labels"], "team": "ops"}
+        assert after["metadata"]["annotations"]["a"] == "b"
+        assert after["spec"]["nodeSelector"] == {"disk": "fast"}
+        assert after["spec"]["securityContext"] == before["spec"]["securityContext"]
+        (old,), (new,) = before["spec"]["containers"], after["spec"]["containers"]
+        assert new["env"] == [*old["env"], {"name": "AWS_REGION", "value": "eu"}]
+        assert new["envFrom"] == [{"secretRef": {"name": "s3"}}]
+        assert [each["mountPath"] for each in new["volumeMounts"]][-1] == "/keys"
+        assert new["securityContext"] == old["securityContext"]
+        assert [each["name"] for each in after["spec"]["volumes"]] == [
+            *(each["name"] for each in before["spec"]["volumes"]),
+            "keys",
+        ]
+    assert job(pipeline(podTemplate=TEMPLATE))["metadata"]["name"] != job(pipeline())["metadata"]["name"]
+
+
+@pytest.mark.parametrize(
+    ("template", "part"),
+    [
+        (TEMPLATE, ""),
+        ({}, ""),
+        ({"kind": "Pod"}, "spec.podTemplate.kind"),
+        ({"spec": []}, "spec.podTemplate.spec (it has to be an object)"),
+        ({"metadata": {"name": "x"}}, "spec.podTemplate.metadata.name"),
+        ({"metadata": {"labels": {"spark-role": "x"}}}, "spec.podTemplate.metadata.labels[spark-role]"),
+        ({"metadata": {"labels": ["x"]}}, "spec.podTemplate.metadata.labels (it has to be an object)"),
+        ({"spec": {"serviceAccountName": "admin"}}, "spec.podTemplate.spec.serviceAccountName"),
+        ({"spec": {"volumes": [{"name": "client"}]}}, "spec.podTemplate.spec.volumes[client]"),
+        ({"spec": {"containers": [{"image": "x"}]}}, "spec.podTemplate.spec.containers[0].image"),
+        ({"spec": {"containers": [{"env": [{"name": "POD_IP"}]}]}}, "spec.podTemplate.spec.containers[0].env[POD_IP]"),
+        ({"spec": {"containers": [{}, {}]}}, "spec.podTemplate.spec.containers (one is enough: it is for driver and executors)"),
+    ],
+)  # fmt: skip
+def test_what_the_operator_sets_cant_be_in_the_pod_template(template: dict[str, Any], part: str) -> None:
+    assert refused_part(template) == part

@@ -15,6 +15,7 @@ from supercluster.api.units import size_bytes
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.drift import digest, signed
 from supercluster.reconcilers.planners.pipeline.checkpoints import checkpoint_of, claim_name, lease_name
+from supercluster.reconcilers.planners.pipeline.pod_template import with_template
 from supercluster.reconcilers.planners.plan import LABEL_PIPELINE
 
 # The image's user; a volume of a claim is made its group's.
@@ -154,7 +155,7 @@ _CLIENT_MOUNT = {"name": "client", "mountPath": SECRET_FOLDER, "readOnly": True}
 
 def executor_template(pipeline: StreamPipeline, image: str) -> dict[str, Any]:
     """The pod that Spark completes for each executor."""
-    return {
+    pod = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"labels": labels(pipeline, "executor")},
@@ -176,6 +177,7 @@ def executor_template(pipeline: StreamPipeline, image: str) -> dict[str, Any]:
             "volumes": [_client_volume(pipeline)],
         },
     }
+    return with_template(pod, pipeline.spec.pod_template)
 
 
 def driver_object(pipeline: StreamPipeline, image: str) -> dict[str, Any]:
@@ -279,7 +281,7 @@ def _driver_template(pipeline: StreamPipeline, image: str) -> dict[str, Any]:
             )
         ),
     ]
-    return {
+    pod = {
         "metadata": {
             "labels": labels(pipeline, "driver"),
             # Other properties are another driver.
@@ -312,3 +314,4 @@ def _driver_template(pipeline: StreamPipeline, image: str) -> dict[str, Any]:
             "volumes": volumes,
         },
     }
+    return with_template(pod, spec.pod_template)

@@ -8,6 +8,7 @@ from supercluster.api import cron
 from supercluster.api.conditions import Reason
 from supercluster.api.stream_pipeline import RESERVED_CONF, StreamPipeline
 from supercluster.reconcilers.planners.pipeline.checkpoints import checkpoint_of
+from supercluster.reconcilers.planners.pipeline.pod_template import refused_part
 from supercluster.reconcilers.planners.pipeline.views import PipelineObserved
 
 Finding = tuple[Reason, str]
@@ -27,6 +28,11 @@ def refusal_of(desired: StreamPipeline, observed: PipelineObserved) -> Finding |
     if reserved:
         return Reason.RESERVED_PROPERTY, (
             f"spec.sparkConf has {reserved[0]}, which the operator or the driver sets; remove it"
+        )
+    part = refused_part(spec.pod_template)
+    if part:
+        return Reason.RESERVED_PROPERTY, (
+            f"spec.podTemplate has {part}, which the operator sets or does not pass on; remove it"
         )
     if not observed.has_secret:
         whole = f"{desired.super_cluster_namespace}/{spec.super_cluster}-client"

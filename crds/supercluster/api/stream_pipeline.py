@@ -35,6 +35,10 @@ RESERVED_CONF = (
     *("spark.master", "spark.submit.", "spark.driver.host", "spark.driver.bindAddress"),
     *("spark.kubernetes.authenticate", "spark.kubernetes.namespace", "spark.kubernetes.context"),
     *("spark.kubernetes.driver", "spark.kubernetes.executor", "spark.kubernetes.container"),
+    # Fields of spec.driver and spec.executors.
+    *("spark.driver.memory", "spark.executor.instances", "spark.executor.cores", "spark.executor.memory"),
+    # Another Python may not have the package.
+    "spark.pyspark.",
 )
 
 

@@ -27,7 +27,8 @@ def refusal_of(desired: StreamPipeline, observed: PipelineObserved) -> Finding |
     reserved = sorted(name for name in spec.spark_conf if name.startswith(RESERVED_CONF))
     if reserved:
         return Reason.RESERVED_PROPERTY, (
-            f"spec.sparkConf has {reserved[0]}, which the operator or the driver sets; remove it"
+            f"spec.sparkConf has {reserved[0]}, which the operator or the driver sets; remove it (spec.driver and spec.executors "
+            "have the sizes)"
         )
     part = refused_part(spec.pod_template)
     if part:

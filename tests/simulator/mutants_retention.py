@@ -59,7 +59,7 @@ RETENTION_MUTANTS: tuple[Mutant, ...] = (
         "The log before messages that were carried forward goes while those are in memory only.",
         (
             "jetstream/stream/replica.py",
-            "        if not (self.state.carried or self.state.sink):\n            return super().kept_durably()",
+            "        if not (self.state.carried or self.state.sink.was_used):\n            return super().kept_durably()",
             "        if True:\n            return super().kept_durably()",
         ),
     ),

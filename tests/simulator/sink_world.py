@@ -45,7 +45,7 @@ class SinkWorld:
         for name in self.world.names:
             self.world.start(name)
         assert self.world.run_until(lambda: all(core.accepts_clients for core in self.cores), 5000)
-        self._asks("STREAM.CREATE.S", json.dumps(STREAM).encode())
+        self.asks("STREAM.CREATE.S", json.dumps(STREAM).encode())
         self.queries = [
             SparkQuery(f"q{n}", rows, self.rng, self._spawn, batch_rows=30) for n in range(queries)
         ]
@@ -68,7 +68,7 @@ class SinkWorld:
     def leader(self) -> StreamReplica | None:
         return next((group for group in self.copies().values() if group.serves), None)
 
-    def _asks(self, call: str, payload: bytes) -> None:
+    def asks(self, call: str, payload: bytes) -> None:
         """Ask until somebody did it."""
         answers: list[dict[str, Any]] = []
 
@@ -195,12 +195,13 @@ class SinkWorld:
     def is_done(self) -> bool:
         return all(query.is_done for query in self.queries)
 
-    def run(self) -> None:
+    def run(self, *, trouble: bool = True) -> None:
         """Until the queries are done, and all copies are the same."""
         for query in self.queries:
             query.start()
         self._look()
-        self.world.at(500, self._act)
+        if trouble:
+            self.world.at(500, self._act)
         self.world.at(CALM_MS, self._calm)
         assert self.world.run_until(lambda: self.is_done, END_MS), "the queries do not end"
         self._calm()

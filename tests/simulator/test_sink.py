@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 
 import pytest
@@ -38,3 +39,20 @@ def test_rows_outlive_brokers_leaders_and_moves(monkeypatch: pytest.MonkeyPatch)
         heads_gone += sum(copy.log.base_index > 0 for copy in world.copies().values())
     assert heads_gone, "no log was dropped behind rows that were released"
     assert all(in_release[kind] for kind in ("kill", "power", "still", "stepdown", "move")), in_release
+
+
+@pytest.mark.covers("SF-31")
+def test_staged_rows_stay_until_their_messages_are_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = SinkWorld(1, queries=1, rows=300)
+    follower = next(copy for copy in world.copies().values() if not copy.serves)
+    monkeypatch.setattr(follower.log, "sync_due", lambda now_ms: False)
+    monkeypatch.setattr(follower.log, "next_sync_ms", lambda: None)
+    world.run(trouble=False)
+    for name in ("q0", "nobody"):
+        world.asks("SINK.FORGET.S", json.dumps({"writer": name}).encode())
+    world.world.run(world.world.now_us / 1000 + 10_000)
+    leader = world.leader
+    assert leader is not None
+    assert leader.log.base_index > 0
+    assert not follower.state.sink
+    assert follower.log.base_index == 0

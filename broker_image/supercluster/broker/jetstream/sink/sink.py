@@ -61,6 +61,8 @@ class Sink:
         self.writers: dict[str, Writer] = {}
         self.unreleased: dict[str, Writer] = {}
         """Writers whose batch is not released wholly, in the order of their commits."""
+        self.was_used = False
+        """Was anything staged since this state was read? Not replicated."""
         self._bytes = 0
         self._blocks = 0
 
@@ -85,6 +87,7 @@ class Sink:
         stage.rows += rows
         stage.crc = crc32(request.block, stage.crc)
         stage.touched_ns = now_ns
+        self.was_used = True
         self._bytes += size
         self._blocks += 1
         return Outcome.TAKEN
@@ -244,6 +247,7 @@ class Sink:
         for writer in sorted(sink.writers.values(), key=lambda writer: writer.index):
             if writer.stages:
                 sink.unreleased[writer.batch.writer] = writer
+        sink.was_used = bool(sink)
         held = [stage for writer in sink.unreleased.values() for stage in writer.stages]
         for stage in (*sink.stages.values(), *held):
             sink._bytes += stage.size_bytes

@@ -237,7 +237,7 @@ class StreamReplica(Replica):
         return min(kept, audited or kept)
 
     def kept_durably(self) -> int:
-        if not (self.state.carried or self.state.sink):
+        if not (self.state.carried or self.state.sink.was_used):
             return super().kept_durably()
         return self._head.kept_durably()
 

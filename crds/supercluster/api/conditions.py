@@ -138,6 +138,7 @@ class Reason(StrEnum):
     PROGRAM_NOT_FOUND = "ProgramNotFound"
     RESERVED_PROPERTY = "ReservedProperty"
     CHECKPOINT_CLAIMED = "CheckpointClaimed"
+    CHECKPOINT_NOT_SHARED = "CheckpointNotShared"
     DRIVER_STARTING = "DriverStarting"
     DRIVER_FAILING = "DriverFailing"
     DRIVER_GAVE_UP = "DriverGaveUp"
@@ -555,6 +556,10 @@ REASONS: dict[Reason, Entry] = {
     ),
     Reason.CHECKPOINT_CLAIMED: Entry(
         "Accepted", "An older StreamPipeline has the same checkpoint; the message names both."
+    ),
+    Reason.CHECKPOINT_NOT_SHARED: Entry(
+        "Accepted",
+        "Executors are to mount the checkpoint's claim, which was made for one node. The message says what to do.",
     ),
     Reason.DRIVER_STARTING: Entry(
         "Ready, Whole", "The driver's container does not run yet; the message has the node's words."

@@ -108,7 +108,7 @@ class Executors(ProcessSize):
 
 
 class CheckpointClaim(ApiModel):
-    """A volume claim that the driver alone mounts, at /checkpoint."""
+    """A volume claim that the driver mounts, at /checkpoint."""
 
     size: Size = Field(default="1Gi", description="Size of the claim, when it is made.")
     class_name: ShortText | None = Field(
@@ -117,6 +117,10 @@ class CheckpointClaim(ApiModel):
     name: ObjectName | None = Field(
         default=None,
         description="A claim that is there. Unset is <name>-checkpoint, which is made. It is never deleted by the operator.",
+    )
+    mount_on_executors: bool = Field(
+        default=False,
+        description="true: executors mount it too, for queries with state and for file sinks. Its storage class has to offer ReadWriteMany.",
     )
 
 

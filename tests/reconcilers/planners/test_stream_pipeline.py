@@ -521,3 +521,18 @@ def test_the_pod_template_is_added_to_driver_and_executors() -> None:
 )  # fmt: skip
 def test_what_the_operator_sets_cant_be_in_the_pod_template(template: dict[str, Any], part: str) -> None:
     assert refused_part(template) == part
+
+
+def test_executors_mount_a_claim_that_is_shared() -> None:
+    shared = pipeline(checkpoint={"claim": {"mountOnExecutors": True}})
+    assert manifests.checkpoint_claim(shared)["spec"]["accessModes"] == ["ReadWriteMany"]
+    assert manifests.checkpoint_claim(pipeline())["spec"]["accessModes"] == ["ReadWriteOnce"]
+    for pod in pods(shared):
+        assert "/checkpoint" in [each["mountPath"] for each in pod["spec"]["containers"][0]["volumeMounts"]]
+        assert pod["spec"]["securityContext"]["fsGroup"] == 10001
+    (_, executor) = pods(pipeline())
+    assert "checkpoint" not in {each["name"] for each in executor["spec"]["volumes"]}
+    assert not plan(shared, made(shared)).steps
+    refused = plan(shared, made(pipeline()))
+    assert not refused.steps
+    assert said(refused, "Accepted")[1] == "CheckpointNotShared"

@@ -25,6 +25,7 @@ CONF_FOLDER = "/etc/supercluster/spark"
 CODE_FOLDER = "/etc/supercluster/code"
 SECRET_FOLDER = "/etc/supercluster/client"
 CHECKPOINT_FOLDER = "/checkpoint"
+SHARED = "ReadWriteMany"
 PROPERTIES_FILE = "spark.properties"
 TEMPLATE_FILE = "executor.yaml"
 DRIVER_CONTAINER = "driver"
@@ -62,7 +63,7 @@ def checkpoint_claim(pipeline: StreamPipeline) -> dict[str, Any]:
     """Without an owner: it outlives the pipeline."""
     claim = pipeline.spec.checkpoint.claim
     spec: dict[str, Any] = {
-        "accessModes": ["ReadWriteOnce"],
+        "accessModes": [SHARED if claim.mount_on_executors else "ReadWriteOnce"],
         "resources": {"requests": {"storage": claim.size}},
     }
     if claim.class_name is not None:
@@ -155,6 +156,11 @@ _CLIENT_MOUNT = {"name": "client", "mountPath": SECRET_FOLDER, "readOnly": True}
 
 def executor_template(pipeline: StreamPipeline, image: str) -> dict[str, Any]:
     """The pod that Spark completes for each executor."""
+    volumes, mounts = [_client_volume(pipeline)], [_CLIENT_MOUNT]
+    is_shared = pipeline.spec.checkpoint.type == "Claim" and pipeline.spec.checkpoint.claim.mount_on_executors
+    if is_shared:
+        volumes.append({"name": "checkpoint", "persistentVolumeClaim": {"claimName": claim_name(pipeline)}})
+        mounts.append({"name": "checkpoint", "mountPath": CHECKPOINT_FOLDER})
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -162,7 +168,7 @@ def executor_template(pipeline: StreamPipeline, image: str) -> dict[str, Any]:
         "spec": {
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
-            "securityContext": _pod_security(has_group=False),
+            "securityContext": _pod_security(has_group=is_shared),
             "containers": [
                 {
                     "name": EXECUTOR_CONTAINER,
@@ -171,10 +177,10 @@ def executor_template(pipeline: StreamPipeline, image: str) -> dict[str, Any]:
                     "resources": _resources(pipeline.spec.executors),
                     "securityContext": _container_security(),
                     "env": _client_env(pipeline),
-                    "volumeMounts": [_CLIENT_MOUNT],
+                    "volumeMounts": mounts,
                 }
             ],
-            "volumes": [_client_volume(pipeline)],
+            "volumes": volumes,
         },
     }
     return with_template(pod, pipeline.spec.pod_template)

@@ -7,7 +7,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from supercluster.api import cron
 from supercluster.api.conditions import Reason
 from supercluster.api.stream_pipeline import RESERVED_CONF, StreamPipeline
-from supercluster.reconcilers.planners.pipeline.checkpoints import checkpoint_of
+from supercluster.reconcilers.planners.pipeline.checkpoints import checkpoint_of, claim_name
+from supercluster.reconcilers.planners.pipeline.manifests import SHARED
 from supercluster.reconcilers.planners.pipeline.pod_template import refused_part
 from supercluster.reconcilers.planners.pipeline.views import PipelineObserved
 
@@ -44,6 +45,12 @@ def refusal_of(desired: StreamPipeline, observed: PipelineObserved) -> Finding |
     unclear = _schedule_error(desired)
     if unclear:
         return Reason.INVALID_SCHEDULE, unclear
+    modes = ((observed.claim or {}).get("spec") or {}).get("accessModes") or [SHARED]
+    if spec.checkpoint.type == "Claim" and spec.checkpoint.claim.mount_on_executors and SHARED not in modes:
+        return Reason.CHECKPOINT_NOT_SHARED, (
+            f"PersistentVolumeClaim {claim_name(desired)} has {', '.join(modes)}, and executors can mount it with {SHARED} alone; name another "
+            "one as spec.checkpoint.claim.name, or copy what is in it"
+        )
     rival = _rival(desired, observed)
     if rival is not None:
         whose = f"{rival.metadata.namespace}/{rival.metadata.name}"

@@ -1,0 +1,103 @@
+"""A task's messages are all of one life of the stream, and a record fits the stream that it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supercluster.spark.datasource.options import ReadOptions, read_options
+from supercluster.spark.datasource.plan import StreamReplacedError
+from supercluster.spark.jetstream import StreamCutOffError, StreamState
+from supercluster.spark.pipelines import read_task
+from supercluster.spark.pipelines.archive.day_file import WriteBlock
+from supercluster.spark.pipelines.compare.differences import Difference
+from supercluster.spark.pipelines.compare.pipeline import CompareBlock, Side
+from supercluster.spark.pipelines.locations import Location
+from supercluster.spark.pipelines.read_task import Block, ReadTask
+from supercluster.spark.pipelines.rounds import Record, StreamRounds
+from supercluster.spark.reader import Record as Message
+
+
+def state_of(lineage: str = "l", first: int = 1, last: int = 9) -> StreamState:
+    return StreamState("S", lineage, first, last, last - first + 1, 100)
+
+
+class FakeSession:
+    """Answers with the states in turn, and holds the messages of the last one."""
+
+    def __init__(self, *states: StreamState) -> None:
+        self._states = list(states)
+
+    def stream_state(self, stream: str, *, was_read: bool = False) -> StreamState:
+        return self._states.pop(0) if len(self._states) > 1 else self._states[0]
+
+    def messages(self, first: int, last: int) -> list[Message]:
+        state = self._states[-1]
+        return [(each, each, b"s", b"", b"") for each in range(max(first, state.first_sequence), last + 1)]
+
+    def drop(self) -> None:
+        pass
+
+
+@pytest.fixture
+def sessions(monkeypatch: pytest.MonkeyPatch) -> list[FakeSession]:
+    """Those that the next tasks open."""
+    waiting: list[FakeSession] = []
+
+    def read(session: Any, stream: str, first: int, last: int, **how: object) -> Iterator[list[Message]]:
+        yield session.messages(first, last)
+
+    monkeypatch.setattr(read_task, "open_session", lambda options, seed: waiting.pop(0))
+    monkeypatch.setattr(read_task, "read_range", read)
+    return waiting
+
+
+def options() -> ReadOptions:
+    return read_options({"url": "nats://nowhere:1", "stream": "S"}, streaming=False)
+
+
+@pytest.mark.parametrize("states", [("m", "m"), ("l", "m")])
+def test_a_stream_that_is_made_again_before_or_while_it_is_read_leaves_no_file(
+    sessions: list[FakeSession], tmp_path: Path, states: tuple[str, str]
+) -> None:
+    sessions.append(FakeSession(*map(state_of, states)))
+    task = ReadTask(options(), "l", WriteBlock(Location(str(tmp_path)), "S"))
+    with pytest.raises(StreamReplacedError):
+        task(Block(1, 9))
+    assert [each for each in tmp_path.rglob("*") if each.is_file()] == []
+
+
+def test_what_retention_removes_on_one_side_during_a_comparison_is_no_difference(
+    sessions: list[FakeSession],
+) -> None:
+    side = Side(options(), state_of())
+    task = CompareBlock(side, side, with_times=False)
+    sessions += [FakeSession(state_of()), FakeSession(state_of(), state_of(first=4))]
+    assert task(Block(1, 9)).differences == []
+    # Without retention the same messages are missing.
+    absent = FakeSession(state_of(first=4))
+    absent.stream_state = lambda stream, was_read=False: state_of()  # type: ignore[method-assign,misc]
+    sessions += [FakeSession(state_of()), absent]
+    assert task(Block(1, 9)).differences == [Difference("only here", 1, 3, 3)]
+
+
+def test_a_stream_that_ends_before_the_record_was_restored_from_an_older_copy(
+    tmp_path: Path, runner: Any
+) -> None:
+    record = Record(Location(str(tmp_path)), "S.json")
+    record.save({"lineage": "l", "next": 11, "open": [], "work": {}})
+
+    class NoWork:
+        def restore(self, value: object) -> None:
+            pass
+
+    def rounds(last: int) -> StreamRounds[Any]:
+        work: Any = NoWork()
+        return StreamRounds(options(), work, runner, record, print, lambda: 0, lambda _: state_of(last=last))
+
+    rounds(10).open(is_continuous=False)
+    with pytest.raises(StreamCutOffError):
+        rounds(9).open(is_continuous=False)

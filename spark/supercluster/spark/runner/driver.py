@@ -29,6 +29,7 @@ from supercluster.spark.pipelines.pipeline import FindingsError
 from supercluster.spark.runner.checkpoint_lease import CheckpointHeldError, CheckpointLease, Holder
 from supercluster.spark.runner.checkpoint_record import record_spark
 from supercluster.spark.runner.executor_check import ExecutorsRefusedError, check_executors
+from supercluster.spark.runner.image import executor_image
 from supercluster.spark.runner.kube import KubeAccess, KubeRequestError
 from supercluster.spark.runner.machine import Environment, MachineError, prepare
 from supercluster.spark.runner.programs import Program
@@ -76,7 +77,9 @@ def run(program: Program, environment: Environment) -> int:
         properties = Path(environment[PROPERTIES])
         template = properties.parent / TEMPLATE
         check_executors(access, pod.namespace, f"{pod.pipeline}-{secrets.token_hex(TOKEN_BYTES)}", template)
-        _announce(properties, start_properties(access, pod, template), environment)
+        own = access.request("GET", f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}", {})
+        found = start_properties(access, pod, template) | executor_image(own)
+        _announce(properties, found, environment)
         reporter = ProgressReporter(access, pod.namespace, pod.name)
         reporter.start()
         return _run(program, environment, reporter)

@@ -69,7 +69,15 @@ def pipeline() -> dict[str, Any]:
     return custom("StreamPipeline", "count", spec)
 
 
-@pytest.mark.covers("SP-3", "OP-1")
+def named(name: str, pipeline_name: str, parameters: dict[str, str]) -> dict[str, Any]:
+    """A pipeline that ends at the messages that are there."""
+    spec = pipeline()["spec"]
+    del spec["python"]
+    spec |= {"pipeline": {"name": pipeline_name, "parameters": parameters}, "trigger": "AvailableNow"}
+    return custom("StreamPipeline", name, {**spec, "checkpoint": {"type": "Ephemeral"}})
+
+
+@pytest.mark.covers("SP-3", "SP-4", "OP-1")
 def test_every_message_is_read_once_and_nothing_is_left_behind(
     plane: RunningPlane, run_kubectl: Kubectl, helm: Path, tmp_path: Path
 ) -> None:
@@ -113,6 +121,22 @@ def test_every_message_is_read_once_and_nothing_is_left_behind(
     held = ("-n", "pipes", "get", "leases", "-o", "jsonpath={.items[*].spec.holderIdentity}")
     assert run_kubectl(*held).stdout.split("/")[0] == driver
 
+    # Pipelines that ship, by name: one that is not there ends before Spark starts.
+    run_kubectl("-n", "pipes", "apply", "-f", "-", stdin=named("wrong", "stream_stat", {}))
+    run_kubectl(
+        "-n", "pipes", "apply", "-f", "-", stdin=named("stats", "stream_stats", {"streams": "numbers"})
+    )
+    eventually(
+        lambda: ready(run_kubectl, "wrong").get("reason") == "ProgramRefused", "the name to be refused"
+    )
+    assert "did you mean 'stream_stats'" in ready(run_kubectl, "wrong")["message"]
+    eventually(
+        lambda: ready(run_kubectl, "stats").get("reason") == "ProgramEnded",
+        "the named pipeline to end",
+        180.0,
+    )
+    run_kubectl("-n", "pipes", "delete", "spl/wrong", "spl/stats", "--timeout=60s")
+
     run_kubectl("-n", "pipes", "delete", "spl/count", "--timeout=60s")
     kinds = "pods,jobs,services,configmaps,leases"
     left = ("-n", "pipes", "get", kinds, "-l", "supercluster.dev/stream-pipeline=count", "-o", "name")
@@ -139,6 +163,13 @@ async def publish(address: str, secret: dict[str, str]) -> None:
 def accepted(run_kubectl: Kubectl) -> str:
     path = 'jsonpath={.status.conditions[?(@.type=="Accepted")].reason}'
     return run_kubectl("-n", "pipes", "get", "spl", "count", "-o", path).stdout
+
+
+def ready(run_kubectl: Kubectl, name: str) -> dict[str, Any]:
+    status = (
+        json.loads(run_kubectl("-n", "pipes", "get", "spl", name, "-o", "json").stdout).get("status") or {}
+    )
+    return next((each for each in status.get("conditions", ()) if each["type"] == "Ready"), {})
 
 
 def progress(run_kubectl: Kubectl) -> dict[str, Any]:

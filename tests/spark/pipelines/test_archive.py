@@ -13,7 +13,7 @@ import pytest
 from benchmarks.servers import Fleet
 from nats.js import JetStreamContext
 
-from supercluster.spark.jetstream import DataRemovedError, StreamState
+from supercluster.spark.jetstream import ApiRefusedError, DataRemovedError, StreamState
 from supercluster.spark.pipelines.archive import replay
 from supercluster.spark.pipelines.archive.layout import (
     ArchiveRecord,
@@ -74,8 +74,14 @@ class Archivist:
         assert len(self.lines) == 1
         return []
 
-    async def replay(self, into: str) -> str:
-        wanted = {"stream": "S", "location": str(self.folder), "into": into, "subjectPrefix": "again."}
+    async def replay(self, into: str, **given: object) -> str:
+        wanted = {
+            "stream": "S",
+            "location": str(self.folder),
+            "into": into,
+            "subjectPrefix": "again.",
+            **given,
+        }
         parameters = read_parameters(ReplayParameters, wanted)
         await asyncio.to_thread(ReplayPipeline(self.lines.append).start, None, parameters, self._options)
         return self.lines[-1]
@@ -208,6 +214,17 @@ async def test_a_replay_brings_each_message_once_after_a_kill(
     assert (bodies[0].subject, bodies[0].headers["N"]) == ("again.a.1", "1")  # type: ignore[index]
     assert bodies[0].headers["Nats-Msg-Id"].startswith("S:")  # type: ignore[index]
     assert (await archivist.replay("R")).startswith("stream S: 0 messages published")
+
+
+async def test_a_replay_whose_subjects_another_stream_captures_publishes_nothing(
+    archivist: Archivist, js: JetStreamContext
+) -> None:
+    await archivist.archive()
+    await js.add_stream(name="R", subjects=["again.>"])
+    with pytest.raises(ApiRefusedError, match="expected stream does not match"):
+        await archivist.replay("R", subjectPrefix="")
+    assert (await js.stream_info("S")).state.messages == COUNT
+    assert (await js.stream_info("R")).state.messages == 0
 
 
 async def test_an_archive_that_is_not_there_is_named(fleet: Fleet, runner: Any, tmp_path: Path) -> None:

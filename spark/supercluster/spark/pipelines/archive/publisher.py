@@ -16,6 +16,7 @@ ACK_SECONDS = 5.0
 """A connection without an acknowledgement for so long is given up."""
 PAUSE_SECONDS = 0.2
 ID_HEADER = "Nats-Msg-Id"
+STREAM_HEADER = "Nats-Expected-Stream"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +25,14 @@ class Outgoing:
 
     subject: str
     id: str
+    stream: str
+    """It alone takes the message; a message that another one captures is refused."""
     headers: tuple[tuple[str, str], ...]
     payload: bytes
 
     def frame(self, reply: str) -> bytes:
         """Raises ValueError when a header would break the block."""
-        lines = [HEADER_LINE.decode(), f"{ID_HEADER}: {self.id}"]
+        lines = [HEADER_LINE.decode(), f"{ID_HEADER}: {self.id}", f"{STREAM_HEADER}: {self.stream}"]
         for name, value in self.headers:
             if {"\r", "\n"} & set(name + value) or ":" in name:
                 raise ValueError(f"message {self.id}: header {name!r} cannot be published")
@@ -47,7 +50,7 @@ class Outgoing:
 
 
 class Publisher:
-    """Publishes to whichever stream takes the subjects. Messages of one batch stay in order unless the stream refuses one for a while."""
+    """Publishes into streams. Messages of one batch stay in order unless the stream refuses one for a while."""
 
     def __init__(
         self,

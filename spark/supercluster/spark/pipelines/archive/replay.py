@@ -80,7 +80,7 @@ class ReplayPipeline(Pipeline[ReplayParameters]):
             count = repeats = 0
             every = archived_rows(location, parameters.stream, min(there, default=1), archived_to)
             rows = (row for row in every if row[0] not in there)
-            for batch in batches(rows, prefix, parameters.subject_prefix):
+            for batch in batches(rows, prefix, parameters.into, parameters.subject_prefix):
                 repeats += publisher.publish(batch)
                 count += len(batch)
                 done = int(batch[-1].id.removeprefix(prefix))
@@ -135,7 +135,7 @@ def _rows(location: Location, name: str) -> Iterator[tuple[int, int, str, Any, b
 
 
 def batches(
-    rows: Iterator[tuple[int, int, str, Any, bytes]], prefix: str, subject_prefix: str
+    rows: Iterator[tuple[int, int, str, Any, bytes]], prefix: str, into: str, subject_prefix: str
 ) -> Iterator[list[Outgoing]]:
     """Messages of a bounded number and size, at least one each. Pure."""
     batch: list[Outgoing] = []
@@ -147,7 +147,7 @@ def batches(
             if not name.lower().startswith(RESERVED)
             for value in values
         )
-        batch.append(Outgoing(subject_prefix + subject, f"{prefix}{sequence}", kept, payload))
+        batch.append(Outgoing(subject_prefix + subject, f"{prefix}{sequence}", into, kept, payload))
         size += len(payload)
         if len(batch) >= ROWS_PER_PUBLISH or size >= BYTES_PER_PUBLISH:
             yield batch

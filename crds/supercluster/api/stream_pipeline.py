@@ -161,6 +161,11 @@ class StreamPipelineSpec(ApiModel):
         description="Secret in the pipeline's namespace with user, password and urls (or url), as the operator makes it for "
         "applications; driver and executors mount it. Unset is <superCluster>-client.",
     )
+    ca_secret: ShortText | None = Field(
+        default=None,
+        description="Secret in the pipeline's namespace whose ca.crt has the authority of the brokers' certificates, for urls that begin with "
+        "tls://. Unset: ca.crt of credentialsSecret, or else the system's authorities.",
+    )
     python: PythonProgram | None = Field(default=None, description="The program is a Python file.")
     pipeline: NamedPipeline | None = Field(
         default=None, description="The program is a pipeline that ships with the product."

@@ -160,3 +160,18 @@ def test_a_drivers_pod_says_why_it_does_not_run(
 ) -> None:
     seen = driver_view(pod("driver", "j", **status))
     assert (seen.trouble, seen.error, seen.is_running, seen.is_over) == expected
+
+
+async def test_the_authority_has_to_be_there_too() -> None:
+    world = World()
+    world.put("StreamPipeline", "count", spec={**SPEC, "caSecret": "ca", "python": {"file": "/app.py"}})
+    for name, data in (("demo-client", {}), ("ca", {"tls.crt": "eA=="})):
+        world.kube.put({"kind": "Secret", "metadata": {"name": name, "namespace": NS}, "data": data})
+    await world.settle()
+    status = world.kube.objects["StreamPipeline", NS, "count"]["status"]
+    assert "Secret ca with a key ca.crt" in condition(status, "Accepted")["message"]
+    world.kube.put(
+        {"kind": "Secret", "metadata": {"name": "ca", "namespace": NS}, "data": {"ca.crt": "eA=="}}
+    )
+    await world.settle()
+    assert world.ready() == "DriverStarting"

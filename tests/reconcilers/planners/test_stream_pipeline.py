@@ -77,6 +77,7 @@ def test_suspension_and_the_limit_of_failures_change_the_job_in_its_place() -> N
     [
         ({}, {"has_brokers": True}, "BesideBrokers", "spec.allowBesideBrokers"),
         ({}, {"has_secret": False}, "CredentialsNotFound", "flights/demo-client"),
+        ({"caSecret": "ca"}, {"has_authority": False}, "CredentialsNotFound", "Secret ca with a key ca.crt"),
         ({}, {"has_program": False}, "ProgramNotFound", "a key main.py"),
         ({"sparkConf": {"spark.master": "local"}}, {}, "ReservedProperty", "spark.master"),
         ({"sparkConf": {"spark.executor.memoryOverhead": "1g"}}, {}, "ReservedProperty", "spec.executors"),

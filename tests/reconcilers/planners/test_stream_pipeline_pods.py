@@ -86,3 +86,12 @@ def test_executors_mount_a_claim_that_is_shared() -> None:
     refused = plan(shared, made(pipeline()))
     assert not refused.steps
     assert said(refused, "Accepted")[1] == "CheckpointNotShared"
+
+
+def test_credentials_and_authority_are_files_of_one_folder() -> None:
+    for pod in pods(pipeline(caSecret="brokers-ca")):
+        (volume,) = [each for each in pod["spec"]["volumes"] if each["name"] == "client"]
+        secrets = [each["secret"] for each in volume["projected"]["sources"]]
+        assert [each["name"] for each in secrets] == ["demo-client", "brokers-ca"]
+        assert secrets[1]["items"] == [{"key": "ca.crt", "path": "ca.crt"}]
+        assert not [each for each in pod["spec"]["containers"][0]["env"] if "PASSWORD" in each["name"]]

@@ -34,9 +34,14 @@ async def look_at_stream_pipeline(
     cron_job = next((body for body in made if body.get("kind") == "CronJob"), None)
     pods = [body for body in made if body.get("kind") == "Pod"]
     executors = [pod_view(body) for body in pods if _component(body) == "executor"]
-    has_program = has_secret = True
+    has_program = has_secret = has_authority = True
     if not jobs and cron_job is None:
         has_secret = await _get(kube, "Secret", namespace, desired.secret_name) is not None
+        if desired.spec.ca_secret is not None:
+            authority = await _get(kube, "Secret", namespace, desired.spec.ca_secret)
+            has_authority = authority is not None and (
+                not authority or "ca.crt" in mapping(authority.get("data"))
+            )
         python = desired.spec.python
         program = python.config_map if python is not None else None
         if program is not None:
@@ -48,6 +53,7 @@ async def look_at_stream_pipeline(
         has_brokers=cache.has_any(namespace, SuperCluster, Cluster),
         has_program=has_program,
         has_secret=has_secret,
+        has_authority=has_authority,
         others=tuple(
             each for each in cache.all_of(StreamPipeline) if each.metadata.uid != desired.metadata.uid
         ),

@@ -148,7 +148,12 @@ def _client_env(pipeline: StreamPipeline) -> list[dict[str, Any]]:
 
 
 def _client_volume(pipeline: StreamPipeline) -> dict[str, Any]:
-    return {"name": "client", "secret": {"secretName": pipeline.secret_name}}
+    if pipeline.spec.ca_secret is None:
+        return {"name": "client", "secret": {"secretName": pipeline.secret_name}}
+    authority = {"name": pipeline.spec.ca_secret, "items": [{"key": "ca.crt", "path": "ca.crt"}]}
+    # Of two with one path the last one counts.
+    sources = [{"secret": {"name": pipeline.secret_name}}, {"secret": authority}]
+    return {"name": "client", "projected": {"sources": sources}}
 
 
 _CLIENT_MOUNT = {"name": "client", "mountPath": SECRET_FOLDER, "readOnly": True}

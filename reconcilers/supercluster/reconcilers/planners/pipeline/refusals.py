@@ -42,6 +42,10 @@ def refusal_of(desired: StreamPipeline, observed: PipelineObserved) -> Finding |
             f"Secret {desired.secret_name} is not in namespace {namespace}; copy Secret {whole} there, or name another one as "
             "spec.credentialsSecret"
         )
+    if not observed.has_authority:
+        return Reason.CREDENTIALS_NOT_FOUND, (
+            f"Secret {spec.ca_secret} with a key ca.crt is not in namespace {namespace}; create it, or name another one as spec.caSecret"
+        )
     unclear = _schedule_error(desired)
     if unclear:
         return Reason.INVALID_SCHEDULE, unclear

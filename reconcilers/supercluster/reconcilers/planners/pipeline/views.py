@@ -42,6 +42,8 @@ class PipelineObserved:
     """The namespace has a SuperCluster or a Cluster."""
     has_program: bool = True
     has_secret: bool = True
+    has_authority: bool = True
+    """The Secret that spec.caSecret names has a ca.crt."""
     others: tuple[StreamPipeline, ...] = ()
     """All other StreamPipelines that the operator serves, of any namespace."""
     claim: Manifest | None = None

@@ -126,11 +126,11 @@ class Weather:
         world.faults = Faults(delay_max_ms=1.0)
         world.mend()
         for name, node in world.nodes.items():
-            world.wake(name)
-            node.slow_until_us = 0
             disk = node.store.disk
             disk.capacity_bytes, disk.failing_writes, disk.failing_syncs = 1 << 50, 0, 0
-            disk.crash_after(None)
+            disk.crash_after(None)  # Before it goes on, which may be what it would have died of.
+            world.wake(name)
+            node.slow_until_us = 0
             world.start(name)
 
     def _fault(self) -> None:

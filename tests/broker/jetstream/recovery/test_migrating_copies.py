@@ -328,6 +328,35 @@ def test_after_a_refusal_green_begins_anew_and_has_nothing_of_the_attempt_before
     assert len(load.acked) == load.sent
 
 
+@pytest.mark.covers("SF-20", "SF-32")
+@pytest.mark.parametrize("restarts", [False, True])
+def test_copies_of_another_migration_that_was_refused_do_not_share_their_files_with_new_ones(
+    story: Story, restarts: bool
+) -> None:
+    """They were kept beside the new ones in one directory, and went with it at the next restart."""
+    load = story.load("blue-1", "ack")
+    story.refuses_once()
+    story.migrate()
+    story.until(lambda: any("refused" in text for _, _, text in story.events))
+    assert story.operator("abort")[0] == 202
+    story.until(lambda: story.stage() is None)
+    if restarts:
+        for key in story.brokers(GREEN):
+            story.stop(key, power=False)
+            story.start(key)
+    story.until(lambda: story.migrate("m2")[0] == 202)
+    story.until(story.is_open, 120_000)
+    story.until(lambda: len(story.greens()) == 3)
+    group = story.found(GREEN).group
+    for key in story.brokers(GREEN):
+        assert list(story.registered(key)) == [group]
+        story.stop(key, power=False)
+        story.start(key)
+        story.until(lambda: len(story.greens()) == 3)
+    story.finish()
+    assert len(load.acked) == load.sent
+
+
 MOMENTS = ("begun", "registered", "forgotten")
 
 

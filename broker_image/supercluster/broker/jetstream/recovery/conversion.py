@@ -19,6 +19,9 @@ from supercluster.broker.ports import StreamLog
 from supercluster.broker.raft.confchange import Membership, membership_of
 from supercluster.broker.raft.entry import Entry, EntryKind, make_entry
 
+REFUSED_ENTRIES_MAX = 64
+"""Behind HANDED, a refused copy has the first entry, one of each leader, REFUSED, and changes of members."""
+
 
 @dataclass(frozen=True, slots=True)
 class Begun:
@@ -79,6 +82,16 @@ def begun_at_end(log: StreamLog) -> Begun | None:
     members = Membership.decode(last.payload).all_voters
     is_first = bytes(last.payload) == bytes(_first_entry(handed, members).payload)
     return Begun(attempt, members) if is_first else None
+
+
+def attempt_near_end(log: StreamLog) -> int | None:
+    """The attempt of which a converted log has HANDED; None: it has gone on for longer than a refused one does."""
+    for index in range(log.last_index, max(log.base_index, log.last_index - REFUSED_ENTRIES_MAX), -1):
+        entry = log.entry(index)
+        attempt = _handed_attempt(entry) if entry is not None else None
+        if attempt is not None:
+            return attempt
+    return None
 
 
 def _handed_attempt(entry: Entry) -> int | None:

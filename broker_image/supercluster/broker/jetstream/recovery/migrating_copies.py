@@ -12,11 +12,17 @@ from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.config.metadata_keys import fsync_of
 from supercluster.broker.jetstream.links.leaderships import Leaderships
 from supercluster.broker.jetstream.meta.assignment import Assignment
-from supercluster.broker.jetstream.meta.migration import Following, StreamStage, next_group
+from supercluster.broker.jetstream.meta.migration import Following, StreamStage
 from supercluster.broker.jetstream.meta.view import MapView
 from supercluster.broker.jetstream.node.copies import Copies
 from supercluster.broker.jetstream.node.copy_manager import FIRST_ELECTION_MS, CopyManager, first_to_stand
-from supercluster.broker.jetstream.recovery.conversion import begin_group, begun_at_end, members_of, why_not
+from supercluster.broker.jetstream.recovery.conversion import (
+    attempt_near_end,
+    begin_group,
+    begun_at_end,
+    members_of,
+    why_not,
+)
 from supercluster.broker.jetstream.recovery.durable_map import DurableMap
 from supercluster.broker.jetstream.replica.lineage import is_same_stream, lineage_of
 from supercluster.broker.jetstream.state.cut import CutStage
@@ -185,7 +191,7 @@ class MigratingCopies:
                 self._keep(
                     group_id, f"{member} is kept, closed: by the map {found.name} never came under that group"
                 )
-                continue
+                return False  # Its files are where the new copy's would be.
             self._env.event(group_id, "CopyDropped", f"{member} is dropped: its attempt was refused")
             self._copy_manager.remove_copy(group_id)
         return True
@@ -194,10 +200,15 @@ class MigratingCopies:
         """Is the group of an attempt before this one? A map that was recovered by force may name an attempt from before the one that
         was opened, whose copies are all that there is."""
         copy = self._copies.streams.get(group_id)
-        if copy is not None and copy.stream.state.cut.stage in (CutStage.OPEN, CutStage.REFUSED):
+        if copy is None:
+            opened = self._env.store.open(group_id, memory=False, fsync=fsync_of({}), create=False)
+            attempt = attempt_near_end(opened.log) if not opened.lost else None
+            opened.log.close(clean=not opened.lost)
+        elif copy.stream.state.cut.stage in (CutStage.OPEN, CutStage.REFUSED):
             return copy.stream.state.cut.stage is CutStage.REFUSED
-        before = range(1, following.attempt)
-        return any(next_group(following.source, following.migration, one) == group_id for one in before)
+        else:
+            attempt = copy.stream.state.cut.attempt
+        return attempt is not None and attempt < following.attempt
 
     def _keep(self, group_id: str, why: str) -> None:
         """Said once."""

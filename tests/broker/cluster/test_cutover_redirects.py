@@ -113,7 +113,7 @@ async def on(side: Any) -> list[str]:
     return sorted(found.get("name", "") for document in documents for found in document["connections"])
 
 
-@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.long), 3])
 async def test_clients_follow_their_streams_and_nothing_is_lost_or_stored_twice(
     sides: BlueGreen, count: int
 ) -> None:

@@ -33,7 +33,7 @@ def fine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumer_states, "PART_CONSUMERS", 4)
     monkeypatch.setattr(message_ids, "CHUNK_SEQS", 20)
     monkeypatch.setattr(stream_snapshot, "_CHUNKS_PER_PART", 2)
-    monkeypatch.setattr(state_digest, "SLICE_PARTS", 20)
+    monkeypatch.setattr(state_digest, "SLICE_UNITS", 20)
     monkeypatch.setattr(slices, "_FREED", 20)
     monkeypatch.setattr(slices, "UNITS_PER_TURN", 1)
 

@@ -14,6 +14,7 @@ import pytest
 
 from supercluster.spark.client import Credentials, resolved
 from supercluster.spark.datasource.options import read_options
+from supercluster.spark.errors import one_line
 from supercluster.spark.pipelines.parameters import Parameters, StreamNames
 from supercluster.spark.pipelines.pipeline import FindingsError, Pipeline, RunOptions
 from supercluster.spark.runner import driver, entrypoint, executor
@@ -178,9 +179,9 @@ def test_each_start_of_a_driver_names_its_executors_anew() -> None:
 
 def test_an_error_that_came_through_java_is_told_by_its_python_cause() -> None:
     told = "[STREAM_FAILED] Query terminated: Traceback:\n  File x\nsupercluster.spark.OptionError: option 'url' is missing\n State: X"
-    assert driver._summary(RuntimeError(told)) == "OptionError: option 'url' is missing"
-    assert driver._summary(ValueError("plain\nmore")) == "ValueError: plain"
-    assert driver._summary(ValueError()) == "ValueError"
+    assert one_line(RuntimeError(told)) == "OptionError: option 'url' is missing"
+    assert one_line(ValueError("plain\nmore")) == "ValueError: plain"
+    assert one_line(ValueError()) == "ValueError"
 
 
 def test_a_kubeconfig_and_a_service_account_are_ways_to_the_api(tmp_path: Path) -> None:

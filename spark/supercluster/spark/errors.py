@@ -8,9 +8,13 @@ _CAUSE = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception)): (.+)")
 
 
 def one_line(error: Exception) -> str:
-    """What went wrong. Of an error that came through Java, the Python error that it was in the task."""
+    """What went wrong, with the error's class unless it is one of ours, whose text says all. Of an error that came through Java, the Python
+    error that it was in the task."""
     lines = str(error).strip().splitlines()
     causes = [match for line in lines if (match := _CAUSE.match(line))]
-    if len(lines) > 1 and causes:
+    if causes:
         return f"{causes[-1][1]}: {causes[-1][2]}"
-    return lines[0] if lines else type(error).__name__
+    kind = type(error)
+    if not lines:
+        return kind.__name__
+    return lines[0] if kind.__module__.startswith("supercluster.") else f"{kind.__name__}: {lines[0]}"

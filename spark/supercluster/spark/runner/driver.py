@@ -11,7 +11,6 @@ SIGTERM stops the queries and then Spark, which deletes the executors.
 from __future__ import annotations
 
 import importlib.metadata
-import re
 import secrets
 import signal
 import sys
@@ -24,6 +23,7 @@ from pathlib import Path
 from types import FrameType
 
 from supercluster.spark.datasource.options import OptionError
+from supercluster.spark.errors import one_line
 from supercluster.spark.pipelines.parameters import ParameterError
 from supercluster.spark.pipelines.pipeline import FindingsError
 from supercluster.spark.runner.checkpoint_lease import CheckpointHeldError, CheckpointLease, Holder
@@ -46,8 +46,6 @@ PROPERTIES = "SUPERCLUSTER_SPARK_PROPERTIES"
 TEMPLATE = "executor.yaml"
 # The label of everything that belongs to a pipeline; the operator and the executors' pod template have the same one.
 LABEL = "supercluster.dev/stream-pipeline"
-
-_CAUSE = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception)): (.+)")
 
 
 class Terminated(BaseException):
@@ -197,7 +195,7 @@ def _run(program: Program, environment: Environment, reporter: ProgressReporter)
     except Exception as error:
         traceback.print_exc()
         # The last line is what the pipeline's condition shows.
-        print(f"error: {_summary(error)}", file=sys.stderr, flush=True)
+        print(f"error: {one_line(error)}", file=sys.stderr, flush=True)
         return EXIT_FAILED
     finally:
         reporter.stop()
@@ -206,15 +204,6 @@ def _run(program: Program, environment: Environment, reporter: ProgressReporter)
 def _refused(error: Exception, code: int) -> int:
     print(f"error: {error}", file=sys.stderr, flush=True)
     return code
-
-
-def _summary(error: Exception) -> str:
-    """One line. Of an error that came through Java, the Python error that it was on the other side."""
-    lines = str(error).strip().splitlines()
-    causes = [match for line in lines if (match := _CAUSE.match(line))]
-    if causes:
-        return f"{causes[-1][1]}: {causes[-1][2]}"
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def _stop() -> bool:
@@ -240,4 +229,4 @@ def _stop_spark() -> None:
             SparkContext._active_spark_context.stop()
     except Exception as error:
         # The process ends, and Spark's Java with it; the executors go with the driver's pod.
-        print(f"Spark did not stop cleanly: {_summary(error)}", file=sys.stderr, flush=True)
+        print(f"Spark did not stop cleanly: {one_line(error)}", file=sys.stderr, flush=True)

@@ -19,6 +19,7 @@ from supercluster.broker.ports import ClientInfo
 INFO = ClientInfo("$G", "sim", False)
 DELIVERIES_MAX = 2
 ACK_WAIT_MS = 2000
+AGAIN_MS = 1000
 Request = Callable[[str, str, Any, Callable[[dict[str, Any]], None]], None]
 
 
@@ -50,7 +51,11 @@ class SimConsumer:
         def create() -> None:
             subject = f"$JS.API.CONSUMER.DURABLE.CREATE.{stream}.worker"
             body = {"stream_name": stream, "config": config}
-            self._request(self.rng.choice(world.names), subject, body, lambda answer: None)
+            self._request(self.rng.choice(world.names), subject, body, made)
+
+        def made(answer: dict[str, Any]) -> None:
+            if "error" in answer:  # Of two super-clusters, the other one may have been asked.
+                world.at(AGAIN_MS, create)
 
         def pull() -> None:
             node = self._broker()

@@ -60,3 +60,21 @@ def test_pre_votes_that_nobody_hears_are_repeated_so_often_and_no_more() -> None
     asked = sum("a is precandidate" in event for event in world.events)
     assert asked == 3, world.events
     assert world.nodes["a"].term == 0
+
+
+def test_a_group_that_had_a_leader_repeats_no_first_pre_votes() -> None:
+    """It was another one that led first: behind its loss, election time-outs count as always."""
+    world = World(trace=True)
+    for member in ("a", "b", "c"):
+        world.add(member, membership_of(["a", "b", "c"]))
+    world.nodes["b"].stand_within(10, world.now_ms)
+    world.nodes["a"].stand_within(400, world.now_ms, 10)
+    world.run(300)
+    leader = world.leader()
+    assert leader is not None
+    assert leader.id == "b"
+    world.isolate("a")
+    world.events.clear()
+    world.run(3000)
+    asked = sum("a is precandidate" in event for event in world.events)
+    assert 0 < asked <= 6, world.events

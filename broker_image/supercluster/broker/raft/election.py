@@ -107,6 +107,8 @@ class Election:
 
     def stand(self) -> None:
         """The leader is gone for too long."""
+        if self.state.leader is not None:
+            self.first_tries = 0  # The group has had one.
         self._campaign(pre=True, need_all=self.state.doubtful)
 
     def stand_first(self, pause_ms: int, tries: int) -> None:

@@ -68,7 +68,7 @@ def test_a_group_that_had_a_leader_repeats_no_first_pre_votes() -> None:
     for member in ("a", "b", "c"):
         world.add(member, membership_of(["a", "b", "c"]))
     world.nodes["b"].stand_within(10, world.now_ms)
-    world.nodes["a"].stand_within(400, world.now_ms, 10)
+    world.nodes["a"].stand_within(100, world.now_ms, 10)
     world.run(300)
     leader = world.leader()
     assert leader is not None

@@ -63,16 +63,20 @@ def test_pre_votes_that_nobody_hears_are_repeated_so_often_and_no_more() -> None
 
 
 def test_a_group_that_had_a_leader_repeats_no_first_pre_votes() -> None:
-    """It was another one that led first: behind its loss, election time-outs count as always."""
+    """The others led and voted before this one had begun it: behind a loss, election time-outs count as always."""
     world = World(trace=True)
-    for member in ("a", "b", "c"):
-        world.add(member, membership_of(["a", "b", "c"]))
+    members = membership_of(["a", "b", "c"])
+    for member in ("b", "c"):
+        world.add(member, members)
     world.nodes["b"].stand_within(10, world.now_ms)
-    world.nodes["a"].stand_within(100, world.now_ms, 10)
     world.run(300)
     leader = world.leader()
     assert leader is not None
     assert leader.id == "b"
+    world.add("a", members)
+    world.nodes["a"].stand_within(200, world.now_ms, 10)
+    world.run(150)
+    assert world.nodes["a"].leader == "b"
     world.isolate("a")
     world.events.clear()
     world.run(3000)

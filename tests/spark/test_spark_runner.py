@@ -88,8 +88,15 @@ class CountPipeline(Pipeline[CountParameters]):
     ],
 )
 def test_a_pipeline_that_cant_run_is_refused_before_spark_starts(
-    name: str, parameters: str, words: str, java_home: Path, capsys: pytest.CaptureFixture[str]
+    name: str,
+    parameters: str,
+    words: str,
+    java_home: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # The driver ends every Spark of its process, and this process may have the other tests' Spark.
+    monkeypatch.setattr(driver, "_stop_spark", lambda: None)
     program = PipelineProgram(name, parameters, {"count": CountPipeline})
     before = signal.getsignal(signal.SIGTERM)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,34 @@ def test_an_eviction_asks_the_budget_first(run_kubectl: Kubectl) -> None:
     run_kubectl("delete", "poddisruptionbudget", "kept")
     run_kubectl(*evict, stdin=body)
     run_kubectl("wait", "--for=delete", "pod/kept", "--timeout=60s")
+
+
+EVICTED = [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
+
+
+def test_a_job_goes_on_after_an_eviction_that_its_policy_ignores(run_kubectl: Kubectl) -> None:
+    spec = {**pod("drained", "-c", "exec sleep 100")["spec"], "restartPolicy": "Never"}
+    body: dict[str, Any] = {"apiVersion": "batch/v1", "kind": "Job"}
+    job = {"backoffLimit": 0, "podReplacementPolicy": "Failed", "template": {"spec": spec}}
+    run_kubectl("apply", "-f", "-", stdin={**body, "metadata": {"name": "counts"}, "spec": job})
+    job["podFailurePolicy"] = {"rules": EVICTED}
+    run_kubectl("apply", "-f", "-", stdin={**body, "metadata": {"name": "ignores"}, "spec": job})
+
+    def running(name: str) -> list[str]:
+        found = get(run_kubectl, "pods", "-l", f"job-name={name}")["items"]
+        is_up = [each for each in found if (each.get("status") or {}).get("phase") == "Running"]
+        return [each["metadata"]["name"] for each in is_up if "deletionTimestamp" not in each["metadata"]]
+
+    for name in ("counts", "ignores"):
+        (first,) = eventually(partial(running, name), "its pod")
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": first}}
+        path = f"/api/v1/namespaces/default/pods/{first}/eviction"
+        run_kubectl("create", "--raw", path, "-f", "-", stdin=eviction)
+        run_kubectl("wait", "--for=delete", f"pod/{first}", "--timeout=60s")
+    run_kubectl("wait", "--for=condition=Failed", "job/counts", "--timeout=60s")
+    eventually(lambda: running("ignores"), "a pod in the place of the evicted one")
+    assert not get(run_kubectl, "job", "ignores")["status"].get("failed")
+    run_kubectl("delete", "job", "counts", "ignores")
 
 
 def test_a_pod_has_tokens_that_the_api_server_takes(run_kubectl: Kubectl) -> None:

@@ -336,7 +336,10 @@ async def test_an_eviction_needs_the_budgets_consent(api: Api) -> None:
     }
     await api.patch(f"{budgets}/b/status", {"status": allowed})
     await api.call("POST", f"{PODS}/p/eviction", eviction, expect=201)
-    assert (await api.get(f"{PODS}/{pod['metadata']['name']}"))["metadata"]["deletionTimestamp"]
+    evicted = await api.get(f"{PODS}/{pod['metadata']['name']}")
+    assert evicted["metadata"]["deletionTimestamp"]
+    told = next(each for each in evicted["status"]["conditions"] if each["type"] == "DisruptionTarget")
+    assert (told["status"], told["reason"]) == ("True", "EvictionByEvictionAPI")
     after = (await api.get(f"{budgets}/b"))["status"]
     assert after["disruptionsAllowed"] == 0
     assert list(after["disruptedPods"]) == ["p"]

@@ -244,6 +244,42 @@ def test_a_job_ends_at_an_exit_code_that_its_policy_names(code: int, is_over: bo
     assert [one["reason"] for one in wanted.status.get("conditions", ())] == ["PodFailurePolicy"] * is_over
 
 
+DISRUPTED = {
+    "action": "Ignore",
+    "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+}
+
+
+def disrupted(name: str, code: int) -> Json:
+    found = pod(name, "Failed")
+    over = {"terminated": {"exitCode": code, "finishedAt": "2026-01-02T03:03:00Z"}}
+    found["status"]["containerStatuses"] = [{"name": "c", "state": over}]
+    found["status"]["conditions"].append({"type": "DisruptionTarget", "status": "True"})
+    return found
+
+
+def test_failures_that_the_policy_ignores_do_not_count_towards_the_limit() -> None:
+    ended = [disrupted(name, 143) for name in "ab"]
+    counting = job.plan(make_job(backoffLimit=0), ended, NOW)
+    assert counting.status["conditions"][0]["reason"] == "BackoffLimitExceeded"
+    ignoring = make_job(backoffLimit=0, podFailurePolicy={"rules": [DISRUPTED]})
+    wanted = job.plan(ignoring, ended, NOW)
+    assert (wanted.create, wanted.status["failed"]) == (1, None)
+    assert "conditions" not in wanted.status
+    over = job.plan(ignoring, [*ended, pod("c", "Failed")], NOW)
+    assert over.status["conditions"][0]["reason"] == "BackoffLimitExceeded"
+
+
+def test_the_first_rule_that_matches_decides() -> None:
+    codes = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [3]}}
+    ended = [disrupted("a", 3)]
+    fails = job.plan(make_job(podFailurePolicy={"rules": [codes, DISRUPTED]}), ended, NOW)
+    assert fails.status["conditions"][0]["message"] == (
+        "Container c for pod ns/a failed with exit code 3 matching FailJob rule at index 0"
+    )
+    assert job.plan(make_job(podFailurePolicy={"rules": [DISRUPTED, codes]}), ended, NOW).create == 1
+
+
 def test_an_indexed_job_is_refused_with_a_condition() -> None:
     wanted = job.plan(make_job(completionMode="Indexed"), [], NOW)
     assert wanted.create == 0

@@ -1,7 +1,7 @@
 """Jobs: pods run to their end, repeated when they fail, up to a limit.
 
-Served: completions, parallelism, backoffLimit, activeDeadlineSeconds, ttlSecondsAfterFinished, suspend, podReplacementPolicy, and
-of podFailurePolicy the action FailJob by exit codes. Not served, and said so by a condition: completionMode Indexed.
+Served: completions, parallelism, backoffLimit, activeDeadlineSeconds, ttlSecondsAfterFinished, suspend, podReplacementPolicy and
+podFailurePolicy. Not served, and said so by a condition: completionMode Indexed.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from supercluster.localplane.client import JOBS, PODS, Json
+from supercluster.localplane.controllers import pod_failures
 from supercluster.localplane.controllers.base import (
     Controller,
     condition,
@@ -51,11 +52,14 @@ def plan(job: Json, pods: Sequence[Json], now: dt.datetime) -> Plan:
     active = [pod for pod in pods if phase_of(pod) in ("Pending", "Running") and not is_terminating(pod)]
     # Pods may be removed by people; what was counted once stays counted.
     succeeded = max(int(held.get("succeeded") or 0), sum(phase_of(pod) == "Succeeded" for pod in pods))
-    failed = max(int(held.get("failed") or 0), sum(phase_of(pod) == "Failed" for pod in pods))
+    ended = [(pod, pod_failures.ruling(spec, pod)) for pod in pods if phase_of(pod) == "Failed"]
+    counted = sum(rule is None or rule.action != "Ignore" for _, rule in ended)
+    failed = max(int(held.get("failed") or 0), counted)
     parallelism = 1 if spec.get("parallelism") is None else int(spec["parallelism"])
     completions = spec.get("completions")
     started = held.get("startTime") or (None if spec.get("suspend") else stamp(now))
-    verdict = _verdict(job, pods, active, succeeded, failed, started, now)
+    forbidden = next((rule.message for _, rule in ended if rule is not None and rule.action == "FailJob"), "")
+    verdict = _verdict(job, active, succeeded, failed, forbidden, started, now)
     if verdict is None and not spec.get("suspend"):
         wanted = parallelism if completions is None else min(parallelism, int(completions) - succeeded)
         if completions is None and succeeded:
@@ -64,8 +68,10 @@ def plan(job: Json, pods: Sequence[Json], now: dt.datetime) -> Plan:
         if spec.get("podReplacementPolicy") == "Failed":
             ending = sum(is_terminating(pod) and phase_of(pod) in ("Pending", "Running") for pod in pods)
         result.create = max(0, wanted - len(active) - ending)
-        if result.create and failed:
-            result.again_s = _retry_in_s(pods, failed, now)
+        # Kubernetes waits after failures that it ignores too.
+        failures = max(failed, len(ended))
+        if result.create and failures:
+            result.again_s = _retry_in_s(pods, failures, now)
             result.create = 0 if result.again_s else result.create
     if verdict is not None or spec.get("suspend"):
         result.delete = list(active)
@@ -91,14 +97,14 @@ def plan(job: Json, pods: Sequence[Json], now: dt.datetime) -> Plan:
 
 def _verdict(
     job: Json,
-    pods: Sequence[Json],
     active: Sequence[Json],
     succeeded: int,
     failed: int,
+    forbidden: str,
     started: str | None,
     now: dt.datetime,
 ) -> tuple[str, str, str] | None:
-    """Condition, reason and message of a job that is over; None while it goes on."""
+    """Condition, reason and message of a job that is over; None while it goes on. `forbidden`: the failure that ends it by its policy."""
     spec = job["spec"]
     if spec.get("completionMode") == "Indexed":
         return "Failed", "NotServed", "completionMode Indexed is not served by the embedded control plane"
@@ -113,34 +119,13 @@ def _verdict(
     )
     if is_done:
         return "Complete", "CompletionsReached", "Reached expected number of succeeded pods"
-    code = _forbidden_code(spec, pods)
-    if code is not None:
-        return "Failed", "PodFailurePolicy", f"A container failed with exit code {code} matching FailJob rule"
+    if forbidden:
+        return "Failed", "PodFailurePolicy", forbidden
     if failed > limit or (spec["template"]["spec"].get("restartPolicy") == "OnFailure" and restarts > limit):
         return "Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit"
     deadline_s = spec.get("activeDeadlineSeconds")
     if deadline_s and started and (now - parse_stamp(started)).total_seconds() >= int(deadline_s):
         return "Failed", "DeadlineExceeded", "Job was active longer than specified deadline"
-    return None
-
-
-def _forbidden_code(spec: Json, pods: Sequence[Json]) -> int | None:
-    """The exit code of a failed container by which a rule of podFailurePolicy ends the job."""
-    ended = [
-        (container.get("name"), int(over["exitCode"]))
-        for pod in pods
-        if phase_of(pod) == "Failed"
-        for container in (pod.get("status") or {}).get("containerStatuses") or ()
-        if (over := (container.get("state") or {}).get("terminated")) and over.get("exitCode")
-    ]
-    for rule in (spec.get("podFailurePolicy") or {}).get("rules") or ():
-        codes = rule.get("onExitCodes")
-        if rule.get("action") != "FailJob" or not codes:
-            continue
-        for name, code in ended:
-            is_listed = code in codes.get("values", ())
-            if codes.get("containerName") in (None, name) and is_listed == (codes["operator"] == "In"):
-                return code
     return None
 
 

@@ -67,6 +67,8 @@ class Subresources:
         write.dry_run = write.dry_run or dry_run
         pod = self._objects.get(target.resource, target.namespace, target.name)
         evictions.check(self._objects, pod, write)
+        if not write.dry_run:
+            evictions.mark(self._objects, target.resource, pod, write)
         self._objects.delete(target.resource, target.namespace, target.name, options, write)
         return errors.success(code=201)
 

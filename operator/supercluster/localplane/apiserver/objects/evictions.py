@@ -5,7 +5,7 @@ from __future__ import annotations
 from supercluster.localplane.apiserver.errors import ApiError, Cause
 from supercluster.localplane.apiserver.objects.objects import Objects
 from supercluster.localplane.apiserver.objects.writes import Write
-from supercluster.localplane.apiserver.storage.registry import PDBS
+from supercluster.localplane.apiserver.storage.registry import PDBS, Resource
 from supercluster.localplane.apiserver.storage.selectors import label_selector_matches
 from supercluster.localplane.apiserver.storage.store import clone
 from supercluster.localplane.json_data import Json
@@ -40,6 +40,23 @@ def check(objects: Objects, pod: Json, write: Write) -> None:
         raise ApiError(500, "InternalError", message)
     if budgets:
         _spend(objects, pod, budgets[0], write)
+
+
+def mark(objects: Objects, resource: Resource, pod: Json, write: Write) -> None:
+    """Say in the pod's status why it ends: a Job's podFailurePolicy may tell this end from others."""
+    moment = stamp(objects.chance.now())
+    told = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+    told |= {"message": "Eviction API: evicting", "lastTransitionTime": moment}
+
+    def change(old: Json) -> Json:
+        new: Json = clone(old)
+        held = new.setdefault("status", {}).setdefault("conditions", [])
+        if not any(each["type"] == told["type"] and each["status"] == "True" for each in held):
+            new["status"]["conditions"] = [*(each for each in held if each["type"] != told["type"]), told]
+        return new
+
+    metadata = pod["metadata"]
+    objects.patch(resource, metadata["namespace"], metadata["name"], change, write, subresource="status")
 
 
 def _spend(objects: Objects, pod: Json, budget: Json, write: Write) -> None:

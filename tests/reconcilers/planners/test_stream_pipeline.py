@@ -229,7 +229,7 @@ def test_a_pipeline_by_name_gets_its_parameters_and_its_trigger() -> None:
 def test_a_program_that_would_fail_again_is_not_started_again(
     code: int, error: str, reason: str, words: str
 ) -> None:
-    (rule,) = job(pipeline())["spec"]["podFailurePolicy"]["rules"]
+    rule, _ = job(pipeline())["spec"]["podFailurePolicy"]["rules"]
     assert (rule["action"], rule["onExitCodes"]["containerName"]) == ("FailJob", "driver")
     assert code in rule["onExitCodes"]["values"]
     name = job(pipeline())["metadata"]["name"]
@@ -240,6 +240,19 @@ def test_a_program_that_would_fail_again_is_not_started_again(
     assert (status, why) == ("False", reason)
     assert words in message
     assert f"kubectl -n pipes delete job {name}" in message
+
+
+def test_a_drained_node_or_a_preemption_is_no_failure_of_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = job(pipeline())["metadata"]["name"]
+    for made_by in (
+        job(pipeline())["spec"],
+        job(pipeline(schedule="0 3 * * *"))["spec"]["jobTemplate"]["spec"],
+    ):
+        rules = made_by["podFailurePolicy"]["rules"]
+        assert [rule["action"] for rule in rules] == ["FailJob", "Ignore"], "exit codes are judged first"
+        assert rules[1]["onPodConditions"] == [{"type": "DisruptionTarget", "status": "True"}]
+    monkeypatch.setattr(manifests, "FAILURE_POLICY", {"rules": rules[:1]})
+    assert job(pipeline())["metadata"]["name"] != before, "a Job's policy can't be changed"
 
 
 def test_drivers_on_one_location_ask_for_the_same_lease() -> None:

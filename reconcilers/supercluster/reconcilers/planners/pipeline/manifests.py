@@ -32,6 +32,20 @@ DRIVER_CONTAINER = "driver"
 BACKOFF_LIMIT, BACKOFF_LIMIT_OF_RUN = 100, 6
 # The entry point's: wrong arguments or a lacking image, and findings of a pipeline. Another try would end in the same way.
 EXIT_REFUSED, EXIT_FINDINGS = 2, 3
+FAILURE_POLICY: dict[str, Any] = {
+    "rules": [
+        {
+            "action": "FailJob",
+            "onExitCodes": {
+                "containerName": DRIVER_CONTAINER,
+                "operator": "In",
+                "values": [EXIT_REFUSED, EXIT_FINDINGS],
+            },
+        },
+        # A drained node or a preemption says nothing of the program.
+        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+    ]
+}
 EXECUTOR_CONTAINER = "executor"
 MIB = 1 << 20
 
@@ -192,11 +206,11 @@ def executor_template(pipeline: StreamPipeline, image: str) -> dict[str, Any]:
 
 
 def driver_object(pipeline: StreamPipeline, image: str) -> dict[str, Any]:
-    """What makes drivers: a CronJob with a schedule, else a Job. The Job's name follows from its pod template, which Kubernetes lets
-    nobody change."""
+    """What makes drivers: a CronJob with a schedule, else a Job. The Job's name follows from its pod template and its
+    podFailurePolicy, which Kubernetes lets nobody change."""
     spec, template = pipeline.spec, _driver_template(pipeline, image)
     if spec.schedule is None:
-        name = f"{pipeline.metadata.name}-{digest(template)[:8]}"
+        name = f"{pipeline.metadata.name}-{digest([template, FAILURE_POLICY])[:8]}"
         body = {"suspend": spec.suspend, **_job_spec(template, spec.backoff_limit, BACKOFF_LIMIT)}
         return signed(
             {"apiVersion": "batch/v1", "kind": "Job", "metadata": _metadata(pipeline, name), "spec": body}
@@ -222,18 +236,13 @@ def driver_object(pipeline: StreamPipeline, image: str) -> dict[str, Any]:
 
 
 def _job_spec(template: dict[str, Any], limit: int | None, default_limit: int) -> dict[str, Any]:
-    codes = {
-        "containerName": DRIVER_CONTAINER,
-        "operator": "In",
-        "values": [EXIT_REFUSED, EXIT_FINDINGS],
-    }
     return {
         "backoffLimit": default_limit if limit is None else limit,
         "completions": 1,
         "parallelism": 1,
         # Two drivers must not run on one checkpoint: the next one starts when the last one's containers have ended.
         "podReplacementPolicy": "Failed",
-        "podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": codes}]},
+        "podFailurePolicy": FAILURE_POLICY,
         "template": template,
     }
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.broker.migration.two_worlds import TwoWorlds
+from tests.broker.moves.world import Load
 from tests.simulator.consumers import INFO
 from tests.simulator.cutover_plan import BLUE, GREEN
 from tests.simulator.ledger import MAIN
@@ -95,6 +96,27 @@ class Story(TwoWorlds):
         core.on_api(INFO, NEXT.encode(), inbox, b"", json.dumps(request).encode())
         self.want_turn(key)
         return items
+
+    def captures(self, key: str, subject: str) -> str | None:
+        """The stream that a client of that broker publishes to."""
+        core = self.nodes[key].core
+        window = core.capture("$G", subject.encode()) if core is not None else None
+        return window.stream if window is not None else None
+
+    def publish(self, key: str, subject: str, *, is_asked: bool = False) -> Answers:
+        """A client of that broker publishes a message, and asks for an acknowledgement or does not."""
+        core = self.nodes[key].core
+        assert core is not None
+        answers = Answers()
+        self._replies += 1
+        reply = b"_R.%d" % self._replies if is_asked else b""
+        self.on_reply(reply, answers.take)
+        window = core.capture("$G", subject.encode())
+        assert window is not None, f"no stream has {subject}: it would be dropped without a word"
+        publisher = Load(self, key, "plain", 1, "once")
+        assert window.take(publisher, subject.encode(), reply, b"", b"once/0:%d" % self._replies)
+        self.want_turn(key)
+        return answers
 
     def go_over(self) -> None:
         """The stream goes from blue to green, and every broker of blue knows it."""
@@ -298,3 +320,52 @@ def test_a_restore_at_blue_is_refused_by_green_and_begins_nothing(story: Story) 
     assert refused.json["error"]["err_code"] == STREAM_FAR
     assert MAIN in refused.json["error"]["description"]
     assert story.assignment(GREEN) is None
+
+
+WIDER = CONFIG | {"subjects": ["orders.>", "returns.*"]}
+
+
+@pytest.mark.covers("BG-4", "BG-5")
+@pytest.mark.parametrize("asked", ["blue-1", "green-0"])
+def test_a_subject_that_green_gives_the_stream_is_captured_at_blue(story: Story, asked: str) -> None:
+    """A publish without a reply would be dropped there without a word."""
+    story.go_over()
+    changed = story.call(asked, f"$JS.API.STREAM.UPDATE.{MAIN}", WIDER)
+    assert story.run_until(lambda: bool(changed), 5000)
+    assert changed.json["config"]["subjects"] == WIDER["subjects"]
+    if asked == "green-0":
+        story.run_ms(10)
+    story.publish("blue-1", "returns.a")
+    told = story.publish("blue-1", "returns.a", is_asked=True)
+    assert story.run_until(lambda: bool(told), 5000)
+    assert told.json == {"stream": MAIN, "seq": 2}
+    names = story.call("blue-1", "$JS.API.STREAM.NAMES", {"subject": "returns.a"})
+    assert story.run_until(lambda: bool(names), 1000)
+    assert names.json["streams"] == [MAIN]
+    story.call("green-1", f"$JS.API.STREAM.UPDATE.{MAIN}", CONFIG)
+    story.run_ms(500)
+    assert all(story.captures(key, "returns.a") is None for key in story.brokers(BLUE))
+
+
+@pytest.mark.covers("BG-4")
+def test_a_broker_of_blue_that_starts_anew_hears_what_green_captures(story: Story) -> None:
+    story.go_over()
+    story.call("green-0", f"$JS.API.STREAM.UPDATE.{MAIN}", WIDER)
+    story.run_ms(500)
+    story.stop("blue-2", power=False)
+    story.run_ms(300)
+    story.start("blue-2")
+    assert story.run_until(lambda: story.captures("blue-2", "returns.a") is not None, 10_000)
+
+
+@pytest.mark.covers("BG-4")
+def test_a_subject_of_a_stream_that_is_still_blues_stays_blues(story: Story) -> None:
+    """Green, which does not know that stream, gives its subject to another one."""
+    story.go_over()
+    own = story.call("blue-0", "$JS.API.STREAM.CREATE.OWN", {"name": "OWN", "subjects": ["returns.*"]})
+    changed = story.call("green-0", f"$JS.API.STREAM.UPDATE.{MAIN}", WIDER)
+    assert story.run_until(lambda: bool(own) and bool(changed), 5000)
+    assert "error" not in own.json
+    assert "error" not in changed.json
+    story.run_ms(100)
+    assert [story.captures(key, "returns.a") for key in story.brokers(BLUE)] == ["OWN"] * 3

@@ -18,6 +18,8 @@ from supercluster.broker.jetstream.links.migration_frames import (
     Prepared,
     Told,
     Wants,
+    decode_subjects,
+    encode_subjects,
 )
 
 CONFIG = StreamConfig(name="ORDERS", subjects=("orders.>",), num_replicas=3)
@@ -36,6 +38,7 @@ DECODERS: list[Callable[[bytes], object]] = [
     CutAsk.decode,
     CutTold.decode,
     Drop.decode,
+    decode_subjects,
 ]
 
 
@@ -56,6 +59,13 @@ def test_a_frame_that_is_cut_off_or_too_long_is_none(
     for wrong in (*(whole[:size] for size in range(len(whole))), whole + b"x"):
         with pytest.raises(WireError):
             type(frame).decode(wrong)
+
+
+def test_subjects_of_many_streams_come_back() -> None:
+    told = [("S.A.ORDERS.1~1-ab", 7, ("orders.>", "\u00fc")), ("S.A.EMPTY.1~1-cd", 2**40, ())]
+    assert decode_subjects(b"".join(encode_subjects(told))) == told
+    with pytest.raises(WireError):
+        decode_subjects(b"".join(encode_subjects([("g" * 3000, 1, ())])))
 
 
 @given(st.binary(max_size=200), st.sampled_from(DECODERS))

@@ -46,6 +46,7 @@ from supercluster.broker.jetstream.node.copy_manager import CopyManager
 from supercluster.broker.jetstream.node.drain import LeadershipDrain
 from supercluster.broker.jetstream.node.failed_copies import FailedCopies
 from supercluster.broker.jetstream.node.far_clients import FarClients
+from supercluster.broker.jetstream.node.far_subjects import FarSubjects
 from supercluster.broker.jetstream.node.far_visits import FarVisits
 from supercluster.broker.jetstream.node.joining import Joining
 from supercluster.broker.jetstream.node.lost_clusters import LostClusters
@@ -111,7 +112,8 @@ class BrokerCore:
         self.far_frames = FarFrames(peers.far_groups, env.event)
         self._dispatch = Dispatch(clock, self._handlers(), self.far_frames).dispatch
         far_links = self.far_links = FarLinks(
-            clock, peers, copies, leaderships, self.acks, self.answers, self.far_clients, self.far_visits
+            *(clock, peers, copies, leaderships, self.acks, self.answers),
+            *(self.far_clients, self.far_visits, self.far_subjects),
         )
         far_links.changed = self._far_changed
         self.on_far_up, self.on_far_down = far_links.up, far_links.down
@@ -167,6 +169,7 @@ class BrokerCore:
         self.neighbours = Neighbours(env, peers, copies, map_view, leaderships, self.requests)
         self.drain = LeadershipDrain(env, peers, copies)
         self.far_clients, self.far_visits = FarClients(env, peers, map_view), FarVisits()
+        self.far_subjects = FarSubjects(peers, map_view)
         self.green_preflight = GreenPreflight(env, peers, self.far_visits)
         self.stream_survey = StreamSurvey(env, peers, copies, map_view)
         self.map_survey = MapSurvey(env, peers, copies, map_view)
@@ -208,6 +211,7 @@ class BrokerCore:
             self._streams_changed,
             self._map_changed,
         )
+        self.far_subjects.changed = self.map_reader.set_captures
         self.bootstrap = MapBootstrap(env, peers, copies, map_view, leaderships, opener, self.ingest, host)
         self.stream_lineages = StreamLineages(env, copies, map_view, leaderships, self.copy_manager)
         self.orphans = OrphanedCopies(env, copies, map_view, leaderships, self.stream_lineages)
@@ -284,6 +288,7 @@ class BrokerCore:
             **self._streams.handlers,
             **self.clients.handlers,
             **self.far_clients.handlers,
+            **self.far_subjects.handlers,
             **MapFrames(self.peers, self.copies, self.map, self.map_reader).handlers,
             Frame.REQUEST: self.answerer.on_request,
             Frame.PREFLIGHT: PreflightAnswers(self.env, self.peers, self.copies).on_ask,
@@ -349,6 +354,7 @@ class BrokerCore:
         """Streams were made, changed or deleted: `gone` are the groups that the map no longer has."""
         assert self.map.replica is not None
         self.share_groups(shared_groups(self.map.replica.state))
+        self.far_subjects.map_changed()
         self.source_links.all_changed()
         self.clients.mirror_reads.map_changed()
         if gone:

@@ -14,6 +14,7 @@ from supercluster.broker.jetstream.links.leaderships import Leaderships
 from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.node.copies import Copies
 from supercluster.broker.jetstream.node.far_clients import FarClients
+from supercluster.broker.jetstream.node.far_subjects import FarSubjects
 from supercluster.broker.jetstream.node.far_visits import FarVisits
 from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.ports import Clock, FarSuperCluster, PeerInfo
@@ -35,6 +36,7 @@ class FarLinks:
         answers: AnswerCache,
         clients: FarClients,
         visits: FarVisits,
+        subjects: FarSubjects,
     ) -> None:
         self._clock = clock
         self._peers = peers
@@ -44,6 +46,7 @@ class FarLinks:
         self._answers = answers
         self._clients = clients
         self._visits = visits
+        self._subjects = subjects
         visits.changed = self._wanted_changed
         self._by_map: Mapping[str, FarSuperCluster] = {}
         self.changed: Callable[[], None] = lambda: None
@@ -70,6 +73,7 @@ class FarLinks:
         self._leaderships.notify_far(self._served(), [peer.node])
         if is_new:
             self._copies.wake(peer.node, self._clock.monotonic_ms())
+        self._subjects.up(peer.node)
         for group_id in self._peers.far_groups.worlds:
             if self._leaderships.leader_of(group_id) is None:
                 self._leaderships.ask_far(group_id, peer.node)

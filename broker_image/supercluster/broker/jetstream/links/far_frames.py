@@ -48,6 +48,7 @@ class FarFrames:
             Frame.DROP: _whole,  # It is answered also where nothing is followed any more.
             Frame.PREFLIGHT: _whole,  # Nothing is changed by it.
             Frame.PREFLIGHT_TOLD: _whole,  # It answers a number of this broker's, or nothing.
+            Frame.FAR_SUBJECTS: _whole,  # Who takes it looks at each group.
             Frame.RESPONSE: _whole,  # It answers a number of this broker's, or nothing.
             **dict.fromkeys(
                 (

@@ -88,6 +88,8 @@ class Frame(IntEnum):
     PREFLIGHT = 77
     """A broker of blue → one of green: what keeps these streams from going there (`links/preflight_frames.py`)?"""
     PREFLIGHT_TOLD = 78
+    FAR_SUBJECTS = 79
+    """A broker of green → one of blue: what streams capture that came from there (`node/far_subjects.py`)."""
 
 
 # ---- Raft: messages of all groups that share a pair of brokers travel in one frame (RP-3) ---------------------------

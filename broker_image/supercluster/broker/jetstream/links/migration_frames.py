@@ -6,6 +6,7 @@ What does not decode is refused as a whole (`WireError`): these come from anothe
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -211,3 +212,25 @@ class Drop:
         _ended(reader)
         _check_names(group, migration)
         return cls(group, attempt, migration)
+
+
+def encode_subjects(streams: Iterable[tuple[str, int, Sequence[str]]]) -> Body:
+    """FAR_SUBJECTS: a broker of green → one of blue. Of each stream green's group, the version of its configuration in green's map, and
+    what it captures."""
+    return [
+        text(group) + u64(version) + u32(len(subjects)) + b"".join(map(text, subjects))
+        for group, version, subjects in streams
+    ]
+
+
+def decode_subjects(body: bytes | memoryview) -> list[tuple[str, int, tuple[str, ...]]]:
+    """
+    Raises:
+        WireError: it is none.
+    """
+    reader, found = Reader(body), []
+    while reader.left:
+        group, version, count = reader.text(), reader.u64(), reader.u32()
+        _check_names(group)
+        found.append((group, version, tuple(reader.text() for _ in range(count))))
+    return found

@@ -7,6 +7,7 @@ which meta group counts.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from supercluster.broker.jetstream.meta.accounts import NO_LIMITS, AccountLimits
 from supercluster.broker.jetstream.meta.assignment import Assignment
@@ -24,6 +25,8 @@ class MapView:
         """The meta group's entry up to which the map was applied here."""
         self.is_fresh = False
         """Was the map read since the last time that it may have changed without this broker?"""
+        self.far_subjects: dict[tuple[str, str], tuple[int, tuple[str, ...]]] = {}
+        """By world and group: the version of a stream's configuration there, and what it captures (`node/far_subjects.py`)."""
 
     @property
     def lineage(self) -> str:
@@ -47,12 +50,22 @@ class MapView:
 
     @property
     def streams(self) -> Iterable[Assignment]:
-        """All streams, also those that are being restored or on their way here."""
-        return self.replica.state.streams.values() if self.replica is not None else ()
+        """All streams, also those that are being restored or on their way here. Those of another super-cluster come last: where it has
+        given one a subject that a stream has which is still here, the subject stays here."""
+        streams = self.replica.state.streams.values() if self.replica is not None else ()
+        return sorted(map(self._as_told, streams), key=_is_far) if self.far_subjects else streams
 
     def streams_of(self, account: str) -> list[Assignment]:
         """An account's."""
-        return list(self.replica.state.of_account(account)) if self.replica is not None else []
+        return (
+            list(map(self._as_told, self.replica.state.of_account(account)))
+            if self.replica is not None
+            else []
+        )
+
+    def _as_told(self, found: Assignment) -> Assignment:
+        told = self.far_subjects.get((found.far_world, found.group)) if found.far_world else None
+        return replace(found, config=replace(found.config, subjects=told[1])) if told is not None else found
 
     def by_group(self, group_id: str) -> Assignment | None:
         """The stream that has the group."""
@@ -89,3 +102,7 @@ class MapView:
     def is_unusable(self, group_id: str, node: str) -> bool:
         """Does the map say that the broker's copy has been of no use for a while?"""
         return self.replica is not None and group_id in self.replica.state.unusable.get(node, ())
+
+
+def _is_far(found: Assignment) -> bool:
+    return bool(found.far_world)

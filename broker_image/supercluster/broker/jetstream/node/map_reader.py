@@ -74,9 +74,7 @@ class MapReader:
         assert self._map.replica is not None
         if groups or self._map.index == 0:
             self._copy_manager.follow_map(groups)
-            known = self._map.replica.state.streams.values()
-            whole = [found for found in known if found.restoring is None]
-            self._ingest.set_map(whole, self._invalidate_captures)
+            self.set_captures()
             present = {found.group for found in self._map.replica.state.streams.values()}
             self._on_streams_changed([group for group in groups if group not in present])
         self._on_changed()
@@ -84,6 +82,11 @@ class MapReader:
         leader = self._leaderships.leader_of(self._map.meta_id)
         if leader is not None and leader != self._env.node:
             self._tell_index(leader)
+
+    def set_captures(self) -> None:
+        """Capture by the map as it is here."""
+        whole = [found for found in self._map.streams if found.restoring is None]
+        self._ingest.set_map(whole, self._invalidate_captures)
 
     def _tell_index(self, leader: str) -> None:
         self._peers.post(leader, Frame.MAP_APPLIED, frames.encode_number(self._map.index))

@@ -119,6 +119,28 @@ def test_the_first_row_that_holds_says_what_to_do(view: View, stage: Stage, do: 
     assert (step.stage, step.do) == (stage, do), step.why
 
 
+STRANGER = "g9%9c21b3fa@x.1"
+"""A copy that green named once, or will: it is no member of this attempt."""
+
+
+@pytest.mark.covers("BG-4")
+@pytest.mark.parametrize(
+    "copy",
+    [
+        replace(NEAR, round_trip_ms=ROUND_TRIP_MS_MAX + 1),
+        replace(NEAR, in_contact=False),
+        replace(NEAR, lag_ms=LAG_MS_MAX),
+        FENCED_COPY,
+    ],
+)
+def test_a_copy_that_is_no_member_neither_holds_up_the_fence_nor_permits_it(copy: Copy) -> None:
+    for view in (LEARNING, MARKED, FENCED, HANDED):
+        beside = replace(view, copies={**view.copies, STRANGER: copy})
+        assert next_step(beside) == next_step(view)
+        alone = replace(view, copies={STRANGER: copy})
+        assert next_step(alone) == next_step(replace(view, copies={}))
+
+
 @pytest.mark.parametrize(
     ("view", "do"),
     [

@@ -205,7 +205,11 @@ class View:
 
     @property
     def distant(self) -> tuple[str, ...]:
-        return tuple(m for m, copy in self.copies.items() if copy.round_trip_ms > ROUND_TRIP_MS_MAX)
+        return tuple(
+            m
+            for m in self.members
+            if (copy := self.copies.get(m)) is not None and copy.round_trip_ms > ROUND_TRIP_MS_MAX
+        )
 
     @property
     def behind(self) -> tuple[str, ...]:

@@ -322,6 +322,37 @@ def test_a_restore_at_blue_is_refused_by_green_and_begins_nothing(story: Story) 
     assert story.assignment(GREEN) is None
 
 
+@pytest.mark.covers("BG-8", "SF-22")
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_restore_at_a_broker_of_blue_whose_map_lags_begins_nothing(story: Story, is_deleted: bool) -> None:
+    """It asks blue's map, whose leader knows that green has the stream, and then green."""
+    story.migrate()
+
+    def is_far(key: str) -> bool:
+        core = story.nodes[key].core
+        found = core.map.find("$G", MAIN) if core is not None else None
+        return found is not None and bool(found.far_world)
+
+    assert story.run_until(lambda: is_far(story.map_leader_key(BLUE)), 20_000)
+    lagging = [key for key in story.brokers(BLUE) if not is_far(key)]
+    assert lagging
+    if is_deleted:
+        leader = story.map_leader(GREEN)
+        assert leader is not None
+        story.call(story.map_leader_key(GREEN), f"$JS.API.STREAM.DELETE.{MAIN}")
+    body = {"config": CONFIG, "state": {"messages": 0, "bytes": 0, "first_seq": 1, "last_seq": 0}}
+    calls = [story.call(key, f"$JS.API.STREAM.RESTORE.{MAIN}", body) for key in lagging]
+    assert story.run_until(lambda: all(calls), 10_000)
+    assert {call.json["error"]["err_code"] for call in calls} <= {10130, STREAM_FAR}
+    story.run_ms(500)
+    for side in (BLUE, GREEN):
+        found = story.assignment(side)
+        assert found is None or found.restoring is None
+    assert is_far(story.map_leader_key(BLUE))
+    if not is_deleted:
+        story.finish()
+
+
 WIDER = CONFIG | {"subjects": ["orders.>", "returns.*"]}
 
 

@@ -205,6 +205,29 @@ def test_where_the_map_here_does_not_know_yet_that_it_came_the_asker_asks_again(
     assert story.responses() == [(ResponseStatus.NOT_LEADER, None)]
 
 
+def test_a_restore_from_afar_begins_nothing_where_the_map_lags(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The chunks are sent to blue: what green had begun would take the name, and wait for them."""
+    leader = story.meta_leader()
+    assert leader is not None
+    story.here = next(core for core in story.up() if core is not leader)
+    story.link(story.here)
+    before = story.here.map.find("$G", "S")
+    assert before is not None
+    operator = ClientInfo("$G", "op", is_operator=True)
+    story.here.on_api(operator, b"$JS.API.STREAM.DELETE.S", b"", b"", b"")
+    story.world.want_turn(story.here.node)
+    story.until(lambda: all(core.map.find("$G", "S") is None for core in story.up()))
+    monkeypatch.setattr(story.here.map, "find", lambda account, name: before)
+    story.sent.clear()
+    restore = {"config": CREATE, "state": {"messages": 0, "bytes": 0, "first_seq": 1, "last_seq": 0}}
+    story.hear_call(b"$JS.API.STREAM.RESTORE.S", restore)
+    [(status, answer)] = story.responses()
+    assert (status, answer["error"]["err_code"]) == (ResponseStatus.ANSWER, 10130)
+    assert leader.map.find("$G", "S") is None
+
+
 def test_a_far_broker_speaks_for_its_clients_alone(story: Story) -> None:
     story.hear_call(b"$JS.API.STREAM.INFO.S", info=ClientInfo("$G", "op", is_operator=True))
     story.hear_call(b"$SC.STREAM.FACTS", number=8)

@@ -170,12 +170,11 @@ class Router:
         elif kind in _META_KINDS:
             parser.parse_api(subject, payload)  # What is wrong by itself is refused here.
             stream = parser.stream_of(subject)
-            if (
-                call.then is not None
-                and kind == "stream_restore"
-                and not self._map.find(info.account, stream)
-            ):
-                raise _not_restored_from_afar(stream)
+            if call.then is not None and kind == "stream_restore":
+                is_taken = self._map.find(info.account, stream) is not None
+                raise (
+                    errors.error(errors.RESTORE_NAME_IN_USE) if is_taken else _not_restored_from_afar(stream)
+                )
             self._send(call, self._who_changes(info.account, stream))
         else:
             stream = parser.stream_of(subject)

@@ -39,6 +39,8 @@ def test_sparks_words_give_batch_rate_and_lag() -> None:
     progress = {"batchId": 4, "processedRowsPerSecond": 12.5, "sources": sources}
     found = sample_of(progress, {"isDataAvailable": True}, "q")
     assert found == QuerySample("q", 4, 12.5, True, {"flights": (11, 31), "delays": (5, 5)})
+    odd = {"sources": [{"endOffset": "{", "latestOffset": "[]"}]}
+    assert sample_of(odd, {}, "q").streams == {}
     assert sample_of(None, {}, "q") == QuerySample("q", -1, 0.0, False, {})
 
 
@@ -49,6 +51,27 @@ def test_it_fits_the_status_of_a_stream_pipeline() -> None:
     assert PipelineProgress.model_validate(status).to_object() == status
     assert (status["batch"], status["lag"], status["rowsPerSecond"]) == (4, 20, 5)
     assert status["streams"] == [{"name": "flights", "nextSequence": 10, "lag": 20}]
+
+
+def test_the_time_until_retention_overtakes_the_reader_is_told_as_long_as_it_is_in_danger() -> None:
+    def sampled(**latest: Any) -> QuerySample:
+        sources = [{"endOffset": offset(10), "latestOffset": {**offset(30), **latest}}]
+        return sample_of({"batchId": 4, "sources": sources}, {}, "q")
+
+    progress = Progress(START)
+    moment = int(after(600).timestamp())
+    progress.take_samples([sampled(overtaken=moment)], after(1))
+    progress.take_report({"stream": "s", "next": 5, "last": 9, "overtaken": moment - 500}, after(1))
+    status = progress.status(after(2))
+    assert PipelineProgress.model_validate(status).to_object() == status
+    assert status["retentionSeconds"] == 98
+    assert [each["retentionSeconds"] for each in status["streams"]] == [598, 98]
+    assert progress.status(after(200))["retentionSeconds"] == 0, "a query that hangs comes nearer"
+    progress.take_samples([sampled()], after(201))
+    progress.take_report({"stream": "s", "next": 9, "last": 9}, after(201))
+    safe = progress.status(after(202))
+    assert "retentionSeconds" not in safe
+    assert not [each for each in safe["streams"] if "retentionSeconds" in each]
 
 
 def test_a_query_that_ends_no_batch_makes_no_progress() -> None:

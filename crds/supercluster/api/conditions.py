@@ -151,6 +151,7 @@ class Reason(StrEnum):
     RUN_FAILED = "RunFailed"
     IMAGE_UNSUITABLE = "ImageUnsuitable"
     QUERY_STALLED = "QueryStalled"
+    RETENTION_NEAR = "RetentionNear"
     DRIVER_NODE_LOST = "DriverNodeLost"
 
     CHECKING = "Checking"
@@ -597,6 +598,11 @@ REASONS: dict[Reason, Entry] = {
     Reason.QUERY_STALLED: Entry(
         "Ready, Whole",
         "A query has ended no batch for ten minutes, though there are messages. The message says what to do.",
+    ),
+    Reason.RETENTION_NEAR: Entry(
+        "Warning",
+        "A StreamPipeline reads so slowly that its stream removes messages within fifteen minutes that it has not read. The message names the "
+        "stream and what to do.",
     ),
     Reason.DRIVER_NODE_LOST: Entry(
         "Ready, Whole",

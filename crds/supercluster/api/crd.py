@@ -164,6 +164,7 @@ STREAM_PIPELINE = Kind(
         Column("Driver", "string", ".status.driver", 1),
         Column("Batch", "integer", ".status.progress.batch", 1),
         Column("Rows/s", "integer", ".status.progress.rowsPerSecond", 1),
+        Column("Retention", "integer", ".status.progress.retentionSeconds", 1),
         Column("LastProgress", "date", ".status.progress.lastProgressTime", 1),
         Column("Schedule", "string", ".spec.schedule", 1),
         Column("LastRun", "date", ".status.lastScheduleTime", 1),

@@ -268,6 +268,12 @@ class StreamProgress(ApiModel):
     name: ShortText = Field(description="The stream.")
     next_sequence: int = Field(default=0, description="The first sequence that is not read.")
     lag: int = Field(default=0, description="Sequences behind it that the stream has.")
+    retention_seconds: int | None = Field(
+        default=None,
+        description="Until limits of the stream remove a message that is not read, if all goes on as in the last five minutes. Unset: more than "
+        "half of each limit is left, or the reader keeps pace, or the driver can't know it: it has run for less than a minute, or its user may not "
+        "read single messages, whose time maxAge is about. Purges and limits per subject are not foreseen.",
+    )
 
 
 class PipelineProgress(ApiModel):
@@ -278,6 +284,7 @@ class PipelineProgress(ApiModel):
     lag: int = Field(
         default=0, description="Sequences that are not read, of all streams, when the last batch ended."
     )
+    retention_seconds: int | None = Field(default=None, description="The least of the streams'.")
     last_progress_time: Time | None = Field(
         default=None, description="When the slowest query ended a batch, or waited for messages, last."
     )

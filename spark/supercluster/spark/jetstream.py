@@ -9,10 +9,11 @@ from __future__ import annotations
 import datetime as dt
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from supercluster.spark.client import ClientConnection, ConnectionFailedError, Servers
+from supercluster.spark.retention import Left, Limits, left_of
 
 ANSWER_SECONDS = 2.0
 """How long one broker may take to answer before another one is asked."""
@@ -111,6 +112,7 @@ class StreamState:
     last_sequence: int
     messages: int
     bytes: int
+    limits: Limits = field(default_factory=Limits)
 
 
 class JetStreamSession:
@@ -203,7 +205,24 @@ class JetStreamSession:
             last_sequence=last,
             messages=messages,
             bytes=int(state["bytes"]),
+            limits=Limits.of(answer["config"]),
         )
+
+    def left(self, state: StreamState, next_sequence: int, now: dt.datetime, asks_time: bool) -> Left:
+        """What is left of the stream's limits until it removes messages that a reader has not read, which reads `next_sequence` next.
+        `asks_time`: of the first of them, if that matters.
+
+        Raises:
+            ApiRefusedError, UnansweredError: the user may not read single messages, or nobody answers.
+        """
+        first = max(next_sequence, state.first_sequence)
+        unread = min(max(0, state.last_sequence + 1 - first), state.messages)
+        oldest = now if not unread else None
+        if unread and asks_time and state.limits.age_seconds is not None:
+            message = self._next_message(state.name, first, patience_seconds=0.0)
+            oldest = dt.datetime.fromisoformat(message["time"]) if message is not None else now
+        mean_bytes = state.bytes / max(1, state.messages)
+        return left_of(state.limits, unread=unread, mean_bytes=mean_bytes, oldest=oldest, now=now)
 
     def next_existing(self, stream: str, sequence: int) -> int | None:
         """The first existing sequence at or above `sequence`, asked of the stream's leader; None when there is none."""
@@ -222,9 +241,12 @@ class JetStreamSession:
                 low = int(message["seq"]) + 1
         return min(low, state.last_sequence + 1)
 
-    def _next_message(self, stream: str, sequence: int) -> dict[str, Any] | None:
+    def _next_message(
+        self, stream: str, sequence: int, *, patience_seconds: float | None = None
+    ) -> dict[str, Any] | None:
+        subject, body = f"$JS.API.STREAM.MSG.GET.{stream}", {"seq": sequence, "next_by_subj": ">"}
         try:
-            answer = self.ask(f"$JS.API.STREAM.MSG.GET.{stream}", {"seq": sequence, "next_by_subj": ">"})
+            answer = self.ask(subject, body, patience_seconds=patience_seconds)
         except ApiRefusedError as refused:
             if refused.err_code == ERR_NO_MESSAGE:
                 return None

@@ -44,6 +44,27 @@ def test_a_query_that_ends_no_batch_is_stalled(minutes: int, reason: str) -> Non
         assert "kubectl -n pipes delete pod count-x" in said(found, "Ready")[2]
 
 
+@pytest.mark.parametrize(("seconds", "is_near"), [(899, True), (900, False), (None, False)])
+def test_a_stream_that_is_about_to_overtake_its_reader_is_warned_of(
+    seconds: int | None, is_near: bool
+) -> None:
+    streams: list[dict[str, Any]] = [{"name": "flights", "nextSequence": 10, "lag": 20}, {"name": "delays"}]
+    if seconds is not None:
+        streams[0]["retentionSeconds"] = seconds
+    found = plan(
+        pipeline(), running(progress=progress_of(told(1, streams=streams, retentionSeconds=seconds)))
+    )
+    status, reason, message = said(found, "Warning")
+    assert (status, reason) == (("True", "RetentionNear") if is_near else ("False", "NoIssues"))
+    assert said(found, "Ready")[0] == "True"
+    if is_near:
+        for words in ("stream flights removes messages within 15 minutes", "maxAge", "spec.executors"):
+            assert words in message
+        assert "delays" not in message
+        stopped = running(is_running=False, is_over=True, progress=progress_of(told(1, streams=streams)))
+        assert said(plan(pipeline(), stopped), "Warning")[0] == "False", "nobody reads, so nobody knows"
+
+
 @pytest.mark.parametrize(("seconds", "reason"), [(59, "Serving"), (61, "DriverNodeLost")])
 def test_a_driver_that_was_to_end_and_has_not_is_on_a_lost_node(seconds: int, reason: str) -> None:
     ends_by = timestamp(NOW - timedelta(seconds=seconds))

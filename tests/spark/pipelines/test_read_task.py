@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from supercluster.spark.pipelines.locations import Location
 from supercluster.spark.pipelines.read_task import Block, ReadTask
 from supercluster.spark.pipelines.rounds import Record, StreamRounds
 from supercluster.spark.reader import Record as Message
+from supercluster.spark.retention import Limits
 
 
 def state_of(lineage: str = "l", first: int = 1, last: int = 9) -> StreamState:
@@ -101,3 +103,48 @@ def test_a_stream_that_ends_before_the_record_was_restored_from_an_older_copy(
     rounds(10).open(is_continuous=False)
     with pytest.raises(StreamCutOffError):
         rounds(9).open(is_continuous=False)
+
+
+class SlowWork:
+    """One message a round."""
+
+    core, fail_on_data_loss = print, True
+
+    def plan(
+        self, first: int, last: int, state: StreamState, parallelism: int, *, is_last: bool
+    ) -> list[Block]:
+        return [Block(first, first)]
+
+    def fold(self, skipped: int, results: object, caught_up_at_ns: int | None) -> bool:
+        return True
+
+    def facts(self) -> dict[str, object]:
+        return {}
+
+    to_json = facts
+
+
+class NoTasks:
+    parallelism = 1
+
+    def map(self, task: object, items: object) -> list[Any]:
+        return []
+
+
+def test_a_pipeline_that_falls_behind_says_when_retention_overtakes_it() -> None:
+    now_s, last = [0], [60]
+    reports: list[Any] = []
+
+    def look(options: object) -> StreamState:
+        return replace(state_of(last=last[0]), limits=Limits(messages=100))
+
+    work: Any = SlowWork()
+    rounds = StreamRounds(
+        options(), work, NoTasks(), Record(None, ""), reports.append, lambda: now_s[0] * 10**9, look
+    )
+    rounds.open(is_continuous=True)
+    rounds.round()
+    now_s[0], last[0] = 100, 81
+    rounds.round()
+    # 41 were left, and 20 fewer 100 s later.
+    assert [report.get("overtaken") for report in reports] == [None, 205]

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -47,6 +48,7 @@ from supercluster.spark.jetstream import (
     StreamState,
 )
 from supercluster.spark.reader import read_range
+from supercluster.spark.retention import OVERTAKEN, RetentionWatch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -210,6 +212,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._range = _Range(options, columns)
         self._target_end: int | None = None
         self._triggered_at_s: float | None = None
+        self._position: int | None = None
+        """What is below is read when the batch has ended that was planned last."""
+        self._watch = RetentionWatch()
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         state = self._range.state()
@@ -229,9 +234,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         state = self._checked(offset)
         # What was removed before it could be read costs no batches: limits count from what exists.
         begin = max(offset.next_sequence, state.first_sequence)
+        self._position = offset.next_sequence
         if self._waits(state.last_sequence + 1 - begin, limit):
             return start
         end = admit(begin, state.last_sequence + 1, self._target_end, _rows_max(limit, state))
+        self._position = end
         return Offset(offset.stream, offset.lineage, end).to_json()
 
     def _waits(self, available: int, limit: ReadLimit) -> bool:
@@ -248,8 +255,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return False
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        state = self._range.state(was_read=True)
-        return Offset(state.name, state.lineage, state.last_sequence + 1).to_json()
+        session = self._range.session()
+        try:
+            state = session.stream_state(self._options.stream, was_read=True)
+            overtaken_s = self._overtaken_s(session, state)
+        finally:
+            session.drop()
+        found = Offset(state.name, state.lineage, state.last_sequence + 1).to_json()
+        return found if overtaken_s is None else {**found, OVERTAKEN: overtaken_s}
+
+    def _overtaken_s(self, session: JetStreamSession, state: StreamState) -> int | None:
+        """When retention will remove messages that were not read, in seconds since 1970; None: none are in danger."""
+        position, now, now_s = self._position, dt.datetime.now(dt.UTC), time.monotonic()
+        if position is None:
+            return None
+        self._watch.look(partial(session.left, state, position, now), now_s)
+        return self._watch.overtaken_s(now, now_s)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         begin, stop = Offset.from_json(start), Offset.from_json(end)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from supercluster.spark.datasource.options import ReadOptions
 from supercluster.spark.datasource.plan import Offset
 from supercluster.spark.jetstream import JetStreamSession, StreamState
 from supercluster.spark.reader import Record, read_range
+from supercluster.spark.retention import Left
 
 R = TypeVar("R")
 
@@ -38,6 +40,17 @@ def read_state(options: ReadOptions) -> StreamState:
     session = open_session(options)
     try:
         return session.stream_state(options.stream)
+    finally:
+        session.drop()
+
+
+def read_left(
+    options: ReadOptions, state: StreamState, next_sequence: int, now: dt.datetime, asks_time: bool
+) -> Left:
+    """As JetStreamSession.left."""
+    session = open_session(options)
+    try:
+        return session.left(state, next_sequence, now, asks_time)
     finally:
         session.drop()
 

@@ -7,9 +7,11 @@ So results may depend on nothing but the record and the messages, and files that
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from supercluster.spark.datasource.options import ReadOptions
@@ -17,7 +19,8 @@ from supercluster.spark.datasource.plan import Offset, split_range
 from supercluster.spark.jetstream import DataRemovedError, StreamCutOffError, StreamState
 from supercluster.spark.pipelines.locations import Location
 from supercluster.spark.pipelines.pipeline import Report
-from supercluster.spark.pipelines.read_task import Block, Reading, ReadTask, read_state
+from supercluster.spark.pipelines.read_task import Block, Reading, ReadTask, read_left, read_state
+from supercluster.spark.retention import OVERTAKEN, RetentionWatch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -138,6 +141,7 @@ class StreamRounds(Generic[R]):
     report: Callable[[Report], None]
     now_ns: Callable[[], int]
     look: Callable[[ReadOptions], StreamState] = read_state
+    watch: RetentionWatch = field(default_factory=RetentionWatch)
     _lineage: str = ""
     _next: int = 0
     """Below it, all is done. 0: nothing was read yet."""
@@ -201,15 +205,22 @@ class StreamRounds(Generic[R]):
         self.work.fold(self._open[0].first - before, results, now_ns if is_caught_up else None)
         self._next, self._open = next_sequence, ()
         self.save()
-        self.report(
-            {
-                "stream": self.options.stream,
-                "next": self._next,
-                "last": state.last_sequence,
-                **self.work.facts(),
-            }
-        )
+        found: dict[str, object] = {
+            "stream": self.options.stream,
+            "next": self._next,
+            "last": state.last_sequence,
+            **self.work.facts(),
+        }
+        overtaken_s = self._overtaken_s(state)
+        self.report(found if overtaken_s is None else {**found, OVERTAKEN: overtaken_s})
         return True
+
+    def _overtaken_s(self, state: StreamState) -> int | None:
+        """When retention will remove messages that were not read; None: none are in danger."""
+        now_s = self.now_ns() / 1e9
+        now = dt.datetime.fromtimestamp(now_s, dt.UTC)
+        self.watch.look(partial(read_left, self.options, state, self._next, now), now_s)
+        return self.watch.overtaken_s(now, now_s)
 
     def save(self) -> None:
         self.record.save(

@@ -10,10 +10,11 @@ import datetime as dt
 import json
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from supercluster.spark.retention import OVERTAKEN
 from supercluster.spark.runner.kube import KubeAccess, KubeRequestError
 
 ANNOTATION = "supercluster.dev/progress"
@@ -34,26 +35,39 @@ class QuerySample:
     """A batch is under way."""
     streams: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """By name: the first sequence that is not read, and the first one that the stream does not have yet."""
+    overtaken: Mapping[str, int] = field(default_factory=dict)
+    """By name: when retention removes messages that are not read, in seconds since 1970; of streams in danger alone."""
 
 
 def sample_of(progress: Mapping[str, Any] | None, status: Mapping[str, Any], query_id: str) -> QuerySample:
     """From Spark's own words on a query."""
     found = progress or {}
-    streams = {}
+    streams, overtaken = {}, {}
     for source in found.get("sources") or ():
         end, latest = _offset(source.get("endOffset")), _offset(source.get("latestOffset"))
         if end is not None:
             streams[end[0]] = (end[1], max(end[1], latest[1] if latest is not None else 0))
+            moment = _json(source.get("latestOffset")).get(OVERTAKEN)
+            if isinstance(moment, int):
+                overtaken[end[0]] = moment
     rate = float(found.get("processedRowsPerSecond") or 0.0)
     # A trigger that only asks for new messages is active too.
     is_busy = bool(status.get("isDataAvailable"))
-    return QuerySample(query_id, int(found.get("batchId", -1)), rate, is_busy, streams)
+    return QuerySample(query_id, int(found.get("batchId", -1)), rate, is_busy, streams, overtaken)
+
+
+def _json(value: Any) -> Mapping[str, Any]:
+    try:
+        found = json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _offset(value: Any) -> tuple[str, int] | None:
     """Stream and next sequence, of our own sources."""
+    found = _json(value)
     try:
-        found = json.loads(value) if isinstance(value, str) else value
         return str(found["stream"]), int(found["next"])
     except (ValueError, KeyError, TypeError):
         return None
@@ -66,6 +80,7 @@ class Progress:
         self._batch: int | None = None
         self._rate = 0.0
         self._streams: dict[str, tuple[int, int]] = {}
+        self._overtaken: dict[str, int] = {}
         self._queries: dict[str, tuple[QuerySample, dt.datetime]] = {}
         self._reported = now
 
@@ -79,6 +94,7 @@ class Progress:
             )
             self._queries[sample.id] = (sample, since if is_stuck else now)
             self._streams |= sample.streams
+            self._endanger(sample.streams, sample.overtaken)
         if samples:
             self._batch = max(sample.batch for sample in samples)
             self._rate = sum(sample.rows_per_second for sample in samples)
@@ -89,6 +105,13 @@ class Progress:
         name, following, last = (report.get(key) for key in ("stream", "next", "last"))
         if isinstance(following, int) and isinstance(last, int):
             self._streams[str(name)] = (following, max(following, last + 1))
+            moment = report.get(OVERTAKEN)
+            self._endanger([str(name)], {str(name): moment} if isinstance(moment, int) else {})
+
+    def _endanger(self, streams: Iterable[str], overtaken: Mapping[str, int]) -> None:
+        for name in streams:
+            self._overtaken.pop(name, None)
+        self._overtaken |= overtaken
 
     def status(self, now: dt.datetime) -> dict[str, Any]:
         """As the StreamPipeline's status has it."""
@@ -97,17 +120,21 @@ class Progress:
         since = self._reported if lag else now
         if self._queries:
             since = min(since for _, since in self._queries.values())
+        left = {name: max(0, moment - int(now.timestamp())) for name, moment in self._overtaken.items()}
         found: dict[str, Any] = {
             "rowsPerSecond": round(self._rate),
             "lag": lag,
             "lastProgressTime": since.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             "streams": [
                 {"name": name, "nextSequence": following, "lag": end - following}
+                | ({"retentionSeconds": left[name]} if name in left else {})
                 for name, (following, end) in sorted(self._streams.items())[:STREAMS_MAX]
             ],
         }
         if self._batch is not None and self._batch >= 0:
             found["batch"] = self._batch
+        if left:
+            found["retentionSeconds"] = min(left.values())
         return found
 
 

@@ -21,6 +21,7 @@ from supercluster.reconcilers.planners.pipeline.views import (
 from supercluster.reconcilers.planners.status import is_within, parse_timestamp, timestamp
 
 STALLED_AFTER = timedelta(minutes=10)
+RETENTION_NEAR = timedelta(minutes=15)
 CODES_WITHOUT_START = frozenset({126, 127, 128})
 """The container's command is not there, or can't be run."""
 NO_PACKAGE = "No module named 'supercluster"
@@ -56,6 +57,23 @@ def state_of(
     if desired.spec.suspend and desired.spec.schedule is None:
         return False, Reason.SUSPENDED, "spec.suspend is true"
     return _stalled(desired, driver, now) or _under_way(desired, observed, name, driver, image)
+
+
+def retention_warnings(driver: DriverView | None) -> list[tuple[Reason, str]]:
+    """Streams that are about to remove messages which the driver has not read. Without the seconds, which change all the time."""
+    if driver is None or not driver.is_running or driver.progress is None:
+        return []
+    near = [
+        each.name
+        for each in driver.progress.streams
+        if each.retention_seconds is not None and each.retention_seconds < RETENTION_NEAR.total_seconds()
+    ]
+    message = (
+        "stream {} removes messages within {:.0f} minutes that are not read yet (status.progress has the seconds); have it keep more (maxAge, "
+        "maxBytes, maxMessages), or let the pipeline read faster (spec.executors, maxOffsetsPerTrigger of the query)"
+    )
+    minutes = RETENTION_NEAR.total_seconds() / 60
+    return [(Reason.RETENTION_NEAR, message.format(name, minutes)) for name in near]
 
 
 def _lost_driver(desired: StreamPipeline, observed: PipelineObserved, now: datetime) -> State | None:

@@ -17,7 +17,7 @@ from supercluster.api.stream_pipeline import StreamPipeline, StreamPipelineStatu
 from supercluster.reconcilers.planners.drift import is_current
 from supercluster.reconcilers.planners.pipeline import manifests
 from supercluster.reconcilers.planners.pipeline.refusals import Finding, refusal_of
-from supercluster.reconcilers.planners.pipeline.states import state_of
+from supercluster.reconcilers.planners.pipeline.states import retention_warnings, state_of
 from supercluster.reconcilers.planners.pipeline.views import (
     PipelineObserved,
     current_driver,
@@ -36,7 +36,7 @@ from supercluster.reconcilers.planners.plan import (
     Plan,
     Step,
 )
-from supercluster.reconcilers.planners.status import Conditions, status_patch
+from supercluster.reconcilers.planners.status import Conditions, put_findings, status_patch
 
 ENDED = frozenset({Reason.PROGRAM_ENDED, Reason.SCHEDULED})
 
@@ -129,6 +129,8 @@ def _describe(
         conditions.put(ConditionType.ACCEPTED, False, *refused)
     else:
         conditions.put(ConditionType.ACCEPTED, True, Reason.AS_DECLARED)
+    driver = current_driver(observed, current_job(observed, wanted))
+    put_findings(conditions, ConditionType.WARNING, retention_warnings(driver))
     older = older_drivers(observed, wanted)
     if refused is not None:
         conditions.put(ConditionType.SYNCED, False, Reason.NOT_ACCEPTED, refused[1])

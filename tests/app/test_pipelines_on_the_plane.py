@@ -1,4 +1,5 @@
-"""A StreamPipeline from `kubectl apply` to its last row, with the chart's rights, in a namespace of Pod Security level `restricted`."""
+"""StreamPipelines: one from `kubectl apply` to its last row, with the chart's rights, in a namespace of Pod Security level `restricted`; and
+those that can't run."""
 
 from __future__ import annotations
 
@@ -13,13 +14,15 @@ from typing import Any
 
 import nats
 import pytest
-from tests.conftest import Kubectl, RunningPlane, eventually
+from tests.conftest import Kubectl, RunningPlane, eventually, kubectl_runner
 from tests.helm_command import run_helm_in
+from tests.support import audit
 from tools.find_java import find_java_home
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(400)]
 
 ROOT = Path(__file__).resolve().parents[2]
+NAMESPACES = ("pipes", "others")
 MESSAGES = 2_000
 FIRST_ROW_MAX_S = 60.0
 # Of a quiet machine; with the suite's other half beside it, it takes longer.
@@ -77,17 +80,21 @@ def named(name: str, pipeline_name: str, parameters: dict[str, str]) -> dict[str
     return custom("StreamPipeline", name, {**spec, "checkpoint": {"type": "Ephemeral"}})
 
 
-@pytest.mark.covers("SP-3", "SP-4", "OP-1")
-def test_every_message_is_read_once_and_nothing_is_left_behind(
-    plane: RunningPlane, run_kubectl: Kubectl, helm: Path, tmp_path: Path
-) -> None:
-    for namespace in ("ops", "flights", "pipes"):
+@pytest.fixture(scope="module")
+def secret(
+    plane: RunningPlane, kubectl: Path, helm: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, str]:
+    """The chart, a stream with messages, and namespaces for pipelines. The fixture: what clients of the super-cluster log in with."""
+    folder = tmp_path_factory.mktemp("site")
+    run_kubectl = kubectl_runner(kubectl, plane.kubeconfig, folder)
+    for namespace in ("ops", "flights", *NAMESPACES):
         run_kubectl("create", "namespace", namespace)
-    run_kubectl("label", "namespace", "pipes", "pod-security.kubernetes.io/enforce=restricted")
+    for namespace in NAMESPACES:
+        run_kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
     run_helm_in(
-        *(tmp_path, helm, "--kubeconfig", str(plane.kubeconfig), "install", "op"),
+        *(folder, helm, "--kubeconfig", str(plane.kubeconfig), "install", "op"),
         *(str(ROOT / "charts" / "supercluster"), "--namespace", "ops", "--wait", "--timeout", "90s"),
-        *("--set", "namespaces={flights,pipes}", "--set", "leaseDurationSeconds=3"),
+        *("--set", f"namespaces={{{','.join(('flights', *NAMESPACES))}}}", "--set", "leaseDurationSeconds=3"),
     )
     for body in (
         custom("SuperCluster", "demo", {}),
@@ -96,18 +103,28 @@ def test_every_message_is_read_once_and_nothing_is_left_behind(
     ):
         run_kubectl("-n", "flights", "apply", "-f", "-", stdin=body)
     run_kubectl("-n", "flights", "wait", "--for=condition=Ready", "str/numbers", "--timeout=120s")
-    secret = json.loads(run_kubectl("-n", "flights", "get", "secret", "demo-client", "-o", "json").stdout)
+    found = json.loads(run_kubectl("-n", "flights", "get", "secret", "demo-client", "-o", "json").stdout)
     address = run_kubectl("-n", "flights", "get", "pod", "east-0", "-o", "jsonpath={.status.podIP}").stdout
-    asyncio.run(publish(address, secret["data"]))
+    asyncio.run(publish(address, found["data"]))
+    return dict(found["data"])
 
+
+def make(run_kubectl: Kubectl, namespace: str, kind: str, name: str, data: dict[str, str]) -> None:
+    body = {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, "data": data}
+    run_kubectl("-n", namespace, "apply", "-f", "-", stdin=body)
+
+
+@pytest.mark.covers("SP-3", "OP-1")
+def test_every_message_is_read_once_and_nothing_is_left_behind(
+    plane: RunningPlane, run_kubectl: Kubectl, secret: dict[str, str]
+) -> None:
+    make(run_kubectl, "pipes", "ConfigMap", "program", {"main.py": PROGRAM})
+    before = objects(run_kubectl) | {"secret/demo-client"}
     # Without what it needs the pipeline says so, and begins by itself when that is there.
     began_s = time.monotonic()
     run_kubectl("-n", "pipes", "apply", "-f", "-", stdin=pipeline())
     eventually(lambda: accepted(run_kubectl) == "CredentialsNotFound", "the Secret to be missed")
-    program = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "program"}}
-    run_kubectl("-n", "pipes", "apply", "-f", "-", stdin={**program, "data": {"main.py": PROGRAM}})
-    copy = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "demo-client"}}
-    run_kubectl("-n", "pipes", "apply", "-f", "-", stdin={**copy, "data": secret["data"]})
+    make(run_kubectl, "pipes", "Secret", "demo-client", secret)
     eventually(lambda: rows(plane), "the first row", FIRST_ROW_MAX_S * BUSY_FACTOR)
     print(f"first row after {time.monotonic() - began_s:.1f} s")
     eventually(lambda: len(rows(plane)) >= MESSAGES, "all rows")
@@ -121,33 +138,39 @@ def test_every_message_is_read_once_and_nothing_is_left_behind(
     held = ("-n", "pipes", "get", "leases", "-o", "jsonpath={.items[*].spec.holderIdentity}")
     assert run_kubectl(*held).stdout.split("/")[0] == driver
 
-    # Pipelines that ship, by name: one that is not there ends before Spark starts.
-    run_kubectl("-n", "pipes", "apply", "-f", "-", stdin=named("wrong", "stream_stat", {}))
-    run_kubectl(
-        "-n", "pipes", "apply", "-f", "-", stdin=named("stats", "stream_stats", {"streams": "numbers"})
-    )
-    eventually(
-        lambda: ready(run_kubectl, "wrong").get("reason") == "ProgramRefused", "the name to be refused"
-    )
-    assert "did you mean 'stream_stats'" in ready(run_kubectl, "wrong")["message"]
-    eventually(
-        lambda: ready(run_kubectl, "stats").get("reason") == "ProgramEnded",
-        "the named pipeline to end",
-        180.0,
-    )
-    run_kubectl("-n", "pipes", "delete", "spl/wrong", "spl/stats", "--timeout=60s")
-
     run_kubectl("-n", "pipes", "delete", "spl/count", "--timeout=60s")
-    kinds = "pods,jobs,services,configmaps,leases"
-    left = ("-n", "pipes", "get", kinds, "-l", "supercluster.dev/stream-pipeline=count", "-o", "name")
-    eventually(lambda: not run_kubectl(*left).stdout.split(), "all to go", 90.0)
+    stays = before | {"persistentvolumeclaim/count-checkpoint"}
+    eventually(lambda: objects(run_kubectl) <= stays, "the pipeline's objects to go", 90.0)
+    assert objects(run_kubectl) == stays, "the checkpoint is kept"
     assert len(rows(plane)) == MESSAGES
-    claims = run_kubectl("-n", "pipes", "get", "pvc", "-o", "name").stdout.split()
-    assert claims == ["persistentvolumeclaim/count-checkpoint"]
     texts = [path.read_text(errors="replace") for path in logs(plane, "pipes") + logs(plane, "ops")]
     assert len(texts) >= 4, "operator, driver, two executors"
     for text in texts:
         assert "forbidden" not in text.lower()
+    if plane.audit_log.exists():
+        for account in ("ops:op", "pipes:supercluster-driver"):
+            asked = list(audit.requests(plane.audit_log, f"system:serviceaccount:{account}"))
+            assert asked
+            assert not [right for right, code in asked if code in (401, 403)]
+
+
+def objects(run_kubectl: Kubectl) -> set[str]:
+    kinds = "pods,jobs,cronjobs,services,configmaps,secrets,leases,persistentvolumeclaims"
+    return set(run_kubectl("-n", "pipes", "get", kinds, "-o", "name").stdout.split())
+
+
+@pytest.mark.covers("SP-3", "SP-4")
+def test_pipelines_that_ship_run_by_name(run_kubectl: Kubectl, secret: dict[str, str]) -> None:
+    make(run_kubectl, "others", "Secret", "demo-client", secret)
+    for body in (
+        named("wrong", "stream_stat", {}),
+        named("stats", "stream_stats", {"streams": "numbers"}),
+    ):
+        run_kubectl("-n", "others", "apply", "-f", "-", stdin=body)
+    # One that is not there ends before Spark starts.
+    message = ends_with(run_kubectl, "others", "wrong", "ProgramRefused")
+    assert "did you mean 'stream_stats'" in message
+    ends_with(run_kubectl, "others", "stats", "ProgramEnded")
 
 
 async def publish(address: str, secret: dict[str, str]) -> None:
@@ -165,11 +188,16 @@ def accepted(run_kubectl: Kubectl) -> str:
     return run_kubectl("-n", "pipes", "get", "spl", "count", "-o", path).stdout
 
 
-def ready(run_kubectl: Kubectl, name: str) -> dict[str, Any]:
-    status = (
-        json.loads(run_kubectl("-n", "pipes", "get", "spl", name, "-o", "json").stdout).get("status") or {}
-    )
-    return next((each for each in status.get("conditions", ()) if each["type"] == "Ready"), {})
+def ends_with(run_kubectl: Kubectl, namespace: str, name: str, reason: str, type_: str = "Ready") -> str:
+    """Wait until a condition has this reason; its message."""
+
+    def condition() -> dict[str, Any]:
+        found = json.loads(run_kubectl("-n", namespace, "get", "spl", name, "-o", "json").stdout)
+        conditions = (found.get("status") or {}).get("conditions", ())
+        return next((each for each in conditions if each["type"] == type_), {})
+
+    eventually(lambda: condition().get("reason") == reason, f"{name} to be {reason}", 180.0)
+    return str(condition()["message"])
 
 
 def progress(run_kubectl: Kubectl) -> dict[str, Any]:

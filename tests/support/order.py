@@ -13,6 +13,7 @@ SLOW = (
     "tests/compat/test_rows.py",
     "tests/app/test_repairs_on_the_plane.py",
     "tests/app/test_operator_on_the_plane.py",
+    "tests/app/test_pipelines_on_the_plane.py",
     "tests/simulator/test_chosen_clusters.py",
     "tests/app/test_moves_on_the_plane.py",
     "tests/spark/test_spark_source.py",

@@ -25,7 +25,8 @@ from typing import Any
 import yaml
 from e2e.demo import chart
 from e2e.demo.course import EXIT_CODES, EXIT_FAILED, Speaker, add_logs_argument, conduct
-from e2e.demo.kube import ROOT, KubernetesBrokers, Say
+from e2e.demo.kube import KubernetesBrokers, Say
+from e2e.demo.manifests import ROOT
 from e2e.demo.processes import Child, tail
 
 ENGINES = ("docker", "podman", "nerdctl")

@@ -19,7 +19,8 @@ from typing import Any
 from e2e.cutover import streams
 from e2e.cutover.kinds import BY_NAME, KINDS
 from e2e.cutover.pair import Pair, Progress, poll
-from e2e.demo.kube import ROOT, documents, dynamic, only
+from e2e.demo.kube import dynamic, only
+from e2e.demo.manifests import ROOT, documents
 from e2e.moves.plane import NAMESPACE, Plane, resource
 from e2e.moves.site import Site, until
 

@@ -1,4 +1,4 @@
-"""`python -m e2e.demo`: a manifest becomes running brokers, flights go through them, the leader is killed, Spark counts."""
+"""`python -m e2e.demo`: a manifest becomes running brokers, flights go through them, the leader is killed, pipelines archive and audit."""
 
 from __future__ import annotations
 

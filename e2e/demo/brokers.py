@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol
@@ -11,6 +12,8 @@ from typing import Protocol
 import nats
 from benchmarks.servers import FLEETS, Fleet
 from e2e.demo.moving import MoveReport
+from e2e.demo.pipeline_commands import run_as_commands
+from e2e.demo.pipelines import PipelinesReport
 from e2e.demo.publish import Login
 from nats.js.api import StorageType
 
@@ -46,6 +49,14 @@ class Brokers(Protocol):
 
     async def confirm_whole(self) -> None:
         """Return when whoever declared the stream says that it has all its replicas."""
+        ...
+
+    async def run_pipelines(self, directory: Path, say: Callable[[str], None]) -> PipelinesReport:
+        """Archive and audit the stream; logs go to `directory`.
+
+        Raises:
+            PipelineFailedError, TimeoutError: a pipeline did not do its work.
+        """
         ...
 
     def credentials_file(self) -> Path | None:
@@ -112,6 +123,9 @@ class DirectBrokers:
 
     async def confirm_whole(self) -> None:
         """Nobody declared it."""
+
+    async def run_pipelines(self, directory: Path, say: Callable[[str], None]) -> PipelinesReport:
+        return await run_as_commands(self, directory, say)
 
     def credentials_file(self) -> Path | None:
         return None

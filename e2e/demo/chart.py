@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from e2e.demo.kube import ROOT
+from e2e.demo.manifests import ROOT
 
 RELEASE, SYSTEM_NAMESPACE = "supercluster", "supercluster-system"
 WAIT_SECONDS = 300
 
 
 def install_command(helm: str | Path, served: str, images: Mapping[str, str] | None = None) -> list[str]:
-    """The helm command that installs the chart for one namespace. `images` has other names of the images by the part of the
+    """The helm command that installs the chart for namespaces, separated by commas. `images` has other names of the images by the part of the
     values that they belong to: `image`, `brokerImage`."""
     chart = str(ROOT / "charts" / "supercluster")
     command = [str(helm), "install", RELEASE, chart, "--wait", "--timeout", f"{WAIT_SECONDS}s"]

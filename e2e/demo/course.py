@@ -1,4 +1,4 @@
-"""What every way of running the demo shares: publish, compare in two ways, report, and exit codes that mean something."""
+"""What every way of running the demo shares: publish, compare in two ways, audit, report, and exit codes that mean something."""
 
 from __future__ import annotations
 
@@ -14,15 +14,13 @@ from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from e2e.demo import flights, ledger, run
+from e2e.demo import flights, ledger, pipelines, run
 from e2e.demo.brokers import Brokers
 from tools.find_java import NoJavaError, find_java_home
 
 RUNS_KEPT = 3
 EXIT_DIFFERENT, EXIT_FAILED, EXIT_INTERRUPTED = 1, 2, 130
-EXIT_CODES = (
-    "Exit codes: 0 all figures are equal, 1 something differs, 2 it could not be run, 130 interrupted."
-)
+EXIT_CODES = "Exit codes: 0 all figures are equal, 1 something differs or an audit has findings, 2 it could not be run, 130 interrupted."
 
 
 class Speaker:
@@ -64,21 +62,23 @@ async def compare(
     start: Callable[[], Awaitable[Brokers]], directory: Path, say: Speaker, *, keep: bool, every: int = 1
 ) -> bool:
     """Start brokers, publish every Nth flight (`every`) while the leader is killed, and compare; True when nothing differs."""
-    environment = {**os.environ, "JAVA_HOME": str(find_java_home())}
+    os.environ["JAVA_HOME"] = str(find_java_home())  # for the processes of Spark, whatever starts them
     rows = flights.read_rows(flights.data_file())[::every]
     brokers = await start()
     published = await run.publish(brokers, rows, say, f"demo-{secrets.token_hex(4)}")
     say(f"published in {published.seconds:.1f} s; reading the stream message by message")
     found = await asyncio.to_thread(run.read_ledger, brokers, len(rows), published.plain.connection_starts)
-    say("counting with Spark")
-    figures = await run.count_with_spark(brokers, directory, environment)
+    ended = await brokers.run_pipelines(directory, say)
+    say(f"archive and audit have ended, {ended.seconds:.1f} s after they were declared")
+    figures = await asyncio.to_thread(pipelines.archived_figures, ended.folder)
     expected = flights.expected_figures(rows)
     differences = ledger.compare(expected, figures)
     report(expected, figures, found, published, len(rows))
+    print("\n".join(ended.lines))
     if keep:
         print("\nEverything goes on running:")
         print("\n".join(f"  {line}" for line in brokers.reach()))
-    return not differences and found.is_clean
+    return not differences and found.is_clean and not ended.has_findings
 
 
 def conduct(
@@ -130,10 +130,10 @@ def report(
     total: int,
 ) -> None:
     differences = ledger.compare(expected, figures)
-    print("\nThe data set, and beside it what Spark read from the stream:")
+    print("\nThe data set, and beside it what the archive of the stream has:")
     print("\n".join(ledger.table(expected, figures)))
     sums = [sum(value.flights for value in side.values()) for side in (expected, figures)]
-    print(f"\nflights: {sums[0]:,d} in the data set, {sums[1]:,d} counted by Spark")
+    print(f"\nflights: {sums[0]:,d} in the data set, {sums[1]:,d} archived by Spark")
     print(f"groups that differ: {len(differences)} of {len(expected)}")
     print(f"messages lost: {found.lost}   repeated: {found.repeated}   out of order: {found.disordered}")
     if found.lost:

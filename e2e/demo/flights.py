@@ -16,6 +16,8 @@ from pathlib import Path
 MISSING = ("", "NA")
 TEXT_COLUMNS = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 ID_FIELD = "id"
+PLAIN, ACKNOWLEDGED = 0, 1
+PUBLISHERS = ("plain", "acknowledged")
 _ID_PREFIX = b'{"id":'
 
 
@@ -82,9 +84,20 @@ def value_of(column: str, text: str) -> str | int | float | None:
     return int(number) if number.is_integer() else number
 
 
+def publisher_of(number: int) -> int:
+    """Which half a flight belongs to: odd lines are published plainly, even ones are acknowledged."""
+    return PLAIN if number % 2 else ACKNOWLEDGED
+
+
 def encode(number: int, row: Mapping[str, str]) -> Flight:
-    """The message for one line. Its number comes first, where `number_of` finds it without parsing the rest."""
-    fields = {ID_FIELD: number, **{column: value_of(column, text) for column, text in row.items()}}
+    """The message for one line. Its number comes first, where `number_of` finds it without parsing the rest. Publisher and number,
+    which counts from 1 without gaps, are for the audit."""
+    fields = {
+        ID_FIELD: number,
+        "publisher": PUBLISHERS[publisher_of(number)],
+        "number": (number + 1) // 2,
+        **{column: value_of(column, text) for column, text in row.items()},
+    }
     return Flight(
         number=number,
         subject=f"flights.{row['origin']}.{row['carrier']}",

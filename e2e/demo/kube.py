@@ -15,12 +15,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
 from e2e.demo.brokers import Brokers
+from e2e.demo.manifests import ROOT, documents
 from e2e.demo.moving import MoveReport, follow
+from e2e.demo.pipeline_commands import run_as_commands
+from e2e.demo.pipelines import PipelinesReport
 from e2e.demo.publish import Login
 
-ROOT = Path(__file__).resolve().parents[2]
 MANIFESTS = ROOT / "e2e" / "manifests" / "demo"
 # The cluster that the stream is moved to, beside the one that it begins in.
 ELSEWHERE = ROOT / "e2e" / "manifests" / "move"
@@ -33,23 +34,6 @@ Say = Callable[[str], None]
 # The client library is typed in part only; its objects are read here by attribute.
 kubernetes: Any = importlib.import_module("kubernetes")
 dynamic: Any = importlib.import_module("kubernetes.dynamic")
-
-
-def documents(folder: Path) -> list[dict[str, Any]]:
-    """Every object in the folder's YAML files, in the files' order.
-
-    Raises:
-        FileNotFoundError: there is none.
-    """
-    found = [
-        document
-        for path in sorted(folder.glob("*.yaml"))
-        for document in yaml.safe_load_all(path.read_text(encoding="utf-8"))
-        if document
-    ]
-    if not found:
-        raise FileNotFoundError(f"no manifests in {folder}")
-    return found
 
 
 def ready_condition(item: Mapping[str, Any]) -> tuple[bool, str]:
@@ -278,6 +262,9 @@ class KubernetesBrokers(Brokers):
         await self._until(
             is_back, BACK_SECONDS, lambda: f"broker {name} did not come back after it was killed"
         )
+
+    async def run_pipelines(self, directory: Path, say: Say) -> PipelinesReport:
+        return await run_as_commands(self, directory, say)
 
     def credentials_file(self) -> Path | None:
         return self._credentials

@@ -1,4 +1,4 @@
-"""What must be in the stream against what is: counted message by message and by Spark's figures. Pure."""
+"""What must be in the stream against what is: counted message by message and by the archive's figures. Pure."""
 
 from __future__ import annotations
 
@@ -6,15 +6,9 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from e2e.demo.flights import Figures, Group, number_of
+from e2e.demo.flights import PLAIN, Figures, Group, number_of, publisher_of
 
-PLAIN, ACKNOWLEDGED = 0, 1
 EXAMPLES_MAX = 10
-
-
-def publisher_of(number: int) -> int:
-    """Which half a flight belongs to: odd lines are published plainly, even ones are acknowledged."""
-    return PLAIN if number % 2 else ACKNOWLEDGED
 
 
 @dataclass(slots=True)
@@ -97,7 +91,7 @@ def compare(expected: Mapping[Group, Figures], found: Mapping[Group, Figures]) -
 def table(expected: Mapping[Group, Figures], found: Mapping[Group, Figures]) -> Sequence[str]:
     """Both sides, a line per group."""
     lines = [
-        f"{'origin':<7}{'carrier':<9}{'flights':>9}{'Spark':>9}{'departed':>10}{'Spark':>9}{'delay min':>11}{'Spark':>10}"
+        f"{'origin':<7}{'carrier':<9}{'flights':>9}{'archive':>9}{'departed':>10}{'archive':>9}{'delay min':>11}{'archive':>10}"
     ]
     for group in sorted({*expected, *found}):
         want, have = expected.get(group), found.get(group)

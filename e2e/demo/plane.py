@@ -16,8 +16,11 @@ from pathlib import Path
 
 import psutil
 from e2e.demo import chart
-from e2e.demo.kube import ROOT, KubernetesBrokers, Say, documents
+from e2e.demo.kube import KubernetesBrokers, Say
+from e2e.demo.manifests import ROOT, documents
+from e2e.demo.pipelines import NAMESPACE, PipelinesReport
 from e2e.demo.processes import Child
+from e2e.demo.stream_pipelines import StreamPipelines
 
 from tools import fetch_kube_tools
 
@@ -73,7 +76,10 @@ class PlaneBrokers(KubernetesBrokers):
 
     def _install_chart(self) -> None:
         """Raises RuntimeError when helm fails; the message has what it said."""
-        command = chart.install_command(fetch_kube_tools.fetch()["helm"], self.namespace)
+        # The chart makes the drivers' account there.
+        self._apply([NAMESPACE])
+        served = f"{self.namespace},{NAMESPACE['metadata']['name']}"
+        command = chart.install_command(fetch_kube_tools.fetch()["helm"], served)
         environment = {**os.environ, "KUBECONFIG": str(self.kubeconfig), "HOME": str(self._directory)}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if done.returncode != 0:
@@ -126,6 +132,10 @@ class PlaneBrokers(KubernetesBrokers):
             raise LookupError(f"no process of broker {name} at {address} was found")
         return found
 
+    async def run_pipelines(self, directory: Path, say: Say) -> PipelinesReport:
+        pipelines = StreamPipelines(self._client(), self._core, self._apply, say)
+        return await pipelines.run(brings_account=not self._is_by_chart)
+
     def reach(self) -> list[str]:
         urls = self.urls()
         first = next(iter(urls.values()))
@@ -133,7 +143,7 @@ class PlaneBrokers(KubernetesBrokers):
         return [
             f"export KUBECONFIG={self.kubeconfig}",
             f"{Path(sys.executable).with_name('supercluster')} status",
-            "kubectl get superclusters,clusters,streams,pods  (python -m tools.fetch_kube_tools fetches a kubectl)",
+            "kubectl get superclusters,clusters,streams,streampipelines,pods -A  (python -m tools.fetch_kube_tools fetches a kubectl)",
             f"nats:       {', '.join(urls.values())} (user and password: {self._credentials})",
             f"monitoring: {first.replace('nats://', 'http://').replace(':4222', ':8222')}/varz, /jsz, /metrics",
             f"stop it:    kill {' '.join(str(child.pid) for child in started)}",

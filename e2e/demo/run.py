@@ -1,9 +1,9 @@
-"""The demo's course: publish, kill, wait, count twice, compare.
+"""The demo's course: publish, kill, wait, count.
 
 Plain publishes go through a broker that stays up; acknowledged ones go through the stream's leader, which is killed when
 a quarter of the flights is published. When it is back, the stream is moved to another cluster, and publishing goes on; then
-the broker that leads there loses its volume. What is found is compared with the data set in two ways: message by message, and
-by Spark's figures.
+the broker that leads there loses its volume. What is found is compared with the data set message by message here, and by the
+archive's figures (`pipelines.py`).
 """
 
 from __future__ import annotations
@@ -13,17 +13,14 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import nats
 from e2e.demo.brokers import Brokers
-from e2e.demo.flights import Figures, Flight, Group, expected_figures, flights
-from e2e.demo.ledger import ACKNOWLEDGED, PLAIN, Ledger, publisher_of
+from e2e.demo.flights import ACKNOWLEDGED, PLAIN, Flight, expected_figures, flights, publisher_of
+from e2e.demo.ledger import Ledger
 from e2e.demo.losing import Loss, LossReport
 from e2e.demo.moving import MoveReport
-from e2e.demo.processes import Child, tail
 from e2e.demo.publish import AcknowledgedPublisher, PlainPublisher
-from e2e.demo.spark_count import read_figures
 from nats.aio.client import Client
 
 from supercluster.spark.client import Address, Credentials, Servers
@@ -31,7 +28,6 @@ from supercluster.spark.jetstream import JetStreamSession
 from supercluster.spark.reader import read_range
 
 ARRIVAL_SECONDS = 60.0
-SPARK_SECONDS = 240.0
 ARRANGE_SECONDS = 20.0
 LEADER_SECONDS = 30.0
 PATIENCE_SECONDS = 60.0
@@ -246,33 +242,8 @@ def read_ledger(brokers: Brokers, total: int, plain_starts: Sequence[int]) -> Le
     return ledger
 
 
-async def count_with_spark(
-    brokers: Brokers, directory: Path, environment: dict[str, str]
-) -> dict[Group, Figures]:
-    """Run the Spark job.
-
-    Raises:
-        RuntimeError: it failed; the message has the end of its log.
-    """
-    out, log = directory / "figures.json", directory / "spark.log"
-    command = [sys.executable, "-m", "e2e.demo.spark_count", "--stream", brokers.stream, "--out", str(out)]
-    command += ["--urls", ",".join(brokers.urls().values()), "--directory", str(directory / "spark")]
-    credentials = brokers.credentials_file()
-    if credentials is not None:
-        command += ["--credentials-file", str(credentials)]
-    child = Child("Spark", command, log, environment=environment)
-    try:
-        code = await asyncio.to_thread(child.wait, time.monotonic() + SPARK_SECONDS)
-        if code != 0:
-            raise RuntimeError(f"the Spark job failed with exit code {code}; the end of {log}:\n{tail(log)}")
-    finally:
-        child.stop()
-    return read_figures(out)
-
-
 __all__ = [
     "PublishReport",
-    "count_with_spark",
     "expected_figures",
     "publish",
     "read_ledger",

@@ -23,6 +23,8 @@ def test_missing_values_become_null_and_numbers_stay_numbers() -> None:
     assert flight.subject == "flights.EWR.UA"
     assert json.loads(flight.payload) == {
         "id": 7,
+        "publisher": "plain",
+        "number": 4,
         "year": 2013,
         "dep_delay": None,
         "arr_delay": -4.5,

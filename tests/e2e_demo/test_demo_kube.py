@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e.demo.kube import MANIFESTS, documents, only, ready_condition
+from e2e.demo.kube import MANIFESTS, only, ready_condition
+from e2e.demo.manifests import documents
 
 
 def item(status: str, observed: int, generation: int = 2) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from e2e.demo.flights import Figures, encode
-from e2e.demo.ledger import ACKNOWLEDGED, PLAIN, Ledger, compare, publisher_of, table
+from e2e.demo.flights import ACKNOWLEDGED, PLAIN, Figures, encode, publisher_of
+from e2e.demo.ledger import Ledger, compare, table
 
 ROW = {"origin": "JFK", "carrier": "B6", "dep_delay": "3"}
 

@@ -81,7 +81,20 @@ def test_an_interrupted_demo_leaves_no_process_behind(logs: Path, moment: str) -
 
 @pytest.mark.spark
 @pytest.mark.covers(
-    "MV-1", "MV-4", "MV-5", "MV-13", "OP-2", "SF-2", "SF-3", "SP-1", "CL-4", "RP-2", "MR-7", "SF-4"
+    "MV-1",
+    "MV-4",
+    "MV-5",
+    "MV-13",
+    "OP-2",
+    "SF-2",
+    "SF-3",
+    "SP-1",
+    "CL-4",
+    "RP-2",
+    "MR-7",
+    "SF-4",
+    "SP-3",
+    "SP-4",
 )
 @pytest.mark.parametrize(
     ("every", "flights"),
@@ -94,9 +107,9 @@ def test_the_demo_loses_and_repeats_nothing_and_kept_it_says_how_to_reach_and_st
     logs: Path, every: int, flights: int
 ) -> None:
     process = start(logs, "--keep", "--every", str(every))
-    output, _ = process.communicate(timeout=400)
+    output, _ = process.communicate(timeout=600)
     assert process.returncode == 0, output
-    assert f"flights: {flights:,d} in the data set, {flights:,d} counted by Spark" in output
+    assert f"flights: {flights:,d} in the data set, {flights:,d} archived by Spark" in output
     assert "groups that differ: 0 of 35" in output
     assert "messages lost: 0   repeated: 0   out of order: 0" in output
     assert re.search(r"longest publish stall: \d+\.\d\d s", output)
@@ -116,6 +129,10 @@ def test_the_demo_loses_and_repeats_nothing_and_kept_it_says_how_to_reach_and_st
     assert int(lost.group(2).replace(",", "")) > flights // 7
     assert f"PersistentVolumeClaim data-{lost.group(1)}; Kubernetes made both anew" in output
     assert f"{lost.group(1)} leads the stream again" in output
+    assert re.search(rf"archive: archived to sequence {flights:,d}; Parquet files: [1-9]", output)
+    assert f"audit: passed: stream flights: {flights:,d} messages audited, " in output
+    for name in ("archive", "audit"):
+        assert f"  {name}: ProgramEnded" in output
     assert f"logs: {logs}" in output
     kubeconfig = re.search(r"export KUBECONFIG=(\S+)", output)
     stop = re.search(r"stop it:\s+kill (\d+(?: \d+)?)$", output, re.MULTILINE)

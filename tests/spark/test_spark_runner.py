@@ -211,14 +211,17 @@ def test_in_a_pod_brokers_and_credentials_come_from_the_mounted_secret(
         (tmp_path / name).write_text(text)
     monkeypatch.setenv("SUPERCLUSTER_CLIENT", str(tmp_path))
     options = read_options({"stream": "s"}, streaming=True)
-    assert [each.host for each in options.addresses] == ["east.ns.svc"]
+    assert [each.host for each in options.current_addresses()] == ["east.ns.svc"]
     assert options.current_credentials() == Credentials("app", "one")
     (tmp_path / "password").write_text("two")
     assert options.current_credentials() == Credentials("app", "two"), "a renewed Secret"
+    (tmp_path / "urls").write_text("nats://green.ns.svc:4222")
+    assert [each.host for each in options.current_addresses()] == ["green.ns.svc"]
     given = read_options(
         {"stream": "s", "url": "nats://other:1", "user": "me", "password": "p"}, streaming=True
     )
     assert given.current_credentials() == Credentials("me", "p")
+    assert [each.host for each in given.current_addresses()] == ["other"]
 
 
 def test_names_of_a_hosts_file_are_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

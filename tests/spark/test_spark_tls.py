@@ -48,7 +48,7 @@ def options(url: str, **more: object) -> ReadOptions:
 
 
 async def connect(found: ReadOptions) -> None:
-    servers = Servers(found.addresses, found.current_credentials(), tls=found.current_tls())
+    servers = Servers(found.current_addresses(), found.current_credentials(), tls=found.current_tls())
     connection: ClientConnection = await asyncio.to_thread(servers.connect, time.monotonic() + 20)
     connection.close()
 

@@ -86,6 +86,7 @@ class OptionError(ValueError):
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
     addresses: tuple[Address, ...]
+    """Empty: no option names them, and each process reads those of its own CLIENT_FOLDER."""
     stream: str
     credentials: Credentials
     credentials_file: str
@@ -105,6 +106,14 @@ class ReadOptions:
     """For so long at most a micro-batch waits for `trigger_rows_min`."""
     fail_on_data_loss: bool
     patience_seconds: float
+
+    def current_addresses(self) -> tuple[Address, ...]:
+        """The brokers now: a Secret that names others leads a running query to them.
+
+        Raises:
+            OptionError: the Secret names none any more.
+        """
+        return self.addresses or _addresses({})
 
     def current_credentials(self) -> Credentials:
         """The credentials now: from the file when there is one."""
@@ -158,8 +167,9 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         raise OptionError(
             "credentialsFile", credentials_file, "leave password and token out when a file is named"
         )
+    addresses = _addresses(values)
     return ReadOptions(
-        addresses=_addresses(values),
+        addresses=addresses if values.get("urls") or values.get("url") else (),
         stream=stream,
         credentials=Credentials(user, values.get("password", ""), values.get("token", "")),
         credentials_file=credentials_file,

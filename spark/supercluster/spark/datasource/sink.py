@@ -58,7 +58,7 @@ class _Sink:
     def _over(self, act: Callable[[JetStreamSession], Any]) -> Any:
         """Act over a session of its own."""
         how = self.options.connection
-        servers = Servers(how.addresses, how.current_credentials(), tls=how.current_tls())
+        servers = Servers(how.current_addresses(), how.current_credentials(), tls=how.current_tls())
         session = JetStreamSession(servers, patience_seconds=how.patience_seconds)
         try:
             return act(session)

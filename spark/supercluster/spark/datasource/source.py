@@ -118,7 +118,7 @@ class _Range:
     def session(self, *, seed: int | None = None) -> JetStreamSession:
         options = self.options
         servers = Servers(
-            options.addresses, options.current_credentials(), tls=options.current_tls(), seed=seed
+            options.current_addresses(), options.current_credentials(), tls=options.current_tls(), seed=seed
         )
         return JetStreamSession(servers, patience_seconds=self.options.patience_seconds)
 

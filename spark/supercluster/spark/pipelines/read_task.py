@@ -27,7 +27,9 @@ class Block(NamedTuple):
 
 
 def open_session(options: ReadOptions, *, seed: int | None = None) -> JetStreamSession:
-    servers = Servers(options.addresses, options.current_credentials(), tls=options.current_tls(), seed=seed)
+    servers = Servers(
+        options.current_addresses(), options.current_credentials(), tls=options.current_tls(), seed=seed
+    )
     return JetStreamSession(servers, patience_seconds=options.patience_seconds)
 
 

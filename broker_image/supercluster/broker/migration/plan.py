@@ -306,7 +306,11 @@ TABLE: Mapping[Stage, tuple[Row, ...]] = {
         ),
         Row(lambda v: v.behind, Do.WAIT, "green's copies are catching up"),
         Row(lambda v: v.rests, Do.WAIT, "publishers have their way for a while before the next try"),
-        Row(lambda v: v.mark is Mark.NONE, Do.MARK, "green's copies are close"),
+        Row(
+            lambda v: v.mark is Mark.NONE,
+            Do.MARK,
+            "green's copies are close, and the stream waits for its turn",
+        ),
         Row(_always, Do.FENCE, "green's copies are close, and the map has the mark", Stage.FENCED),
     ),
     Stage.FENCED: (

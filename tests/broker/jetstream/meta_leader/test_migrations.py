@@ -16,6 +16,7 @@ from supercluster.broker.jetstream.config.stream import Placement
 from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.assignment import Assignment
+from supercluster.broker.jetstream.meta.hand_turns import TURN_MS_MAX
 from supercluster.broker.jetstream.meta.map_recovery import MapRecovery, Standing
 from supercluster.broker.jetstream.meta.migration import Following, Green, Migration, StreamStage, next_group
 from supercluster.broker.jetstream.meta.migration_steps import MigrationStep, StepKind
@@ -88,6 +89,47 @@ def test_a_few_streams_are_learned_at_a_time_and_the_next_ones_follow() -> None:
     assert stages(story)[-1] is None
     go(story, "S02")
     assert stages(story)[-1] is StreamStage.LEARNING
+
+
+@pytest.mark.covers("BG-4")
+def test_streams_are_marked_one_after_another() -> None:
+    """Publishers of a fenced stream wait for the work on every other one that is between its mark and open."""
+    story = blue("A", "B", "C")
+    marked, learning = StreamStage.HANDING, StreamStage.LEARNING
+    for name in "ABC":
+        step(story, name, StepKind.HANDING)
+    assert stages(story) == [marked, learning, learning]
+    step(story, "A", StepKind.OPENED, digest="d1", last_seq=41)
+    story.turn()
+    assert stages(story) == [StreamStage.OPEN, marked, learning]
+    step(story, "B", StepKind.UNHANDED)
+    story.turn()
+    assert stages(story) == [StreamStage.OPEN, learning, marked]
+
+
+@pytest.mark.covers("BG-4")
+def test_a_stream_that_does_not_open_keeps_others_for_a_second_at_most() -> None:
+    story = blue("A", "B")
+    step(story, "A", StepKind.HANDING)
+    step(story, "B", StepKind.HANDING)
+    assert story.replica.migrations.deadline_ms() == story.host.now_ms + TURN_MS_MAX
+    story.turn(TURN_MS_MAX - 1)
+    assert stages(story)[1] is StreamStage.LEARNING
+    story.turn(1)
+    assert stages(story) == [StreamStage.HANDING] * 2
+
+
+def test_a_stream_that_is_handed_over_gets_a_mark_that_the_map_has_lost_at_once() -> None:
+    story = blue("A", "B")
+    step(story, "A", StepKind.HANDING)
+    way = story.stream("B").migration
+    assert way is not None
+    mark = replace(way, digest="d1")
+    story.replica.migrations.on_step(
+        MigrationStep(StepKind.HANDING, story.stream("B").group, TO_GREEN.id, way.attempt, mark)
+    )
+    story.turn()
+    assert stages(story) == [StreamStage.HANDING] * 2
 
 
 @pytest.mark.covers("BG-9")

@@ -13,6 +13,7 @@ from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.config.carried import why_not_carried
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.assignment import Assignment
+from supercluster.broker.jetstream.meta.hand_turns import HandTurns, awaits_turn
 from supercluster.broker.jetstream.meta.migration import Migration, StreamStage
 from supercluster.broker.jetstream.meta.migration_changes import (
     abort_migration,
@@ -120,6 +121,7 @@ class Migrations(MapRequests):
         self._meta_host = host
         self._steps: dict[str, MigrationStep] = {}
         self._words: dict[str, OpenWord] = {}
+        self._hand_turns = HandTurns()
         self._said: set[str] = set()
         """Groups of which it was said that the evidence differs."""
         self._tell_ms = 0
@@ -249,13 +251,7 @@ class Migrations(MapRequests):
 
     def turn(self, now_ms: int) -> None:
         super().turn(now_ms)
-        steps, self._steps = self._steps, {}
-        for step in steps.values():
-            found = self._tail.state.by_group(step.group)
-            if found is not None and found.group == step.group:
-                body = on_green(step, found, self._tail.state.brokers).operation(found, _ANY)
-                if body is not None:
-                    self._append(body)
+        self._take_steps(now_ms)
         words, self._words = self._words, {}
         for word in words.values():
             self._clean(word)
@@ -267,6 +263,21 @@ class Migrations(MapRequests):
             for migration in self._running:
                 self._tell(migration)
                 self._end(migration)
+
+    def _take_steps(self, now_ms: int) -> None:
+        steps, self._steps = self._steps, {}
+        # What ends a stream's turn goes before what begins another's.
+        for step in sorted(steps.values(), key=awaits_turn):
+            if awaits_turn(step):
+                self._hand_turns.look(self._tail.state, now_ms)
+                if now_ms < self._hand_turns.free_ms():
+                    self._steps[step.group] = step
+                    continue
+            found = self._tail.state.by_group(step.group)
+            if found is not None and found.group == step.group:
+                body = on_green(step, found, self._tail.state.brokers).operation(found, _ANY)
+                if body is not None:
+                    self._append(body)
 
     @property
     def _running(self) -> list[Migration]:
@@ -301,12 +312,15 @@ class Migrations(MapRequests):
 
     def deadline_ms(self) -> int | None:
         """When `turn` has something to do."""
-        return self._tell_ms if self._tail.serves and self._running else None
+        if not (self._tail.serves and self._running):
+            return None
+        return min(self._tell_ms, self._hand_turns.free_ms()) if self._steps else self._tell_ms
 
     def clear(self) -> None:
         """This replica does not lead any more."""
         super().clear()
         self._steps.clear()
+        self._hand_turns.clear()
         self._words.clear()
         self._said.clear()
         self._quiet_since_ns.clear()

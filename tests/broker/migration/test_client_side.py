@@ -15,6 +15,7 @@ from tests.simulator.cutover_plan import BLUE, GREEN
 from tests.simulator.ledger import MAIN
 
 from supercluster.broker.jetstream.errors import STREAM_FAR
+from supercluster.broker.protocol.not_stored import not_stored
 
 SECOND = 1_000_000_000
 CONFIG: dict[str, Any] = {"name": MAIN, "subjects": ["orders.>"], "num_replicas": 3, "allow_direct": True}
@@ -28,6 +29,7 @@ class Answers:
     def __init__(self) -> None:
         self.headers: list[bytes] = []
         self.payloads: list[bytes] = []
+        self.errors: list[str] = []
 
     def take(self, header: bytes, payload: bytes) -> None:
         self.headers.append(header)
@@ -114,7 +116,9 @@ class Story(TwoWorlds):
         window = core.capture("$G", subject.encode())
         assert window is not None, f"no stream has {subject}: it would be dropped without a word"
         publisher = Load(self, key, "plain", 1, "once")
-        assert window.take(publisher, subject.encode(), reply, b"", b"once/0:%d" % self._replies)
+        publisher = Load(self, key, "plain", 1, f"once{self._replies}")
+        answers.errors = publisher.errors
+        assert window.take(publisher, subject.encode(), reply, b"", publisher.payload(0))
         self.want_turn(key)
         return answers
 
@@ -400,3 +404,24 @@ def test_a_subject_of_a_stream_that_is_still_blues_stays_blues(story: Story) -> 
     assert "error" not in changed.json
     story.run_ms(100)
     assert [story.captures(key, "returns.a") for key in story.brokers(BLUE)] == ["OWN"] * 3
+
+
+@pytest.mark.covers("BG-4", "SF-15")
+@pytest.mark.parametrize("is_made_anew", [False, True])
+def test_what_is_published_at_blue_for_a_stream_that_green_deleted_is_refused_in_words(
+    story: Story, is_made_anew: bool
+) -> None:
+    """Blue's map goes on to have it. Were its subjects nobody's there, a publish without a reply would vanish, although a stream that was
+    made anew captures it on green."""
+    story.go_over()
+    deleted = story.call("green-0", f"$JS.API.STREAM.DELETE.{MAIN}")
+    assert story.run_until(lambda: bool(deleted), 5000)
+    if is_made_anew:
+        made = story.call("green-0", f"$JS.API.STREAM.CREATE.{MAIN}", CONFIG)
+        assert story.run_until(lambda: bool(made), 5000)
+        assert "error" not in made.json
+    asked = story.publish("blue-1", "orders.a", is_asked=True)
+    plain = story.publish("blue-2", "orders.a")
+    assert story.run_until(lambda: bool(asked) and bool(plain.errors), 12_000)
+    assert b" 503" in asked.headers[0]
+    assert plain.errors == [not_stored(MAIN, f"stream {MAIN} has had no leader for too long")]

@@ -210,6 +210,7 @@ async def test_publishers_that_stay_on_blue_are_named_when_they_had_their_time_t
     assert "clock of user ann at 10.0.0.7 to flights and 10 more; point them at green" in world.message(
         "Warning"
     )
+    assert "to none that was made on green since" in world.message("Warning")
     calls.clients["publishers"] = [{**CLOCK, "messages": 9_999}]
     await world.to("redirected")
     assert world.told().count("PublishersOnBlue") == 1, "counts that move are no event"

@@ -116,8 +116,8 @@ class Draft:
         more = state.clients.publishers_still_on_blue - len(names)
         named = ", ".join(names) + (f" and {more} more" if more > 0 else "")
         message = (
-            f"clients still publish through blue, which forwards for them: {named}; point them at green's addresses before blue is switched off "
-            "(status.clients has their messages)"
+            f"clients still publish through blue, which forwards for them to the streams that it handed over, and to none that was made on green "
+            f"since: {named}; point them at green's addresses before blue is switched off (status.clients has their messages)"
         )
         found = [(Reason.PUBLISHERS_ON_BLUE, message)] if state.clients.publishers_still_on_blue else []
         if found or self._conditions.was(ConditionType.WARNING):

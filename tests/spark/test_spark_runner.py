@@ -108,6 +108,8 @@ def test_a_pipeline_that_cant_run_is_refused_before_spark_starts(
 
 def test_findings_have_an_exit_code_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
     class Found:
+        kind = "pipeline count"
+
         def check(self) -> None: ...
 
         def run(self, environment: Any, report: Any) -> None:

@@ -11,6 +11,10 @@ import pytest
 from benchmarks.servers import Fleet
 from nats.js import JetStreamContext
 
+from supercluster.spark.runner import driver
+from supercluster.spark.runner.kube import KubeAccess
+from supercluster.spark.runner.progress import ProgressReporter
+
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 
@@ -120,6 +124,41 @@ async def test_a_stream_that_was_deleted_and_made_again_stops_the_query_with_a_c
     await fill(js, 20)
     with pytest.raises(Exception, match="deleted and created again"):
         await asyncio.to_thread(run)
+
+
+class QueryOf:
+    """A program: one query, always with the same checkpoint."""
+
+    kind = "Python file"
+
+    def __init__(self, spark: Any, url: str, stream: str, checkpoint: Path) -> None:
+        self._query = spark.readStream.format("supercluster").options(url=url, stream=stream).load()
+        self._checkpoint = str(checkpoint)
+
+    def check(self) -> None: ...
+
+    def run(self, environment: object, report: object) -> None:
+        writer = self._query.writeStream.format("noop").option("checkpointLocation", self._checkpoint)
+        writer.trigger(availableNow=True).start().awaitTermination(120)
+
+
+@pytest.mark.covers("SP-3")
+async def test_a_checkpoint_of_another_stream_ends_the_driver_for_good(
+    spark: Any, fleet: Fleet, js: JetStreamContext, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    await fill(js, 10)
+    await js.add_stream(name="T", subjects=["t"])
+    nowhere = KubeAccess("https://127.0.0.1:1")
+
+    def run(stream: str) -> int:
+        program = QueryOf(spark, fleet.urls[0], stream, tmp_path / "checkpoint")
+        return driver._run(program, {}, ProgressReporter(nowhere, "pipes", "count-x"))
+
+    assert await asyncio.to_thread(run, "S") == driver.EXIT_OK
+    assert await asyncio.to_thread(run, "T") == driver.EXIT_REFUSED
+    last = [line for line in capfd.readouterr().err.splitlines() if line.startswith("error: ")][-1]
+    for words in ("reads stream 'S', and this one reads 'T'", "name another checkpoint location"):
+        assert words in last
 
 
 async def test_a_missing_stream_and_a_wrong_option_name_themselves(spark: Any, fleet: Fleet) -> None:

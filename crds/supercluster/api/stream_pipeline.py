@@ -137,6 +137,13 @@ class Checkpoint(ApiModel):
         default=None,
         description="For type Uri, such as s3a://bucket/path. Nothing there is deleted by the operator.",
     )
+    take_over_from: (
+        Annotated[str, StringConstraints(pattern=r"^[-.a-z0-9]+/[-.a-z0-9]+$", max_length=318)] | None
+    ) = Field(
+        default=None,
+        description="<namespace>/<name> of the StreamPipeline that has written to the checkpoint, if this one is to go on from it. A checkpoint of "
+        "another StreamPipeline, or of another program, is refused otherwise. With the pipeline's own name its program may be another one.",
+    )
 
     cel_rules: ClassVar[tuple[CelRule, ...]] = (
         CelRule(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 from tests.reconcilers.planners.stream_pipelines import (
     IMAGE,
     aged,
@@ -266,3 +267,7 @@ def test_drivers_on_one_location_ask_for_the_same_lease() -> None:
     assert one["SUPERCLUSTER_CHECKPOINT_PLACE"] == "s3a://bucket/x"
     assert one["SUPERCLUSTER_CHECKPOINT_LEASE"] != env({})["SUPERCLUSTER_CHECKPOINT_LEASE"]
     assert env({"type": "Ephemeral"}) == {}
+    taken = env({"takeOverFrom": "pipes/sum"})
+    assert taken == {**env({}), "SUPERCLUSTER_CHECKPOINT_TAKE_OVER": "pipes/sum"}
+    with pytest.raises(ValidationError, match="takeOverFrom"):
+        pipeline(checkpoint={"takeOverFrom": "sum"})

@@ -23,11 +23,12 @@ from pathlib import Path
 from types import FrameType
 
 from supercluster.spark.datasource.options import OptionError
+from supercluster.spark.datasource.plan import OtherCheckpointError
 from supercluster.spark.errors import one_line
 from supercluster.spark.pipelines.parameters import ParameterError
 from supercluster.spark.pipelines.pipeline import FindingsError
 from supercluster.spark.runner.checkpoint_lease import CheckpointHeldError, CheckpointLease, Holder
-from supercluster.spark.runner.checkpoint_record import record_spark
+from supercluster.spark.runner.checkpoint_record import Writer, record_writer
 from supercluster.spark.runner.executor_check import ExecutorsRefusedError, check_executors
 from supercluster.spark.runner.image import executor_image
 from supercluster.spark.runner.kube import KubeAccess, KubeRequestError
@@ -68,7 +69,10 @@ def run(program: Program, environment: Environment) -> int:
         lease = _checkpoint_lease(access, pod, environment)
         if lease is not None:
             lease.take()
-            record_spark(environment["SUPERCLUSTER_CHECKPOINT"], importlib.metadata.version("pyspark"))
+            spark = importlib.metadata.version("pyspark")
+            writer = Writer(spark, f"{pod.namespace}/{pod.pipeline}", program.kind)
+            take_over_from = environment.get("SUPERCLUSTER_CHECKPOINT_TAKE_OVER", "")
+            record_writer(environment["SUPERCLUSTER_CHECKPOINT"], writer, take_over_from)
         remove_predecessors(access, pod)
         # Spark looks for an address of its own otherwise, and warns of what it finds.
         environment.setdefault("SPARK_LOCAL_IP", pod.address)
@@ -195,8 +199,10 @@ def _run(program: Program, environment: Environment, reporter: ProgressReporter)
     except Exception as error:
         traceback.print_exc()
         # The last line is what the pipeline's condition shows.
-        print(f"error: {one_line(error)}", file=sys.stderr, flush=True)
-        return EXIT_FAILED
+        told = one_line(error)
+        print(f"error: {told}", file=sys.stderr, flush=True)
+        # Another try would end in the same way. The class is known by name alone, since it came through Java.
+        return EXIT_REFUSED if told.startswith(f"{OtherCheckpointError.__name__}: ") else EXIT_FAILED
     finally:
         reporter.stop()
 

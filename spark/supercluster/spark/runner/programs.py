@@ -18,6 +18,10 @@ CONTINUOUS = "Continuous"
 
 
 class Program(Protocol):
+    @property
+    def kind(self) -> str:
+        """What a checkpoint's record calls it."""
+
     def check(self) -> None:
         """Before Spark starts.
 
@@ -31,6 +35,8 @@ class Program(Protocol):
 
 class FileProgram:
     """A Python file, as `python FILE [ARGUMENT …]` would run it."""
+
+    kind = "Python file"
 
     def __init__(self, file: str, arguments: Sequence[str]) -> None:
         self.file, self.arguments = file, arguments
@@ -53,6 +59,10 @@ class PipelineProgram:
         self, name: str, parameters: str, pipelines: Mapping[str, type[Pipeline[Any]]] = PIPELINES
     ) -> None:
         self.name, self.parameters, self.pipelines = name, parameters, pipelines
+
+    @property
+    def kind(self) -> str:
+        return f"pipeline {self.name}"
 
     def check(self) -> None:
         self._read()

@@ -287,6 +287,8 @@ def _driver_template(pipeline: StreamPipeline, image: str) -> dict[str, Any]:
             {"name": "SUPERCLUSTER_CHECKPOINT_PLACE", "value": place},
             {"name": "SUPERCLUSTER_CHECKPOINT_LEASE", "value": lease_name(place)},
         ]
+    if spec.checkpoint.take_over_from is not None:
+        env.append({"name": "SUPERCLUSTER_CHECKPOINT_TAKE_OVER", "value": spec.checkpoint.take_over_from})
     env += [
         {"name": "SUPERCLUSTER_CHECKPOINT", "value": location},
         {"name": "SUPERCLUSTER_TRIGGER", "value": pipeline.trigger},

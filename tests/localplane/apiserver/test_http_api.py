@@ -462,3 +462,28 @@ async def test_a_fresh_cluster_has_namespaces_accounts_and_the_usual_roles(api: 
     assert {item["metadata"]["name"] for item in roles} == {"admin", "cluster-admin", "edit", "view"}
     await api.make("/api/v1/namespaces", {"metadata": {"name": "team"}})
     await api.get("/api/v1/namespaces/team/serviceaccounts/default")
+
+
+async def test_a_quota_counts_pods_that_have_not_ended(api: Api) -> None:
+    quotas = "/api/v1/namespaces/default/resourcequotas"
+    await api.make(
+        quotas, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1", "limits.memory": "3Gi"}}}
+    )
+    await api.make(
+        quotas, {"metadata": {"name": "r"}, "spec": {"hard": {"pods": "0"}, "scopes": ["BestEffort"]}}
+    )
+
+    def sized(name: str, memory: str) -> Json:
+        container = {"name": "c", "image": "img:1", "resources": {"limits": {"memory": memory}}}
+        return a_pod(name, containers=[container])
+
+    await api.make(PODS, sized("a", "1Gi"))
+    status, refusal = await api.call("POST", PODS, sized("b", "2560Mi"))
+    told = "limits.memory=2560Mi,pods=1, used: limits.memory=1Gi,pods=1, limited: limits.memory=3Gi,pods=1"
+    assert (status, refusal["message"]) == (
+        403,
+        f'pods "b" is forbidden: exceeded quota: q, requested: {told}',
+    )
+    await api.patch(f"{PODS}/a/status", {"status": {"phase": "Failed"}})
+    assert (await api.call("POST", f"{PODS}?dryRun=All", sized("b", "2560Mi")))[0] == 201
+    await api.make(PODS, sized("b", "2560Mi"))

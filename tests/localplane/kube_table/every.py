@@ -12,6 +12,7 @@ from tests.localplane.kube_table.cases import (
     lists,
     objects,
     pod_security,
+    quotas,
     rules,
     schemas,
 )
@@ -26,6 +27,7 @@ CASES: tuple[Case, ...] = (
     *deletions.CASES,
     *lists.CASES,
     *pod_security.CASES,
+    *quotas.CASES,
 )
 ANSWERS = Path(__file__).with_name("answers.json")
 

@@ -1,4 +1,4 @@
-"""Pod Security's admission: the labels of a namespace refuse pods, and warn of pods and of what makes them."""
+"""Admission of pods: the Pod Security labels of a namespace refuse pods, and warn of pods and of what makes them; its quotas refuse pods."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from supercluster.localplane.apiserver import errors
 from supercluster.localplane.apiserver.errors import Cause
-from supercluster.localplane.apiserver.objects import pod_security
+from supercluster.localplane.apiserver.objects import pod_security, quotas
 from supercluster.localplane.apiserver.objects.writes import Write
 from supercluster.localplane.apiserver.storage.registry import NAMESPACES, Resource
 from supercluster.localplane.apiserver.storage.store import Store
@@ -33,6 +33,8 @@ def admit(store: Store, resource: Resource, new: Json, old: Json | None, write: 
     elif resource.storage == PODS:
         if old is None or _is_changed(new["spec"], old["spec"]):
             _admit_pod(_labels(store, new), new, write)
+        if old is None:
+            quotas.admit(store, new)
     elif resource.storage in TEMPLATES:
         spec: Any = new
         for part in TEMPLATES[resource.storage]:

@@ -22,7 +22,7 @@ from tools.find_java import find_java_home
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(400)]
 
 ROOT = Path(__file__).resolve().parents[2]
-NAMESPACES = ("pipes", "others")
+NAMESPACES = ("pipes", "others", "tight")
 MESSAGES = 2_000
 FIRST_ROW_MAX_S = 60.0
 # Of a quiet machine; with the suite's other half beside it, it takes longer.
@@ -77,7 +77,7 @@ def named(name: str, pipeline_name: str, parameters: dict[str, str]) -> dict[str
     spec = pipeline()["spec"]
     del spec["python"]
     spec |= {"pipeline": {"name": pipeline_name, "parameters": parameters}, "trigger": "AvailableNow"}
-    return custom("StreamPipeline", name, {**spec, "checkpoint": {"type": "Ephemeral"}})
+    return custom("StreamPipeline", name, {**spec, "checkpoint": {"type": "Ephemeral"}, "backoffLimit": 0})
 
 
 @pytest.fixture(scope="module")
@@ -160,17 +160,67 @@ def objects(run_kubectl: Kubectl) -> set[str]:
 
 
 @pytest.mark.covers("SP-3", "SP-4")
-def test_pipelines_that_ship_run_by_name(run_kubectl: Kubectl, secret: dict[str, str]) -> None:
-    make(run_kubectl, "others", "Secret", "demo-client", secret)
-    for body in (
-        named("wrong", "stream_stat", {}),
-        named("stats", "stream_stats", {"streams": "numbers"}),
+def test_a_pipeline_runs_by_name_and_bad_ones_say_what_is_wrong_and_what_to_do(
+    run_kubectl: Kubectl, secret: dict[str, str]
+) -> None:
+    """All at the same time: most of it is the start of Spark's Java."""
+    for namespace in ("others", "tight"):
+        make(run_kubectl, namespace, "Secret", "demo-client", secret)
+    make(run_kubectl, "others", "ConfigMap", "raises", {"main.py": "raise ValueError('no flights today')\n"})
+    make(run_kubectl, "tight", "ConfigMap", "program", {"main.py": PROGRAM})
+    run_kubectl("-n", "tight", "create", "quota", "driver-only", "--hard=pods=1")
+    mine = {"type": "Claim", "claim": {"name": "raises-checkpoint"}}
+    for namespace, body in (
+        ("others", named("stats", "stream_stats", {"streams": "numbers"})),
+        ("others", named("absent", "stream_stats", {"streams": "flights"})),
+        ("others", named("wrong", "stream_stat", {})),
+        ("others", filed("raises", "raises")),
+        ("tight", filed("refused", "program")),
     ):
-        run_kubectl("-n", "others", "apply", "-f", "-", stdin=body)
-    # One that is not there ends before Spark starts.
-    message = ends_with(run_kubectl, "others", "wrong", "ProgramRefused")
-    assert "did you mean 'stream_stats'" in message
-    ends_with(run_kubectl, "others", "stats", "ProgramEnded")
+        run_kubectl("-n", namespace, "apply", "-f", "-", stdin=body)
+    # Who is older is seen by the second.
+    eventually(lambda: claimed_by(run_kubectl) == "raises", "the first one to have a checkpoint")
+    second = filed("second", "raises")
+    second["spec"]["checkpoint"] = mine
+    run_kubectl("-n", "others", "apply", "-f", "-", stdin=second)
+
+    for namespace, name, type_, reason, words in (
+        ("others", "wrong", "Ready", "ProgramRefused", ["did you mean 'stream_stats'", "Correct the spec"]),
+        ("others", "raises", "Ready", "DriverGaveUp", ["ValueError: no flights today", "mend the cause"]),
+        (
+            "others",
+            "absent",
+            "Ready",
+            "DriverGaveUp",
+            ["'flights' does not exist", "check the option 'stream'"],
+        ),
+        ("tight", "refused", "Ready", "DriverGaveUp", ["exceeded quota: driver-only", "change that quota"]),
+        (
+            "others",
+            "second",
+            "Accepted",
+            "CheckpointClaimed",
+            ["StreamPipeline others/raises", "name another one"],
+        ),
+        ("others", "stats", "Ready", "ProgramEnded", []),
+    ):
+        message = ends_with(run_kubectl, namespace, name, reason, type_)
+        for word in words:
+            assert word in message, name
+        if reason in ("DriverGaveUp", "ProgramRefused"):
+            assert f"kubectl -n {namespace} delete job {name}-" in message
+
+
+def filed(name: str, program: str) -> dict[str, Any]:
+    """A Python file whose driver is started once."""
+    spec = {**pipeline()["spec"], "python": {"configMap": {"name": program}}, "backoffLimit": 0}
+    return custom("StreamPipeline", name, spec)
+
+
+def claimed_by(run_kubectl: Kubectl) -> str:
+    path = "jsonpath={.metadata.labels.supercluster\\.dev/stream-pipeline}"
+    found = run_kubectl("-n", "others", "get", "pvc", "raises-checkpoint", "-o", path, check=False)
+    return found.stdout
 
 
 async def publish(address: str, secret: dict[str, str]) -> None:

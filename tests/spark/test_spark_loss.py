@@ -14,6 +14,7 @@ from nats.js import JetStreamContext
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 
+from supercluster.spark.client import Address, Credentials, Servers
 from supercluster.spark.datasource import source
 from supercluster.spark.datasource.options import read_options
 from supercluster.spark.datasource.plan import StreamReplacedError
@@ -21,6 +22,7 @@ from supercluster.spark.datasource.source import BatchReader, StreamReader
 from supercluster.spark.jetstream import (
     ApiRefusedError,
     DataRemovedError,
+    JetStreamSession,
     StartBeyondEndError,
     StreamCutOffError,
     StreamMissingError,
@@ -40,6 +42,10 @@ def stream(fleet: Fleet, **options: str) -> StreamReader:
     return StreamReader(
         read_options({"url": fleet.urls[0], "stream": "S", **options}, streaming=True), ("sequence",)
     )
+
+
+def opened(fleet: Fleet) -> JetStreamSession:
+    return JetStreamSession(Servers([Address.parse(fleet.urls[0])], Credentials()), patience_seconds=20)
 
 
 def sequences(
@@ -116,7 +122,7 @@ async def test_a_given_start_that_is_gone_is_an_error_and_the_earliest_is_not(
             StartBeyondEndError, match=r"ends at sequence 100.*behind it \(102\); give at most 101"
         ):
             await asyncio.to_thread(reader)
-    with pytest.raises(StartBeyondEndError, match=r"behind it \(2999"):
+    with pytest.raises(StartBeyondEndError, match=r"behind it \(2999.*; give a time that has passed"):
         await asyncio.to_thread(batch(fleet, startingOffsets='{"S": "2999-01-01T00:00:00Z"}').partitions)
 
 
@@ -203,7 +209,7 @@ async def test_a_stream_that_is_deleted_in_the_middle_of_a_query_says_what_to_do
     loop, reader, streaming = asyncio.get_running_loop(), batch(fleet), stream(fleet)
     planned = await asyncio.to_thread(reader.partitions)
     start = await asyncio.to_thread(streaming.initialOffset)
-    session = reader._range.session()
+    session = opened(fleet)
     seen: list[int] = []
 
     def read() -> None:

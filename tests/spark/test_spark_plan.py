@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 import json
 from pathlib import Path
@@ -13,16 +14,18 @@ from pyspark.sql import types
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from supercluster.spark.client import Address, Credentials
-from supercluster.spark.datasource.options import LATEST, OptionError, read_credentials, read_options
+from supercluster.spark.datasource.connection import read_credentials
+from supercluster.spark.datasource.option_values import OptionError
+from supercluster.spark.datasource.options import read_options
 from supercluster.spark.datasource.plan import (
     SEQUENCES_PER_PARTITION_MIN,
     Offset,
     OtherCheckpointError,
     StreamReplacedError,
-    admit,
     split_range,
 )
-from supercluster.spark.datasource.rows import COLUMNS, SchemaError, arrow_schema, check_columns
+from supercluster.spark.datasource.rows import KINDS, SchemaError, arrow_schema, check_columns
+from supercluster.spark.datasource.selection import EARLIEST, LATEST
 from supercluster.spark.datasource.source import SuperclusterDataSource
 from supercluster.spark.reader import RangeProgress
 
@@ -42,22 +45,6 @@ def test_ranges_cover_every_sequence_once(first: int, count: int, partitions: in
         assert min(high - low + 1 for low, high in ranges) >= SEQUENCES_PER_PARTITION_MIN
 
 
-@pytest.mark.parametrize(
-    ("start", "available", "target", "limit", "end"),
-    [
-        (5, 100, None, None, 100),
-        (5, 100, 50, None, 50),
-        (5, 100, 50, 10, 15),
-        (50, 100, 50, 10, 50),
-        (9, 3, None, 4, 9),
-    ],
-)
-def test_a_batch_ends_at_the_least_of_its_bounds_and_never_before_its_start(
-    start: int, available: int, target: int | None, limit: int | None, end: int
-) -> None:
-    assert admit(start, available, target, limit) == end
-
-
 def test_an_offset_survives_json_and_notices_another_stream_of_its_name() -> None:
     offset = Offset("S", "2026-01-01", 7)
     assert Offset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
@@ -75,7 +62,22 @@ def test_an_offset_survives_json_and_notices_another_stream_of_its_name() -> Non
         ({"stream": "a.b"}, "stream"),
         ({"url": ""}, "url"),
         ({"url": "http://a"}, "url"),
-        ({"subscribe": "a,b", "stream": ""}, "subscribe"),
+        ({"stream": "a,b"}, "stream"),
+        ({"subscribe": "S"}, "stream"),
+        ({"subscribe": "a,,b", "stream": ""}, "subscribe"),
+        ({"subscribe": "a,b.c", "stream": ""}, "subscribe"),
+        ({"subscribe": "a", "subscribePattern": "b", "stream": ""}, "subscribe"),
+        ({"subscribePattern": "a(", "stream": ""}, "subscribePattern"),
+        ({"subscribe": "a,b", "stream": "", "startingOffsets": "7"}, "startingOffsets"),
+        ({"subscribe": "a,b", "stream": "", "startingOffsets": '{"a": 7}'}, "startingOffsets"),
+        ({"subscribe": "a,b", "stream": "", "endingOffsets": '{"a": 7, "b": 1, "c": 2}'}, "endingOffsets"),
+        ({"subscribePattern": "a.*", "stream": "", "startingOffsets": '{"b": 7}'}, "startingOffsets"),
+        ({"startingTimestamp": "soon"}, "startingTimestamp"),
+        ({"startingTimestamp": "2026-11-24T08:00:00"}, "startingTimestamp"),
+        ({"startingTimestamp": "9" * 19}, "startingTimestamp"),
+        ({"startingOffsetsByTimestamp": "7"}, "startingOffsetsByTimestamp"),
+        ({"endingOffsetsByTimestamp": '{"S": -1}'}, "endingOffsetsByTimestamp"),
+        ({"startingTimestamp": "7", "startingOffsets": "7"}, "startingOffsets"),
         ({"minPartitions": "0"}, "minPartitions"),
         ({"minPartitions": "many"}, "minPartitions"),
         ({"startingOffsets": "0"}, "startingOffsets"),
@@ -91,7 +93,7 @@ def test_an_offset_survives_json_and_notices_another_stream_of_its_name() -> Non
         ({"maxTriggerDelay": "15"}, "maxTriggerDelay"),
         ({"failOnDataLoss": "perhaps"}, "failOnDataLoss"),
         ({"patienceSeconds": "0"}, "patienceSeconds"),
-        ({"startingOfsets": "1"}, "startingofsets"),
+        ({"startingOfsets": "1"}, "startingOfsets"),
         ({"credentialsFile": "/x", "password": "p"}, "credentialsFile"),
         ({"credentialsFile": "/does/not/exist"}, None),
     ],
@@ -108,9 +110,10 @@ def test_a_wrong_option_is_named(changes: dict[str, str], option: str | None) ->
 
 def test_a_streaming_read_may_start_at_the_latest_and_has_no_end() -> None:
     for text in ("latest", "Latest", '{"S": -1}'):
-        assert read_options({**GOOD, "startingOffsets": text}, streaming=True).starting == LATEST
-    with pytest.raises(OptionError, match="endingOffsets"):
-        read_options({**GOOD, "endingOffsets": "5"}, streaming=True)
+        assert read_options({**GOOD, "startingOffsets": text}, streaming=True).starting.of("S") == LATEST
+    for name in ("endingOffsets", "endingTimestamp"):
+        with pytest.raises(OptionError, match=f"{name}.*has no end"):
+            read_options({**GOOD, name: "5"}, streaming=True)
 
 
 @pytest.mark.covers("SP-5")
@@ -122,8 +125,8 @@ def test_a_streaming_read_may_start_at_the_latest_and_has_no_end() -> None:
         ("pasword", "did you mean 'password'"),
         ("maxOffsetPerTriger", "did you mean 'maxOffsetsPerTrigger'"),
         ("partitions", "did you mean 'minPartitions'"),
-        ("subscribePattern", "one read has one stream"),
-        ("startingTimestamp", "give the time in startingOffsets"),
+        ("subscribe_pattern", "did you mean 'subscribePattern'"),
+        ("assign", "name it in the option stream or subscribe"),
         ("kafka.bootstrap.servers", "use url"),
         ("zzz", "is not known; The options are url"),
     ],
@@ -131,6 +134,7 @@ def test_a_streaming_read_may_start_at_the_latest_and_has_no_end() -> None:
 def test_an_unknown_option_names_the_nearest_and_shows_no_value(name: str, says: str) -> None:
     with pytest.raises(OptionError, match=says) as caught:
         read_options({**GOOD, name: "hush"}, streaming=True)
+    assert f"option {name!r}" in str(caught.value), "as it was written"
     assert "hush" not in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -140,8 +144,55 @@ def test_names_of_the_kafka_source_mean_the_same() -> None:
     found = read_options(
         {"url": "a", "subscribe": "S", "startingOffsets": '{"S": 7}', "maxTriggerDelay": "2m"}, streaming=True
     )
-    assert (found.stream, found.starting, found.trigger_delay_seconds_max) == ("S", 7, 120)
+    assert (found.stream, found.starting.of("S"), found.trigger_delay_seconds_max) == ("S", 7, 120)
     assert "headers" not in SuperclusterDataSource({"includeheaders": "false"}).schema()
+
+
+@pytest.mark.covers("SP-5")
+def test_a_column_tells_streams_apart_where_several_may_be_read() -> None:
+    for name, has_column in (("subscribe", True), ("subscribePattern", True), ("stream", False)):
+        schema = SuperclusterDataSource({name: "S"}).schema()
+        assert schema.startswith("stream string, sequence bigint") == has_column
+        assert schema.endswith("payload binary")
+    assert check_columns([("stream", "string")]) == ("stream",)
+
+
+MOMENT = dt.datetime(2026, 11, 24, 8, tzinfo=dt.UTC)
+
+
+@pytest.mark.covers("SP-5")
+@pytest.mark.parametrize(
+    ("given", "positions"),
+    [
+        ({"subscribe": "a, b"}, {"a": EARLIEST, "b": EARLIEST}),
+        ({"subscribe": "a,b", "startingOffsets": "latest"}, {"a": LATEST, "b": LATEST}),
+        ({"subscribe": "a,b", "startingOffsets": '{"a": -1, "b": -2}'}, {"a": LATEST, "b": EARLIEST}),
+        (
+            {"subscribe": "a,b", "startingOffsets": '{"a": 42, "b": "2026-11-24T09:00:00+01:00"}'},
+            {"a": 42, "b": MOMENT},
+        ),
+        ({"subscribePattern": "[a-z]", "startingOffsets": '{"a": 42}'}, {"a": 42, "b": EARLIEST}),
+        ({"subscribePattern": "[a-z]", "startingTimestamp": "1795507200000"}, {"a": MOMENT, "z": MOMENT}),
+        ({"subscribe": "a,b", "startingTimestamp": "2026-11-24T08:00:00Z"}, {"a": MOMENT, "b": MOMENT}),
+        (
+            {"subscribe": "a,b", "startingOffsetsByTimestamp": '{"a": 1795507200000, "b": 0}'},
+            {"a": MOMENT, "b": dt.datetime(1970, 1, 1, tzinfo=dt.UTC)},
+        ),
+    ],
+)
+def test_a_read_begins_where_options_say_in_each_stream(
+    given: dict[str, str], positions: dict[str, object]
+) -> None:
+    found = read_options({"url": "a", **given}, streaming=True)
+    assert {name: found.starting.of(name) for name in positions} == positions
+
+
+def test_a_pattern_matches_whole_names() -> None:
+    selection = read_options(
+        {"url": "a", "subscribePattern": "flights|delays-\\d+"}, streaming=True
+    ).selection
+    names = ["my-flights", "flights", "delays-7", "delays-", "flights2", "delays-7"]
+    assert selection.matching(names) == ["delays-7", "flights"]
 
 
 def test_credentials_in_a_url_are_refused_without_showing_them() -> None:
@@ -179,8 +230,8 @@ def test_arrow_types_are_those_that_spark_expects() -> None:
         "binary": types.BinaryType(),
         "map<string,array<string>>": types.MapType(types.StringType(), types.ArrayType(types.StringType())),
     }
-    schema = types.StructType([types.StructField(name, names[kind]) for name, kind in COLUMNS.items()])
-    assert to_arrow_schema(schema, timezone="UTC").equals(arrow_schema(list(COLUMNS)))
+    schema = types.StructType([types.StructField(name, names[kind]) for name, kind in KINDS.items()])
+    assert to_arrow_schema(schema, timezone="UTC").equals(arrow_schema(list(KINDS)))
 
 
 @pytest.mark.parametrize("text", ["a:1", "nats://a:1", " nats://a:1/ "])

@@ -35,10 +35,15 @@ def test_sparks_words_give_batch_rate_and_lag() -> None:
         {"endOffset": offset(11), "latestOffset": json.dumps(offset(31))},
         {"endOffset": {"topic": 3}, "latestOffset": None},
         {"endOffset": json.dumps(offset(5, "delays")), "latestOffset": None},
+        {
+            "endOffset": {"streams": [offset(2, "a"), offset(3, "b")]},
+            "latestOffset": {"streams": [{**offset(7, "a"), "overtaken": 99}]},
+        },
     ]
     progress = {"batchId": 4, "processedRowsPerSecond": 12.5, "sources": sources}
     found = sample_of(progress, {"isDataAvailable": True}, "q")
-    assert found == QuerySample("q", 4, 12.5, True, {"flights": (11, 31), "delays": (5, 5)})
+    streams = {"flights": (11, 31), "delays": (5, 5), "a": (2, 7), "b": (3, 3)}
+    assert found == QuerySample("q", 4, 12.5, True, streams, {"a": 99})
     odd = {"sources": [{"endOffset": "{", "latestOffset": "[]"}]}
     assert sample_of(odd, {}, "q").streams == {}
     assert sample_of(None, {}, "q") == QuerySample("q", -1, 0.0, False, {})

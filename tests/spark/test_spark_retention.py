@@ -13,6 +13,7 @@ from nats.js import JetStreamContext
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from supercluster.spark.datasource.options import read_options
+from supercluster.spark.datasource.plan import offsets_from_json
 from supercluster.spark.datasource.source import StreamReader
 from supercluster.spark.jetstream import JetStreamSession, UnansweredError
 from supercluster.spark.retention import OVERTAKEN, Left, Limits, RetentionWatch, left_of
@@ -111,7 +112,7 @@ async def test_a_reader_that_falls_behind_says_when_it_is_overtaken(
     def report() -> dict[str, Any]:
         start = {**reader.initialOffset(), "next": 1}
         assert reader.latestOffset(start, ReadAllAvailable())["next"] > 1
-        reader._position = 1  # as if it had read nothing
+        reader._position = offsets_from_json(start)  # as if it had read nothing
         return dict(reader.reportLatestOffset() or {})
 
     first = await asyncio.to_thread(report)

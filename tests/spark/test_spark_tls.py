@@ -17,7 +17,8 @@ from tests.support.local_clusters import until
 
 from supercluster.broker.runtime.process_core import make_core
 from supercluster.spark.client import Address, ClientConnection, LoginRefusedError, Servers
-from supercluster.spark.datasource.options import OptionError, ReadOptions, read_options
+from supercluster.spark.datasource.option_values import OptionError
+from supercluster.spark.datasource.options import ReadOptions, read_options
 from supercluster.spark.datasource.source import BatchReader
 
 pytestmark = pytest.mark.covers("SP-5")

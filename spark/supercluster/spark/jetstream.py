@@ -46,7 +46,8 @@ class NotReadableError(Exception):
     def __init__(self, stream: str) -> None:
         super().__init__(
             f"stream {stream!r} is a work queue (retention WorkQueue): a message is there for one consumer, and reading"
-            " would take it away. Spark reads streams with retention Limits or Interest."
+            " would take it away. Spark reads streams with retention Limits or Interest; name those in the option 'subscribe', or"
+            " have subscribePattern match no other"
         )
 
 
@@ -63,10 +64,13 @@ class DataRemovedError(Exception):
 class StartBeyondEndError(Exception):
     """The given start is not there yet."""
 
-    def __init__(self, stream: str, wanted: int | dt.datetime, last: int) -> None:
+    def __init__(
+        self, stream: str, wanted: int | dt.datetime, last: int, option: str = "startingOffsets"
+    ) -> None:
+        most = "a time that has passed" if isinstance(wanted, dt.datetime) else f"at most {last + 1}"
         super().__init__(
-            f"stream {stream!r} ends at sequence {last}, and startingOffsets begins behind it ({wanted}); give at most"
-            f" {last + 1}, or check that this is the stream that was meant"
+            f"stream {stream!r} ends at sequence {last}, and {option} begins behind it ({wanted}); give {most},"
+            " or check that this is the stream that was meant"
         )
 
 
@@ -223,6 +227,16 @@ class JetStreamSession:
             oldest = dt.datetime.fromisoformat(message["time"]) if message is not None else now
         mean_bytes = state.bytes / max(1, state.messages)
         return left_of(state.limits, unread=unread, mean_bytes=mean_bytes, oldest=oldest, now=now)
+
+    def stream_names(self) -> list[str]:
+        """The names of all streams that the user's account has."""
+        names: list[str] = []
+        while True:
+            answer = self.ask("$JS.API.STREAM.NAMES", {"offset": len(names)})
+            page = [str(name) for name in answer.get("streams") or ()]
+            names += page
+            if not page or len(names) >= int(answer.get("total") or 0):
+                return names
 
     def next_existing(self, stream: str, sequence: int) -> int | None:
         """The first existing sequence at or above `sequence`, asked of the stream's leader; None when there is none."""

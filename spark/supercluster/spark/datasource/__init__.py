@@ -1,4 +1,4 @@
-"""The Spark data source `supercluster`: batch and streaming reads of one stream."""
+"""The Spark data source `supercluster`: batch and streaming reads of streams, and writes to one."""
 
 from supercluster.spark.datasource.source import SuperclusterDataSource
 

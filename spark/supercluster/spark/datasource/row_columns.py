@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from supercluster.spark.datasource.options import OptionError
+from supercluster.spark.datasource.option_values import OptionError
 from supercluster.spark.sink_calls import Row
 
 if TYPE_CHECKING:

@@ -18,7 +18,10 @@ COLUMNS = {
     "headers": "map<string,array<string>>",
     "payload": "binary",
 }
-"""`headers` keeps every value of a repeated name; it is null for a message without headers."""
+"""Of a message. `headers` keeps every value of a repeated name; it is null for a message without headers."""
+STREAM = "stream"
+KINDS = {STREAM: "string", **COLUMNS}
+"""All that can be asked for."""
 ROWS_PER_BATCH = 10_000
 PAYLOAD_BYTES_PER_BATCH = 8 * 1024 * 1024
 
@@ -27,7 +30,7 @@ class SchemaError(ValueError):
     """The user asked for a column that the source does not have."""
 
     def __init__(self, column: str, kind: str) -> None:
-        known = ", ".join(f"{name} {known_kind}" for name, known_kind in COLUMNS.items())
+        known = ", ".join(f"{name} {known_kind}" for name, known_kind in KINDS.items())
         super().__init__(f"supercluster source: there is no column {column} {kind}; columns are {known}")
 
 
@@ -39,7 +42,7 @@ def check_columns(fields: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     """
     names = []
     for name, kind in fields:
-        if COLUMNS.get(name) != kind:
+        if KINDS.get(name) != kind:
             raise SchemaError(name, kind)
         names.append(name)
     return tuple(names)
@@ -49,6 +52,7 @@ def arrow_schema(names: Sequence[str]) -> pa.Schema:
     import pyarrow as pa
 
     types = {
+        STREAM: pa.string(),
         "sequence": pa.int64(),
         "time": pa.timestamp("us", tz="UTC"),
         "subject": pa.string(),
@@ -69,16 +73,21 @@ _VALUES: dict[str, Callable[[list[Record]], list[Any]]] = {
 }
 
 
-def to_batches(lists: Iterable[list[Record]], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Gather records into Arrow batches of a bounded number of rows and bytes."""
+def to_batches(
+    lists: Iterable[list[Record]], names: Sequence[str], *, stream: str = ""
+) -> Iterator[pa.RecordBatch]:
+    """Gather records of one stream into Arrow batches of a bounded number of rows and bytes."""
     import pyarrow as pa
 
     schema = arrow_schema(names)
     gathered: list[Record] = []
     size_bytes = 0
 
+    def values(name: str) -> list[Any]:
+        return [stream] * len(gathered) if name == STREAM else _VALUES[name](gathered)
+
     def batch() -> pa.RecordBatch:
-        columns = [pa.array(_VALUES[field.name](gathered), type=field.type) for field in schema]
+        columns = [pa.array(values(field.name), type=field.type) for field in schema]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     for records in lists:

@@ -24,8 +24,8 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from supercluster.spark.client import Servers
 from supercluster.spark.datasource.row_columns import RowColumns
+from supercluster.spark.datasource.streams import open_session
 from supercluster.spark.datasource.write_options import WriteOptions
 from supercluster.spark.jetstream import JetStreamSession
 from supercluster.spark.publisher import Publisher
@@ -57,9 +57,7 @@ class _Sink:
 
     def _over(self, act: Callable[[JetStreamSession], Any]) -> Any:
         """Act over a session of its own."""
-        how = self.options.connection
-        servers = Servers(how.current_addresses(), how.current_credentials(), tls=how.current_tls())
-        session = JetStreamSession(servers, patience_seconds=how.patience_seconds)
+        session = open_session(self.options.connection)
         try:
             return act(session)
         finally:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,29 +24,32 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from supercluster.spark.client import Servers
+from supercluster.spark.datasource.option_values import OptionError
 from supercluster.spark.datasource.options import (
-    EARLIEST,
-    LATEST,
     PARTITIONS_DEFAULT,
-    OptionError,
-    Position,
     ReadOptions,
     has_headers,
+    has_stream_column,
     read_options,
 )
-from supercluster.spark.datasource.plan import Offset, admit, split_range
-from supercluster.spark.datasource.row_columns import RowColumns
-from supercluster.spark.datasource.rows import COLUMNS, check_columns, to_batches
-from supercluster.spark.datasource.sink import SinkBatchWriter, SinkStreamWriter
-from supercluster.spark.datasource.write_options import write_options
-from supercluster.spark.jetstream import (
-    DataRemovedError,
-    JetStreamSession,
-    StartBeyondEndError,
-    StreamCutOffError,
-    StreamState,
+from supercluster.spark.datasource.plan import (
+    Offset,
+    Offsets,
+    begin_of_batch,
+    end_of_batch,
+    moved,
+    offsets_from_json,
+    offsets_to_json,
+    ranges_of_batch,
+    share_tasks,
+    unread,
 )
+from supercluster.spark.datasource.row_columns import RowColumns
+from supercluster.spark.datasource.rows import KINDS, STREAM, check_columns, to_batches
+from supercluster.spark.datasource.sink import SinkBatchWriter, SinkStreamWriter
+from supercluster.spark.datasource.streams import looking_at
+from supercluster.spark.datasource.write_options import write_options
+from supercluster.spark.jetstream import JetStreamSession, StreamState
 from supercluster.spark.reader import read_range
 from supercluster.spark.retention import OVERTAKEN, RetentionWatch
 
@@ -58,10 +61,11 @@ NAME = "supercluster"
 
 
 class SequenceRange(InputPartition):
-    """What one task reads: the sequences first … last, inclusive, of one life of the stream."""
+    """What one task reads: the sequences first … last, inclusive, of one life of a stream."""
 
-    def __init__(self, first: int, last: int, lineage: str) -> None:
-        super().__init__((first, last, lineage))
+    def __init__(self, stream: str, first: int, last: int, lineage: str) -> None:
+        super().__init__((stream, first, last, lineage))
+        self.stream = stream
         self.first = first
         self.last = last
         self.lineage = lineage
@@ -75,8 +79,10 @@ class SuperclusterDataSource(DataSource):
         return NAME
 
     def schema(self) -> str:
-        shown = [name for name in COLUMNS if name != "headers" or has_headers(self.options)]
-        return ", ".join(f"{name} {COLUMNS[name]}" for name in shown)
+        hidden = set() if has_headers(self.options) else {"headers"}
+        if not has_stream_column(self.options):
+            hidden.add(STREAM)
+        return ", ".join(f"{name} {kind}" for name, kind in KINDS.items() if name not in hidden)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return BatchReader(read_options(self.options, streaming=False), _columns(schema))
@@ -109,67 +115,28 @@ def _refuse_overwrite(overwrite: bool) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Range:
-    """How a task reads its range; shared by both readers."""
+class _Tasks:
+    """How ranges become tasks, and what a task does; shared by both readers."""
 
     options: ReadOptions
     columns: tuple[str, ...]
 
-    def session(self, *, seed: int | None = None) -> JetStreamSession:
-        options = self.options
-        servers = Servers(
-            options.current_addresses(), options.current_credentials(), tls=options.current_tls(), seed=seed
-        )
-        return JetStreamSession(servers, patience_seconds=self.options.patience_seconds)
-
-    def state(self, *, was_read: bool = False) -> StreamState:
-        session = self.session()
-        try:
-            return session.stream_state(self.options.stream, was_read=was_read)
-        finally:
-            session.drop()
-
-    def sequence_of(self, position: Position, state: StreamState) -> int:
-        if isinstance(position, int):
-            bounds = {EARLIEST: state.first_sequence, LATEST: state.last_sequence + 1}
-            return bounds.get(position, position)
-        session = self.session()
-        try:
-            return session.first_since(state, position)
-        finally:
-            session.drop()
-
-    def first_of(self, state: StreamState) -> int:
-        """Where a query begins that has read nothing yet.
-
-        Raises:
-            DataRemovedError: a sequence was asked for, and the stream begins behind it.
-            StartBeyondEndError: the stream has not come to the sequence, or the clock not to the time, that was asked for.
-        """
-        starting = self.options.starting
-        wanted = self.sequence_of(starting, state)
-        is_to_come = isinstance(starting, dt.datetime) and starting > dt.datetime.now(dt.UTC)
-        if is_to_come or wanted > state.last_sequence + 1:
-            raise StartBeyondEndError(state.name, starting, state.last_sequence)
-        if wanted < state.first_sequence and self.options.fail_on_data_loss:
-            raise DataRemovedError(state.name, wanted, state.first_sequence)
-        return max(wanted, state.first_sequence)
-
-    def split(self, first: int, last: int, lineage: str) -> list[SequenceRange]:
+    def share(
+        self, ranges: Mapping[str, tuple[int, int]], states: Mapping[str, StreamState]
+    ) -> list[SequenceRange]:
         wanted = self.options.partitions_min
-        ranges = (
-            split_range(first, last, PARTITIONS_DEFAULT)
+        pieces = (
+            share_tasks(ranges, PARTITIONS_DEFAULT)
             if wanted is None
-            else split_range(first, last, wanted, least=1)
+            else share_tasks(ranges, wanted, least=1)
         )
-        return [SequenceRange(low, high, lineage) for low, high in ranges]
+        return [SequenceRange(name, low, high, states[name].lineage) for name, low, high in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, SequenceRange):
             return  # Spark makes one task without a range when there is nothing to read
-        session = self.session(seed=partition.first ^ os.getpid())
-        try:
-            stream = self.options.stream
+        with looking_at(self.options, seed=partition.first ^ os.getpid()) as streams:
+            session, stream = streams.session, partition.stream
             planned = Offset(stream, partition.lineage, partition.first)
             planned.check(stream=stream, lineage=session.stream_state(stream, was_read=True).lineage)
             records = read_range(
@@ -180,45 +147,51 @@ class _Range:
                 patience_seconds=self.options.patience_seconds,
                 fail_on_data_loss=self.options.fail_on_data_loss,
             )
-            yield from to_batches(records, self.columns)
+            yield from to_batches(records, self.columns, stream=stream)
             # A consumer that was renewed may have read another stream of that name; Spark throws a failed task's rows away.
             planned.check(stream=stream, lineage=session.stream_state(stream, was_read=True).lineage)
-        finally:
-            session.drop()
 
 
 class BatchReader(DataSourceReader):
-    """Reads what the stream holds when the query is planned."""
+    """Reads what the streams hold when the query is planned."""
 
     def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
         self._options = options
-        self._range = _Range(options, columns)
+        self._tasks = _Tasks(options, columns)
 
     def partitions(self) -> Sequence[InputPartition]:
-        state = self._range.state()
-        first = self._range.first_of(state)
-        last = min(self._range.sequence_of(self._options.ending, state) - 1, state.last_sequence)
-        return self._range.split(first, last, state.lineage)
+        with looking_at(self._options) as streams:
+            states = streams.states()
+            streams.check_any(states)
+            ranges = {
+                name: (streams.first_of(state), streams.last_of(state)) for name, state in states.items()
+            }
+        return self._tasks.share(ranges, states)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return self._range.read(partition)
+        return self._tasks.read(partition)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads micro-batches; offsets carry the stream's lineage, so that another stream of that name is noticed."""
+    """Reads micro-batches; offsets carry the streams' lineages, so that another stream of a name is noticed."""
 
     def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
         self._options = options
-        self._range = _Range(options, columns)
-        self._target_end: int | None = None
+        self._tasks = _Tasks(options, columns)
+        self._target: dict[str, int] | None = None
         self._triggered_at_s: float | None = None
-        self._position: int | None = None
+        self._position: Offsets = {}
         """What is below is read when the batch has ended that was planned last."""
-        self._watch = RetentionWatch()
+        self._watches: dict[str, RetentionWatch] = {}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        state = self._range.state()
-        return Offset(state.name, state.lineage, self._range.first_of(state)).to_json()
+        with looking_at(self._options) as streams:
+            return offsets_to_json(
+                {
+                    name: Offset(name, state.lineage, streams.first_of(state))
+                    for name, state in streams.states().items()
+                }
+            )
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         rows_max, rows_min = self._options.trigger_rows_max, self._options.trigger_rows_min
@@ -227,24 +200,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if rows_min is None else ReadMinRows(rows_min)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._target_end = self._range.state().last_sequence + 1
+        self._target = {name: state.last_sequence + 1 for name, state in self._states().items()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        offset = Offset.from_json(start)
-        state = self._checked(offset)
-        # What was removed before it could be read costs no batches: limits count from what exists.
-        begin = max(offset.next_sequence, state.first_sequence)
-        self._position = offset.next_sequence
-        if self._waits(state.last_sequence + 1 - begin, limit):
+        before = offsets_from_json(start)
+        states = self._states(before)
+        begin = begin_of_batch(
+            before,
+            states,
+            fail_on_data_loss=self._options.fail_on_data_loss,
+            forgets=self._options.forgets_streams,
+        )
+        self._position = begin
+        if self._waits(sum(unread(begin, states).values()), limit):
             return start
-        end = admit(begin, state.last_sequence + 1, self._target_end, _rows_max(limit, state))
-        self._position = end
-        return Offset(offset.stream, offset.lineage, end).to_json()
+        self._position = end_of_batch(begin, states, target=self._target, limit=_rows_max(limit, states))
+        return offsets_to_json(self._position)
 
     def _waits(self, available: int, limit: ReadLimit) -> bool:
         """Are there fewer rows than the minimum, and has the last batch begun less than maxTriggerDelay ago? Spark knows one
         limit at a time, so the option counts beside a ReadMaxRows. The first batch does not wait."""
-        if self._target_end is not None or isinstance(limit, ReadAllAvailable):
+        if self._target is not None or isinstance(limit, ReadAllAvailable):
             return False
         rows_min = limit.min_rows if isinstance(limit, ReadMinRows) else self._options.trigger_rows_min or 0
         now_s, last_s = time.monotonic(), self._triggered_at_s
@@ -255,48 +231,62 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return False
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        session = self._range.session()
-        try:
-            state = session.stream_state(self._options.stream, was_read=True)
-            overtaken_s = self._overtaken_s(session, state)
-        finally:
-            session.drop()
-        found = Offset(state.name, state.lineage, state.last_sequence + 1).to_json()
-        return found if overtaken_s is None else {**found, OVERTAKEN: overtaken_s}
+        with looking_at(self._options) as streams:
+            states = streams.states(was_read=True)
+            overtaken = self._overtaken_s(streams.session, states)
+        latest = {
+            name: Offset(name, state.lineage, state.last_sequence + 1) for name, state in states.items()
+        }
+        found = offsets_to_json(latest)
+        for each in found.get("streams", [found]):
+            if each["stream"] in overtaken:
+                each[OVERTAKEN] = overtaken[each["stream"]]
+        return found
 
-    def _overtaken_s(self, session: JetStreamSession, state: StreamState) -> int | None:
-        """When retention will remove messages that were not read, in seconds since 1970; None: none are in danger."""
-        position, now, now_s = self._position, dt.datetime.now(dt.UTC), time.monotonic()
-        if position is None:
-            return None
-        self._watch.look(partial(session.left, state, position, now), now_s)
-        return self._watch.overtaken_s(now, now_s)
+    def _overtaken_s(self, session: JetStreamSession, states: Mapping[str, StreamState]) -> dict[str, int]:
+        """When retention will remove messages that were not read, in seconds since 1970, of streams where some are in danger."""
+        now, now_s = dt.datetime.now(dt.UTC), time.monotonic()
+        watched = [name for name in states if name in self._position]
+        self._watches = {name: self._watches.get(name, RetentionWatch()) for name in watched}
+        found = {}
+        for name, watch in self._watches.items():
+            position = self._position[name].next_sequence
+            watch.look(partial(session.left, states[name], position, now), now_s)
+            overtaken_s = watch.overtaken_s(now, now_s)
+            if overtaken_s is not None:
+                found[name] = overtaken_s
+        return found
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        begin, stop = Offset.from_json(start), Offset.from_json(end)
-        if stop.next_sequence <= begin.next_sequence:
+        begin, stop = offsets_from_json(start), offsets_from_json(end)
+        wanted = {name: stop[name] for name in moved(begin, stop)}
+        if not wanted:
             return []
-        state = self._checked(begin)
-        if state.last_sequence + 1 < stop.next_sequence:
-            raise StreamCutOffError(state.name, stop.next_sequence - 1, state.last_sequence)
-        first = max(begin.next_sequence, state.first_sequence)
-        return self._range.split(first, stop.next_sequence - 1, state.lineage)
+        with looking_at(self._options) as streams:
+            streams.check_own((*begin, *stop))
+            states = streams.states_of(wanted, is_required=not self._options.forgets_streams)
+        ranges = ranges_of_batch(
+            begin,
+            stop,
+            states,
+            fail_on_data_loss=self._options.fail_on_data_loss,
+            forgets=self._options.forgets_streams,
+        )
+        return self._tasks.share(ranges, states)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return self._range.read(partition)
+        return self._tasks.read(partition)
 
-    def _checked(self, offset: Offset) -> StreamState:
-        """The stream's state, after a check that the offset belongs to it and that nothing unread is gone."""
-        state = self._range.state(was_read=True)
-        offset.check(stream=self._options.stream, lineage=state.lineage)
-        if offset.next_sequence < state.first_sequence and self._options.fail_on_data_loss:
-            raise DataRemovedError(state.name, offset.next_sequence, state.first_sequence)
-        return state
+    def _states(self, before: Offsets | None = None, *, was_read: bool = False) -> dict[str, StreamState]:
+        with looking_at(self._options) as streams:
+            return streams.states(before or {}, was_read=was_read)
 
 
-def _rows_max(limit: ReadLimit, state: StreamState) -> int | None:
+def _rows_max(limit: ReadLimit, states: Mapping[str, StreamState]) -> int | None:
     if isinstance(limit, ReadMaxRows):
         return int(limit.max_rows)
     if isinstance(limit, ReadMaxBytes):  # by the mean size: a stream does not tell sizes of ranges
-        return max(1, limit.max_bytes * state.messages // max(1, state.bytes))
+        messages = sum(state.messages for state in states.values())
+        size_bytes = sum(state.bytes for state in states.values())
+        return max(1, limit.max_bytes * messages // max(1, size_bytes))
     return None

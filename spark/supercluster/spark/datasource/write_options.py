@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from supercluster.spark.datasource.options import OptionError, ReadOptions, read_options
+from supercluster.spark.datasource.option_values import OptionError, refuse_unknown
+from supercluster.spark.datasource.options import ReadOptions, read_options
 
 CONNECTION = (
     *("url", "urls", "stream", "user", "password", "token", "credentialsFile"),
@@ -37,14 +37,8 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
     Raises:
         OptionError: one is missing or wrong, or not known.
     """
+    refuse_unknown(given, KNOWN, of=" of a write", elsewhere={}, passed=OF_SPARK)
     values = {name.lower(): value for name, value in given.items()}
-    known = {name.lower(): name for name in KNOWN}
-    for name in sorted(set(values) - known.keys() - OF_SPARK):
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-        right = f"did you mean {known[near[0]]!r}? " if near else ""
-        raise OptionError(
-            name, None, f"{right}The options of a write are {', '.join(KNOWN)}", says="is not known"
-        )
     delivery = values.get("delivery", EXACTLY_ONCE)
     if delivery.lower() not in (EXACTLY_ONCE.lower(), AT_LEAST_ONCE.lower()):
         raise OptionError(

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from supercluster.spark.datasource.options import OptionError
+from supercluster.spark.datasource.option_values import OptionError
 from supercluster.spark.errors import one_line
 from supercluster.spark.pipelines.parameters import ParameterError, parameter_names, read_parameters
 from supercluster.spark.pipelines.pipeline import FindingsError, Pipeline, RunOptions

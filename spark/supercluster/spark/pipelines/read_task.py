@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
-from supercluster.spark.client import Servers
 from supercluster.spark.datasource.options import ReadOptions
 from supercluster.spark.datasource.plan import Offset
-from supercluster.spark.jetstream import JetStreamSession, StreamState
+from supercluster.spark.datasource.streams import open_session
+from supercluster.spark.jetstream import StreamState
 from supercluster.spark.reader import Record, read_range
 from supercluster.spark.retention import Left
 
@@ -24,13 +24,6 @@ class Block(NamedTuple):
 
     first: int
     last: int
-
-
-def open_session(options: ReadOptions, *, seed: int | None = None) -> JetStreamSession:
-    servers = Servers(
-        options.current_addresses(), options.current_credentials(), tls=options.current_tls(), seed=seed
-    )
-    return JetStreamSession(servers, patience_seconds=options.patience_seconds)
 
 
 def read_state(options: ReadOptions) -> StreamState:

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 
-from supercluster.spark.datasource.options import OptionError
+from supercluster.spark.datasource.option_values import OptionError
 from supercluster.spark.datasource.plan import OtherCheckpointError
 from supercluster.spark.errors import one_line
 from supercluster.spark.pipelines.parameters import ParameterError

@@ -44,12 +44,13 @@ def sample_of(progress: Mapping[str, Any] | None, status: Mapping[str, Any], que
     found = progress or {}
     streams, overtaken = {}, {}
     for source in found.get("sources") or ():
-        end, latest = _offset(source.get("endOffset")), _offset(source.get("latestOffset"))
-        if end is not None:
-            streams[end[0]] = (end[1], max(end[1], latest[1] if latest is not None else 0))
-            moment = _json(source.get("latestOffset")).get(OVERTAKEN)
+        latest = _offsets(source.get("latestOffset"))
+        for name, end in _offsets(source.get("endOffset")).items():
+            following, newest = end["next"], latest.get(name, {})
+            streams[name] = (following, max(following, newest.get("next", 0)))
+            moment = newest.get(OVERTAKEN)
             if isinstance(moment, int):
-                overtaken[end[0]] = moment
+                overtaken[name] = moment
     rate = float(found.get("processedRowsPerSecond") or 0.0)
     # A trigger that only asks for new messages is active too.
     is_busy = bool(status.get("isDataAvailable"))
@@ -64,13 +65,15 @@ def _json(value: Any) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _offset(value: Any) -> tuple[str, int] | None:
-    """Stream and next sequence, of our own sources."""
+def _offsets(value: Any) -> dict[str, Mapping[str, Any]]:
+    """What our own sources say of each of their streams."""
     found = _json(value)
     try:
-        return str(found["stream"]), int(found["next"])
+        return {
+            str(each["stream"]): {**each, "next": int(each["next"])} for each in found.get("streams", [found])
+        }
     except (ValueError, KeyError, TypeError):
-        return None
+        return {}
 
 
 class Progress:

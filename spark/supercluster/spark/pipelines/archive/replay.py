@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
+from supercluster.spark.datasource.streams import open_session
 from supercluster.spark.jetstream import JetStreamSession
 from supercluster.spark.pipelines.archive.layout import (
     RECORDS,
@@ -26,7 +27,6 @@ from supercluster.spark.pipelines.archive.verify import ROWS_PER_READ, rows_of
 from supercluster.spark.pipelines.locations import Location
 from supercluster.spark.pipelines.parameters import ParameterError, Parameters, StreamName
 from supercluster.spark.pipelines.pipeline import Pipeline, RunOptions
-from supercluster.spark.pipelines.read_task import open_session
 from supercluster.spark.pipelines.rounds import Record
 from supercluster.spark.pipelines.running import source_of
 from supercluster.spark.reader import read_range

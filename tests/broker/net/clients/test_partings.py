@@ -131,6 +131,21 @@ async def test_fin_waits_for_the_verdict_of_each_publish_within_a_bound(
     await raw.close()
 
 
+async def test_a_client_that_gives_up_on_its_ping_while_it_is_read_no_more_loses_nothing(brokers: Any) -> None:
+    """For up to SETTLE_MS its pings wait. Clients wait for some minutes by default; one that waits less connects anew, to green."""
+    broker, core = await one(brokers)
+    raw = await connected(brokers, broker)
+    core.unsettled_names = {"c"}
+    broker.redirection.set_orders(Orders())
+    (client,) = broker.server.clients.values()
+    await brokers.until(lambda: client.is_stalled, "its socket to be read no more")
+    raw.send(b"PUB orders.late 0\r\n\r\nPING\r\n")
+    await raw.close()
+    core.unsettled_names = set()
+    await brokers.until(lambda: not broker.server.clients, "it to be gone")
+    assert [subject for subject, _, _ in core.orders.taken] == [b"orders.late"]
+
+
 async def test_an_account_is_unsettled_until_the_last_publish_of_a_closing_connection_has_its_verdict(
     brokers: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -246,6 +246,20 @@ def test_the_bounds_are_those_of_the_broker() -> None:
                         settings.parse({**document, section: changed})
 
 
+@pytest.mark.covers("BG-5")
+def test_brokers_that_take_plain_clients_alone_tell_addresses() -> None:
+    """Who uses TLS at blue is redirected to names, and to these with TLS. A green without TLS that told a name would be sent such clients,
+    and refuse them: they stay at blue."""
+    found = by_kind(manifests_of(cluster(), super_cluster=super_cluster()))
+    among_brokers = by_kind(manifests_of(cluster(), super_cluster=super_cluster(tls={"issuer": "Secrets"})))
+    for each in (found, among_brokers):
+        assert "clientTls" not in json.loads(each["ConfigMap/east-config"]["data"]["broker.json"])
+    (container,) = found["StatefulSet/east"]["spec"]["template"]["spec"]["containers"]
+    environment = {each["name"]: each.get("valueFrom") for each in container["env"]}
+    assert environment["POD_IP"] == {"fieldRef": {"fieldPath": "status.podIP"}}
+    assert not {"--advertise", "--host"} & {*container["args"]}
+
+
 @pytest.mark.covers("MV-13")
 def test_brokers_are_told_the_share_of_a_move_that_a_client_starts_and_not_restarted_for_it() -> None:
     budget = {"bytesPerS": "100Mi", "concurrentMax": 4}

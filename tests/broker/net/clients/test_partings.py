@@ -131,7 +131,9 @@ async def test_fin_waits_for_the_verdict_of_each_publish_within_a_bound(
     await raw.close()
 
 
-async def test_a_client_that_gives_up_on_its_ping_while_it_is_read_no_more_loses_nothing(brokers: Any) -> None:
+async def test_a_client_that_gives_up_on_its_ping_while_it_is_read_no_more_loses_nothing(
+    brokers: Any,
+) -> None:
     """For up to SETTLE_MS its pings wait. Clients wait for some minutes by default; one that waits less connects anew, to green."""
     broker, core = await one(brokers)
     raw = await connected(brokers, broker)

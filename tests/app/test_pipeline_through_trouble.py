@@ -92,3 +92,56 @@ def test_every_message_is_kept_once_whatever_is_moved_or_killed(
         load.abandon()
         brokers.close()
     assert pipes.refusals() == []
+
+
+@pytest.mark.covers("SP-1", "SP-2", "BG-4")
+@pytest.mark.parametrize("seed", range(10 if ALL else 1))
+def test_every_message_is_kept_once_when_the_super_cluster_goes_over_to_green(
+    plane: RunningPlane, run_kubectl: Kubectl, helm: Path, tmp_path: Path, seed: int
+) -> None:
+    """The pipeline reads over blue's bridge until its Secret names green; then blue is deleted."""
+    rng = Random(seed)
+    pipes = PipelineSite(plane, run_kubectl, tmp_path / "rows")
+    blue, green = (BrokerSite(plane, run_kubectl, name, {name: [f"{name}-0"]}) for name in ("blue", "green"))
+    pipes.install(helm, tmp_path)
+    pipes.apply(BROKERS, custom("SuperCluster", "blue", {}))
+    pipes.apply(BROKERS, custom("SuperCluster", "green", {"migration": {"enabled": True}}))
+    for side in (blue, green):
+        pipes.apply(BROKERS, custom("Cluster", side.name, {"superCluster": side.name, "replicas": 1}))
+    stream = {"superCluster": "blue", "subjects": [f"{STREAM}.>"], "replicas": 1}
+    pipes.apply(BROKERS, custom("Stream", STREAM, stream))
+    pipes.wait(BROKERS, "ncl/blue", "ncl/green", f"str/{STREAM}")
+    pipes.share_users("blue", "green")
+    blue.connect()
+    green.connect()
+    load = Load(
+        f"{STREAM}.x", {REPEATED: [side.url(f"{side.name}-0") for side in (blue, green)]}, RATE, blue.login
+    )
+    load.start()
+    try:
+        pipes.start("blue")
+        pipes.wait_for_row(1 + rng.randrange(SPACING_ROWS))
+        sides = {"blue": {"superCluster": "blue"}, "green": {"superCluster": "green"}}
+        policy = ("Bridge", "Refuse")[seed % 2]
+        pipes.apply(BROKERS, custom("Migration", "over", {**sides, "clients": {"cannotFollow": policy}}))
+        eventually(
+            lambda: pipes.migration("over").get("pointOfNoReturnAt"), "the point of no return", MOVE_SECONDS
+        )
+        pipes.wait_for_row(pipes.last_row() + 1 + rng.randrange(SPACING_ROWS))
+        driver = pipes.status()["driver"]
+        pipes.copy_secret("green")
+        run_kubectl("-n", BROKERS, "patch", "mig", "over", "--type=merge", "-p", '{"spec":{"finalize":true}}')
+        eventually(
+            lambda: pipes.migration("over").get("phase") == "Succeeded", "the migration's end", MOVE_SECONDS
+        )
+        run_kubectl("-n", BROKERS, "delete", f"str/{STREAM}", "ncl/blue", "scl/blue", "--timeout=60s")
+        eventually(lambda: not pipes.brokers_of("blue"), "blue to be gone")
+        pipes.wait_for_row(pipes.last_row() + AFTERWARDS_ROWS)
+        compare(pipes, green, load)
+        pipes.wait(PIPES, "spl/keep")
+        assert pipes.status()["driver"] == driver, "nothing was started again"
+    finally:
+        load.abandon()
+        blue.close()
+        green.close()
+    assert pipes.refusals() == []

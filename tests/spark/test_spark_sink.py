@@ -112,17 +112,40 @@ async def test_a_write_within_foreach_batch_is_its_querys(
         await js.add_stream(name=name, subjects=[f"{name.lower()}.>"])
     for row in range(40):
         await js.publish("s.x", b"%d" % row)
+    is_second = False
     source = spark.readStream.format("supercluster").options(
         url=fleet.urls[0], stream="S", maxOffsetsPerTrigger="20", minPartitions="1"
     )
 
     def write(frame: Any, batch: int) -> None:
-        for _ in range(2):  # As if the batch were repeated.
-            writer(frame.select("payload").write, fleet, subject="out.x").mode("append").save()
+        writer(frame.select("payload").write, fleet, subject="out.x").mode("append").save()
+        if is_second:
+            writer(frame.select("payload").write, fleet, subject="out.y").mode("append").save()
+        if batch == 1:
+            raise RuntimeError("behind its write")
 
-    query = source.load().writeStream.foreachBatch(write).trigger(availableNow=True)
-    query.option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination()
+    def run() -> None:
+        query = source.load().writeStream.foreachBatch(write).trigger(availableNow=True)
+        query.option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination()
+
+    for _ in range(2):
+        with pytest.raises(Exception, match="behind its write"):
+            run()  # The second time the batch is repeated.
     assert await stored(js) == list(range(40))
+    is_second = True
+    with pytest.raises(Exception, match="each needs a writer of its own"):
+        run()  # Its rows are others, which would go as those of a repeated batch.
+    assert await stored(js) == list(range(40))
+
+
+async def test_a_writer_outside_a_query_says_its_batch(
+    spark: Any, fleet: Fleet, js: JetStreamContext
+) -> None:
+    """Each of its writes would be batch 0, and all but the first be taken for repeats."""
+    await js.add_stream(name="OUT", subjects=["out.>"])
+    with pytest.raises(Exception, match="option 'batchId' is missing; give a number that grows"):
+        writer(rows(spark, 5).write, fleet, writerId="nightly").mode("append").save()
+    assert await stored(js) == []
 
 
 @pytest.mark.parametrize(

@@ -121,15 +121,34 @@ class SinkCalls:
             count, crc = count + len(block_rows), crc32(block, crc)
         return Staged(writer, batch, token, count, crc)
 
-    def commit(self, writer: str, batch: int, staged: Sequence[Staged], offsets_hash: str) -> int:
+    def commit(
+        self,
+        writer: str,
+        batch: int,
+        staged: Sequence[Staged],
+        offsets_hash: str,
+        *,
+        run: str = "",
+        write: str = "",
+    ) -> int:
         """Make the staged rows the batch, in this order, and wait until they are messages. Returns how many.
 
+        `run` is of the batch: another run repeats it. `write` is one of the writes in the run. Both are empty where the write is no query's.
+
         Raises:
-            ApiRefusedError: the batch was committed with other offsets, a later one was, or rows are not staged any more.
+            ApiRefusedError: the batch was committed with other offsets, or by another write of the same run; a later one was; or rows
+                are not staged any more.
             ReleaseStoppedError: the stream does not take the rows.
         """
         parts = [{"token": one.token, "rows": one.rows, "crc": one.crc} for one in staged if one.rows]
-        body = {"writer": writer, "batch": batch, "offsets_hash": offsets_hash, "parts": parts}
+        body = {
+            "writer": writer,
+            "batch": batch,
+            "offsets_hash": offsets_hash,
+            "run": run,
+            "write": write,
+            "parts": parts,
+        }
         released, pause_seconds = -1, 0.005
         deadline = 0.0
         while True:

@@ -11,7 +11,7 @@ import contextlib
 import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from supercluster.spark.datasource.option_values import OptionError
 from supercluster.spark.datasource.row_columns import RowColumns
 from supercluster.spark.datasource.streams import open_session
 from supercluster.spark.datasource.write_options import WriteOptions
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 """Local properties of a streaming query's tasks, under foreachBatch too."""
+STARTED, RUN_ID, WRITE_ID = "spark.app.startTime", "spark.sql.execution.root.id", "spark.sql.execution.id"
+"""The same: when the application was started, and its numbers for this run of the batch and for this write."""
 HASH_BYTES = 16
 
 
@@ -44,6 +47,9 @@ class StagedMessage(WriterCommitMessage):
     """What a task tells the commit."""
 
     staged: Staged
+    run: str = ""
+    write: str = ""
+    """Empty where nothing is repeated with the same rows: see `SinkCalls.commit`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,21 +83,35 @@ class _Sink:
             )
         )
 
-    def key(self) -> tuple[str, int]:
-        """Writer and batch, in a task."""
+    def key(self) -> StagedMessage:
+        """Writer, batch, run and write of a task, with nothing staged.
+
+        Raises:
+            OptionError: two writes of the same writer would be the same batch.
+        """
         context = TaskContext.get()
-        query = context.getLocalProperty(QUERY_ID) if context is not None else None
-        batch = context.getLocalProperty(BATCH_ID) if context is not None else None
+        query, batch, started, run, write = (
+            (context.getLocalProperty(name) if context is not None else None) or ""
+            for name in (QUERY_ID, BATCH_ID, STARTED, RUN_ID, WRITE_ID)
+        )
+        if self.options.writer_id and self.options.batch_id is None and not query:
+            raise OptionError(
+                "batchId",
+                None,
+                "give a number that grows with each write of this writerId",
+                says="is missing",
+            )
         writer = self.options.writer_id or query or self.own_writer
-        number = self.options.batch_id if self.options.batch_id is not None else int(batch or 0)
-        return writer, number
+        if self.options.batch_id is not None or not query:
+            return StagedMessage(Staged(writer, self.options.batch_id or 0, secrets.token_hex(16)))
+        return StagedMessage(Staged(writer, int(batch), secrets.token_hex(16)), f"{started}/{run}", write)
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> StagedMessage:
-        writer, number = self.key()
-        token = secrets.token_hex(16)
+        key = self.key()
+        writer, number, token = key.staged.writer, key.staged.batch, key.staged.token
         if not self.options.is_exactly_once:
             self._publish(token, self.columns.rows(batches))
-            return StagedMessage(Staged(writer, number, token))
+            return key
 
         def act(calls: SinkCalls) -> Staged:
             calls.check()
@@ -102,25 +122,28 @@ class _Sink:
                     calls.abort(writer, number, [token])
                 raise
 
-        staged: Staged = self.calls(act)
-        return StagedMessage(staged)
+        return replace(key, staged=self.calls(act))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], offsets_hash: str) -> None:
-        staged = _staged(messages)
-        if not staged or not self.options.is_exactly_once:
+        found = _told(messages)
+        if not found or not self.options.is_exactly_once:
             return  # Where there was no task, there is no row.
-        writer, batch = staged[0].writer, staged[0].batch
+        first, staged = found[0], [message.staged for message in found]
+        writer, batch = first.staged.writer, first.staged.batch
 
         def act(calls: SinkCalls) -> None:
-            calls.commit(writer, batch, staged, offsets_hash)
+            calls.commit(writer, batch, staged, offsets_hash, run=first.run, write=first.write)
             if writer == self.own_writer:
-                calls.forget(writer)
+                with contextlib.suppress(
+                    Exception
+                ):  # The rows are written, whatever becomes of the writer's place.
+                    calls.forget(writer)
 
         self.calls(act)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Best effort: what is left goes with the writer's next commit."""
-        staged = [one for one in _staged(messages) if one.rows]
+        staged = [message.staged for message in _told(messages) if message.staged.rows]
         if staged:
             with contextlib.suppress(Exception):
                 self.calls(
@@ -130,8 +153,8 @@ class _Sink:
                 )
 
 
-def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
-    return [message.staged for message in messages if isinstance(message, StagedMessage)]
+def _told(messages: Sequence[WriterCommitMessage | None]) -> list[StagedMessage]:
+    return [message for message in messages if isinstance(message, StagedMessage)]
 
 
 class SinkStreamWriter(DataSourceStreamArrowWriter):
@@ -162,8 +185,8 @@ class SinkBatchWriter(DataSourceArrowWriter):
         return self._sink.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        staged = _staged(messages)
-        batch = staged[0].batch if staged else 0
+        found = _told(messages)
+        batch = found[0].staged.batch if found else 0
         self._sink.commit(messages, offsets_hash(self._sink.options.checkpoint, batch))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:

@@ -52,9 +52,17 @@ class SinkStory(StreamStory):
             self._crcs[token] = count + len(payloads), crc32(raw, crc)
         return outcome
 
-    def commit_batch(self, *tokens: str, batch: int = 0, offsets: str = "h", writer: str = "q") -> Outcome:
+    def commit_batch(
+        self,
+        *tokens: str,
+        batch: int = 0,
+        offsets: str = "h",
+        writer: str = "q",
+        run: str = "",
+        write: str = "",
+    ) -> Outcome:
         parts = tuple(Part(token, *self._crcs.get(token, (1, 1))) for token in tokens)
-        request = Commit(BatchKey(writer, batch), offsets, parts)
+        request = Commit(BatchKey(writer, batch), offsets, parts, run, write)
         return Outcome(self._do(Section.SINK_COMMIT, request.encode()))
 
     def abort(self, *tokens: str, batch: int = 0, writer: str = "q") -> int:

@@ -31,6 +31,20 @@ def test_a_batch_with_other_offsets_is_refused() -> None:
     assert story.commit_batch("t", offsets="two") is Outcome.OFFSETS_DIFFER
 
 
+def test_another_run_repeats_a_batch_and_a_second_write_of_a_run_does_not() -> None:
+    """Two writes to one stream within one foreachBatch have other rows, and the same writer and batch."""
+    story = SinkStory()
+    story.stage("t", "a")
+    assert story.commit_batch("t", run="1", write="4") is Outcome.TAKEN
+    assert story.commit_batch("t", run="1", write="4") is Outcome.KNOWN
+    assert story.commit_batch("u", run="1", write="5") is Outcome.OTHER_WRITE
+    # The query goes on from its checkpoint, and does the same again.
+    assert story.commit_batch("v", run="2", write="6") is Outcome.KNOWN
+    story.state.sink = Sink.decode(Reader(story.sink.encode()))
+    assert story.commit_batch("w", run="2", write="7") is Outcome.OTHER_WRITE
+    assert story.commit_batch("x") is Outcome.KNOWN, "who has no runs"
+
+
 def test_a_batch_below_the_last_is_refused() -> None:
     story = SinkStory()
     story.stage("t", "a", batch=3)

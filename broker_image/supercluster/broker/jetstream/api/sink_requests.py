@@ -101,17 +101,18 @@ def stage(names: list[str], payload: bytes) -> ApiRequest:
 
 
 def commit(names: list[str], payload: bytes) -> ApiRequest:
-    """`{"writer", "batch", "offsets_hash", "parts": [{"token", "rows", "crc"}]}`, in the order of the rows."""
+    """`{"writer", "batch", "offsets_hash", "run", "write", "parts": [{"token", "rows", "crc"}]}`, in the order of the rows."""
     parts: list[Part] = []
     with Fields(decode_object(payload), "request") as fields:
         batch, offsets_hash = _batch(fields), _name(fields, "offsets_hash", may_be_empty=True)
+        run, write = (_name(fields, field, may_be_empty=True) for field in ("run", "write"))
         for found in fields.objects("parts"):
             with Fields(found, "part") as part:
                 rows, crc = _number(part, "rows", 1, 1 << 48), _number(part, "crc", 0, U32_MAX)
                 parts.append(Part(_name(part, "token"), rows, crc))
     if len(parts) > BLOCKS_MAX:
         raise wrong("parts", f"there are {len(parts)}, at most {BLOCKS_MAX} can be: use fewer partitions")
-    return SinkCommitRequest(names[0], Commit(batch, offsets_hash, tuple(parts)))
+    return SinkCommitRequest(names[0], Commit(batch, offsets_hash, tuple(parts), run, write))
 
 
 def abort(names: list[str], payload: bytes) -> ApiRequest:

@@ -77,18 +77,24 @@ class Commit:
     batch: BatchKey
     offsets_hash: str
     parts: tuple[Part, ...]
+    run: str = ""
+    """Of the batch: who repeats it does so in another run. Empty: the writer has none."""
+    write: str = ""
+    """One of the writes that a run has to the stream. A second one has other rows."""
 
     def encode(self) -> bytes:
         """Body of a section SINK_COMMIT."""
         head = text(self.batch.writer) + u64(self.batch.number) + text(self.offsets_hash)
+        head += text(self.run) + text(self.write)
         parts = (text(part.token) + u64(part.rows) + u32(part.crc) for part in self.parts)
         return b"".join((head, u32(len(self.parts)), *parts))
 
     @classmethod
     def decode(cls, reader: Reader) -> Commit:
         batch, offsets_hash = BatchKey(reader.text(), reader.u64()), reader.text()
+        run, write = reader.text(), reader.text()
         parts = (Part(reader.text(), reader.u64(), reader.u32()) for _ in range(reader.u32()))
-        return cls(batch, offsets_hash, tuple(parts))
+        return cls(batch, offsets_hash, tuple(parts), run, write)
 
 
 @dataclass(slots=True)
@@ -103,16 +109,21 @@ class Writer:
     released: int = 0
     stages: list[Stage] = field(default_factory=list)
     """Of the batch, in the order of its rows, until the last row is released."""
+    run: str = ""
+    write: str = ""
+    """As the batch's last commit says."""
 
     def encode(self) -> bytes:
         head = text(self.batch.writer) + u64(self.batch.number) + text(self.offsets_hash)
+        head += text(self.run) + text(self.write)
         numbers = u64(self.index) + u64(self.rows) + u64(self.released) + u32(len(self.stages))
         return b"".join((head, numbers, *(stage.encode() for stage in self.stages)))
 
     @classmethod
     def decode(cls, reader: Reader) -> Writer:
         batch, offsets_hash = BatchKey(reader.text(), reader.u64()), reader.text()
-        found = cls(batch, offsets_hash, reader.u64(), reader.u64(), reader.u64())
+        run, write = reader.text(), reader.text()
+        found = cls(batch, offsets_hash, reader.u64(), reader.u64(), reader.u64(), run=run, write=write)
         found.stages = [Stage.decode(reader) for _ in range(reader.u32())]
         return found
 

@@ -145,7 +145,8 @@ def _commit(call: StreamCall, commit: Commit) -> None:
     elif outcome is not Outcome.STAGE_MISSING:
         if outcome is not Outcome.KNOWN:
             raise _refusal(call, outcome, commit.batch)
-        if not call.state.sink.stages:
+        writer = call.state.sink.writers[commit.batch.writer]
+        if not call.state.sink.stages and (writer.run, writer.write) == (commit.run, commit.write):
             call.respond(answers.answer(call.kind, _position(call, commit.batch.writer)))
             return
 
@@ -266,6 +267,12 @@ def _refusal(
                 "its last offsets file; put it back, or write as another writer (option writerId)"
             )
             return errors.error(errors.SINK_OFFSETS_DIFFER, why)
+        case Outcome.OTHER_WRITE:
+            why = (
+                f"writer: batch {number} of {name} was written before by this run of the query: of two writes to one stream in "
+                "one foreachBatch, each needs a writer of its own (option writerId)"
+            )
+            return errors.error(errors.SINK_BATCH_OLD, why)
         case Outcome.STAGE_MISSING | Outcome.OUT_OF_ORDER:
             field = f"token {stage.token}, block {stage.number}" if stage is not None else "parts"
             why = f"{field}: rows of batch {number} of writer {name} are not staged: write the batch again"

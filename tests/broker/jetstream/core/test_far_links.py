@@ -274,3 +274,18 @@ def test_a_lost_far_leader_wakes_only_the_copies_that_follow_its_side(story: Two
     core.share_groups({story.group: WORLD})
     story.link(core)
     assert not core.groups[story.group].raft.quiesced
+
+
+@pytest.mark.parametrize("frame", [Frame.PREFLIGHT, Frame.PREFLIGHT_TOLD])
+def test_a_number_that_is_too_large_is_no_frame(
+    story: TwoWorlds, monkeypatch: pytest.MonkeyPatch, frame: Frame
+) -> None:
+    """It is read as infinity, of which there is no integer."""
+    core = story.follower()
+    story.link(core)
+    events: list[str] = []
+    monkeypatch.setattr(core.env, "event", lambda group, reason, text: events.append(f"{reason}: {text}"))
+    story.hear(core, frame, [b'{"number":1e999,"migration":"m","streams":[],"objections":[]}'])
+    assert events == [
+        f"BadFrame: frame {frame} from {FAR}: OverflowError: cannot convert float infinity to integer"
+    ]

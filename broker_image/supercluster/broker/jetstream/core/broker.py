@@ -78,7 +78,10 @@ from supercluster.broker.raft.confchange import Membership
 from supercluster.broker.raft.config import NEVER_MS
 
 # What reading a frame that no broker sends may raise.
-BAD_FRAME = (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError, struct.error)
+BAD_FRAME = (
+    *(ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError, OverflowError),
+    struct.error,
+)
 SPREAD_MS_PER_GROUP = 1
 """Over what time the elections of a lost broker's groups are spread: one alone is held at once."""
 

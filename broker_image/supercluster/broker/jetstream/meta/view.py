@@ -65,7 +65,9 @@ class MapView:
 
     def _as_told(self, found: Assignment) -> Assignment:
         told = self.far_subjects.get((found.far_world, found.group)) if found.far_world else None
-        return replace(found, config=replace(found.config, subjects=told[1])) if told is not None else found
+        if told is None or told[1] == found.config.subjects:
+            return found
+        return replace(found, config=replace(found.config, subjects=told[1]))
 
     def by_group(self, group_id: str) -> Assignment | None:
         """The stream that has the group."""

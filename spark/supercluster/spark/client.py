@@ -273,31 +273,6 @@ class ClientConnection:
     def publish(self, subject: str, reply: str, payload: bytes) -> None:
         self.write(b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), reply.encode(), len(payload), payload))
 
-    def request_all(
-        self, messages: Sequence[tuple[bytes, bytes, bytes]], timeout_seconds: float
-    ) -> list[bytes]:
-        """The answers to several messages (subject, header block, payload), in their order."""
-        first, parts = self._requests + 1, []
-        for number, (subject, header, payload) in enumerate(messages, first):
-            reply = f"{self._inbox}.{number}".encode()
-            sizes = len(header), len(header) + len(payload)
-            parts.append(b"HPUB %b %b %d %d\r\n%b%b\r\n" % (subject, reply, *sizes, header, payload))
-        self._requests += len(messages)
-        self.write(b"".join(parts))
-        deadline = time.monotonic() + timeout_seconds
-        wanted = {f"{self._inbox}.{number}".encode(): number for number in range(first, self._requests + 1)}
-        answers: dict[int, bytes] = {}
-        while len(answers) < len(messages):
-            found = self.read(deadline)
-            if not found:
-                raise ConnectionFailedError(f"{self.address}: no answer within {timeout_seconds:g} s")
-            for message in found:
-                if message[1] in wanted:
-                    if status_of(message[3])[0] == NO_RESPONDERS:
-                        raise ConnectionFailedError(f"{self.address}: nobody answers at present")
-                    answers[wanted[message[1]]] = message[4]
-        return [answers[number] for number in sorted(answers)]
-
     def write(self, data: bytes) -> None:
         try:
             self._socket.settimeout(CONNECT_TIMEOUT_SECONDS)

@@ -19,6 +19,7 @@ from supercluster.spark.jetstream import (
     JetStreamSession,
     StreamMissingError,
 )
+from supercluster.spark.wire import Row
 
 ERR_BATCH_OLD = 19041
 ROWS_PER_BLOCK = 8_192
@@ -26,9 +27,6 @@ BLOCK_BYTES = 768 * 1024
 """Below the brokers' default max_payload with what stands around a block."""
 LINE_BYTES = 4_096
 PAUSE_SECONDS_MAX = 0.5
-
-Row = tuple[bytes, bytes, bytes]
-"""Subject, header block or b"", payload."""
 
 
 class NoSinkError(Exception):

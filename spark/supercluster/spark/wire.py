@@ -7,6 +7,7 @@ reply subject; `parse_headers` reads a header block. Nothing here keeps a refere
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 CONTROL_LINE_BYTES_MAX = 65_536
@@ -18,6 +19,10 @@ HEADER_LINE = b"NATS/1.0"
 
 Message = tuple[bytes, bytes, bytes, bytes, bytes]
 """(subscription id, subject, reply, header block or b"", payload); a plain tuple, because there is one per message."""
+
+
+Row = tuple[bytes, bytes, bytes]
+"""Of a message to publish: subject, header block or b"", payload."""
 
 
 class ProtocolError(Exception):
@@ -75,6 +80,20 @@ def parse_headers(header: bytes) -> dict[str, list[str]]:
                 value.strip().decode("utf-8", "replace")
             )
     return values
+
+
+def header_block(pairs: Iterable[tuple[str, str]]) -> bytes:
+    """A header block; empty for no pairs.
+
+    Raises:
+        ValueError: a name or a value would break the block.
+    """
+    lines = []
+    for name, value in pairs:
+        if not name or ":" in name or {"\r", "\n"} & {*name, *value}:
+            raise ValueError(f"has the name {name!r}, which it cannot, or a line break in its value")
+        lines.append(f"{name}: {value}\r\n")
+    return HEADER_LINE + f"\r\n{''.join(lines)}\r\n".encode() if lines else b""
 
 
 class WireParser:

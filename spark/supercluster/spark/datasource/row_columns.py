@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from supercluster.spark.datasource.option_values import OptionError
-from supercluster.spark.sink_calls import Row
+from supercluster.spark.wire import Row, header_block
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,7 +17,6 @@ KINDS = {
     "headers": ("map<string,array<string>>", "map<string,string>"),
     "payload": ("binary", "string"),
 }
-_BREAKS = frozenset("\r\n")
 
 
 class RowError(ValueError):
@@ -78,14 +77,12 @@ class RowColumns:
 
 
 def _header(pairs: list[tuple[str, Any]] | None) -> bytes:
-    """A header block; none for no pairs."""
-    lines = []
-    for name, value in pairs or ():
-        for each in value if isinstance(value, list) else [value]:
-            said = each or ""
-            if not name or ":" in name or _BREAKS & {*name, *said}:
-                raise RowError(
-                    "headers", f"has the name {name!r}, which it cannot, or a line break in its value"
-                )
-            lines.append(f"{name}: {said}\r\n")
-    return f"NATS/1.0\r\n{''.join(lines)}\r\n".encode() if lines else b""
+    """A header block; empty for no pairs."""
+    try:
+        return header_block(
+            (name, each or "")
+            for name, value in pairs or ()
+            for each in (value if isinstance(value, list) else [value])
+        )
+    except ValueError as error:
+        raise RowError("headers", str(error)) from None

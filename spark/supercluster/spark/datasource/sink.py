@@ -29,8 +29,9 @@ from supercluster.spark.datasource.row_columns import RowColumns
 from supercluster.spark.datasource.streams import open_session
 from supercluster.spark.datasource.write_options import WriteOptions
 from supercluster.spark.jetstream import JetStreamSession
-from supercluster.spark.publisher import Publisher
-from supercluster.spark.sink_calls import Row, SinkCalls, Staged
+from supercluster.spark.publisher import Publisher, bounded
+from supercluster.spark.sink_calls import SinkCalls, Staged
+from supercluster.spark.wire import Row
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,12 +77,16 @@ class _Sink:
         )
 
     def _publish(self, token: str, rows: Iterator[Row]) -> None:
+        """At least once. Another attempt's ids are others: a retried task's rows may come in another order, and an id that stood for a
+        place among them would have a row thrown away."""
         how = self.options.connection
-        self._over(
-            lambda session: Publisher(session, how.stream, patience_seconds=how.patience_seconds).publish(
-                token, rows
-            )
-        )
+
+        def act(session: JetStreamSession) -> None:
+            publisher = Publisher(session, how.stream, patience_seconds=how.patience_seconds)
+            for batch in bounded((f"{token}-{number}", row) for number, row in enumerate(rows)):
+                publisher.publish(batch)
+
+        self._over(act)
 
     def key(self) -> StagedMessage:
         """Writer, batch, run and write of a task, with nothing staged.

@@ -22,21 +22,19 @@ from supercluster.spark.pipelines.archive.layout import (
     parse_name,
     stream_folder,
 )
-from supercluster.spark.pipelines.archive.publisher import ID_HEADER, Outgoing, Publisher
 from supercluster.spark.pipelines.archive.verify import ROWS_PER_READ, rows_of
 from supercluster.spark.pipelines.locations import Location
 from supercluster.spark.pipelines.parameters import ParameterError, Parameters, StreamName
 from supercluster.spark.pipelines.pipeline import Pipeline, RunOptions
 from supercluster.spark.pipelines.rounds import Record
 from supercluster.spark.pipelines.running import source_of
+from supercluster.spark.publisher import ID_HEADER, ROWS_PER_PUBLISH, Outgoing, Publisher, bounded
 from supercluster.spark.reader import read_range
-from supercluster.spark.wire import parse_headers
+from supercluster.spark.wire import header_block, parse_headers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROWS_PER_PUBLISH = 500
-BYTES_PER_PUBLISH = 1024 * 1024
 TAIL_MESSAGES = 2 * ROWS_PER_PUBLISH
 RESERVED = "nats-"
 """Headers that begin so mean something to the stream that takes the message."""
@@ -74,16 +72,16 @@ class ReplayPipeline(Pipeline[ReplayParameters]):
         source = source_of(options.source, parameters.into)
         session = open_session(source)
         prefix = f"{parameters.stream}:{found['lineage']}:"
-        publisher = Publisher(session, patience_seconds=source.patience_seconds)
+        publisher = Publisher(session, parameters.into, patience_seconds=source.patience_seconds)
         try:
             there = replayed(session, parameters.into, prefix, source.patience_seconds)
             count = repeats = 0
             every = archived_rows(location, parameters.stream, min(there, default=1), archived_to)
             rows = (row for row in every if row[0] not in there)
-            for batch in batches(rows, prefix, parameters.into, parameters.subject_prefix):
+            for batch in bounded(outgoing(row, prefix, parameters.subject_prefix) for row in rows):
                 repeats += publisher.publish(batch)
                 count += len(batch)
-                done = int(batch[-1].id.removeprefix(prefix))
+                done = int(batch[-1][0].removeprefix(prefix))
                 options.report(
                     {"stream": parameters.stream, "next": done + 1, "last": archived_to, "messages": count}
                 )
@@ -134,23 +132,20 @@ def _rows(location: Location, name: str) -> Iterator[tuple[int, int, str, Any, b
             yield from rows_of(batch)
 
 
-def batches(
-    rows: Iterator[tuple[int, int, str, Any, bytes]], prefix: str, into: str, subject_prefix: str
-) -> Iterator[list[Outgoing]]:
-    """Messages of a bounded number and size, at least one each. Pure."""
-    batch: list[Outgoing] = []
-    size = 0
-    for sequence, _, subject, headers, payload in rows:
-        kept = tuple(
-            (name, value)
-            for name, values in headers or ()
-            if not name.lower().startswith(RESERVED)
-            for value in values
-        )
-        batch.append(Outgoing(subject_prefix + subject, f"{prefix}{sequence}", into, kept, payload))
-        size += len(payload)
-        if len(batch) >= ROWS_PER_PUBLISH or size >= BYTES_PER_PUBLISH:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
+def outgoing(row: tuple[int, int, str, Any, bytes], prefix: str, subject_prefix: str) -> Outgoing:
+    """
+    Raises:
+        ValueError: a header cannot be published.
+    """
+    sequence, _, subject, headers, payload = row
+    kept = (
+        (name, value)
+        for name, values in headers or ()
+        if not name.lower().startswith(RESERVED)
+        for value in values
+    )
+    try:
+        header = header_block(kept)
+    except ValueError as error:
+        raise ValueError(f"a header of sequence {sequence} {error}") from None
+    return f"{prefix}{sequence}", ((subject_prefix + subject).encode(), header, payload)

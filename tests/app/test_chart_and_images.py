@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -17,10 +19,12 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from tests.helm_command import run_helm_in
 
+from supercluster.api import StreamPipeline
 from supercluster.api.cluster import Ports
 from supercluster.api.crd import KINDS, definition
 from supercluster.reconcilers.handlers.registration import CHILDREN
 from supercluster.reconcilers.planners.cluster.manifests import BROKER_UID
+from supercluster.reconcilers.planners.pipeline.manifests import EXIT_REFUSED, SPARK_GROUP, driver_object
 from tools import lock_images
 
 LINUX_3_13 = {"python_version": "3.13", "python_full_version": "3.13.0", "sys_platform": "linux"}
@@ -254,6 +258,44 @@ def test_the_build_context_has_what_the_package_needs() -> None:
     folders = re.findall(r'"(.+?)"', included[1])
     for folder in folders:
         assert any(folder == entry or folder.startswith(f"{entry}/") for entry in kept), folder
+
+
+@pytest.mark.parametrize("path", DOCKERFILES)
+def test_the_build_context_has_the_locks_that_the_image_is_built_from(path: str) -> None:
+    kept = (ROOT / ".dockerignore").read_text().splitlines()
+    named = re.findall(r"--requirement (\S+)", (ROOT / path).read_text())
+    assert len(named) == 2
+    for lock in named:
+        assert (ROOT / lock).is_file()
+        assert f"!{lock}" in kept
+
+
+@pytest.mark.covers("SP-3")
+def test_the_image_of_spark_takes_the_words_of_the_operator_and_of_spark(tmp_path: Path) -> None:
+    """An executor's container gets `executor`, from Spark or as the image's own command."""
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\n")
+    java.chmod(0o755)
+    env = {**os.environ, "JAVA_HOME": str(tmp_path)}
+    lines = (ROOT / "spark/Dockerfile").read_text().splitlines()
+    entry, own = (
+        json.loads(line.split(maxsplit=1)[1]) for line in lines if line.startswith(("ENTRYPOINT", "CMD"))
+    )
+    assert f"USER {SPARK_GROUP}:{SPARK_GROUP}" in lines, "the group of a claim's files"
+    file = {"python": {"file": "/nowhere.py"}}
+    named = {"pipeline": {"name": "nowhere"}}
+    wanted: list[tuple[list[str], str]] = [(own, "SPARK_DRIVER_URL")]
+    for program, told in ((file, "/nowhere.py is not there"), (named, "there is no pipeline 'nowhere'")):
+        spec = {"superCluster": "demo", **program}
+        pipeline = StreamPipeline.model_validate({"metadata": {"name": "p"}, "spec": spec})
+        (container,) = driver_object(pipeline, "image")["spec"]["template"]["spec"]["containers"]
+        assert "command" not in container, "the image's entry point"
+        wanted.append((container["args"], told))
+    for words, told in wanted:
+        done = subprocess.run([sys.executable, *entry[1:], *words], capture_output=True, text=True, env=env)
+        assert (done.returncode, entry[0]) == (EXIT_REFUSED, "python")
+        assert told in done.stderr
 
 
 def test_building_without_an_engine_says_so() -> None:

@@ -1,5 +1,5 @@
 """The image's entry point: `driver FILE [ARGUMENT …]`, `pipeline NAME PARAMETERS` (a JSON object), or `executor`, the word that Spark
-gives to executors' containers.
+gives to executors' containers. `driver` with options is how Spark's own cluster mode starts a driver.
 
 Exit codes: 0 the program and all its queries ended, 1 the program or a query failed, 2 wrong arguments or parameters, or no Java, 3 the
 pipeline found something wrong with the messages, 143 asked to stop.
@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from supercluster.spark.runner import driver, executor
+from supercluster.spark.runner import driver, executor, submit
 from supercluster.spark.runner.machine import MachineError
 from supercluster.spark.runner.programs import FileProgram, PipelineProgram
 
@@ -23,6 +23,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         match words:
+            case ["driver", option, *_] if option.startswith("--"):
+                submit.become(os.environ, words[1:])
             case ["driver", file, *arguments]:
                 return driver.run(FileProgram(file, arguments), os.environ)
             case ["pipeline", name, parameters]:

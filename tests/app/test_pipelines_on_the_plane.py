@@ -202,13 +202,22 @@ def test_a_pipeline_runs_by_name_and_bad_ones_say_what_is_wrong_and_what_to_do(
             "CheckpointClaimed",
             ["StreamPipeline others/raises", "name another one"],
         ),
-        ("others", "stats", "Ready", "ProgramEnded", []),
     ):
         message = ends_with(run_kubectl, namespace, name, reason, type_)
         for word in words:
             assert word in message, name
         if reason in ("DriverGaveUp", "ProgramRefused"):
             assert f"kubectl -n {namespace} delete job {name}-" in message
+
+    # With the older one gone the checkpoint is still its, until the user says otherwise.
+    run_kubectl("-n", "others", "delete", "spl/raises", "--timeout=60s")
+    message = ends_with(run_kubectl, "others", "second", "ProgramRefused")
+    assert "is of StreamPipeline others/raises (Python file)" in message
+    assert "set spec.checkpoint.takeOverFrom: others/raises" in message
+    patch = '{"spec": {"checkpoint": {"takeOverFrom": "others/raises"}}}'
+    run_kubectl("-n", "others", "patch", "spl", "second", "--type=merge", "-p", patch)
+    assert "no flights today" in ends_with(run_kubectl, "others", "second", "DriverGaveUp")
+    ends_with(run_kubectl, "others", "stats", "ProgramEnded")
 
 
 def filed(name: str, program: str) -> dict[str, Any]:

@@ -102,30 +102,6 @@ async def test_an_available_now_query_reads_what_there_is_in_bounded_batches_and
     assert sorted(found) == list(range(1, 1_801))
 
 
-async def test_a_stream_that_was_deleted_and_made_again_stops_the_query_with_a_clear_error(
-    spark: Any, fleet: Fleet, js: JetStreamContext, tmp_path: Path
-) -> None:
-    def run() -> None:
-        query = (
-            spark.readStream.format("supercluster")
-            .option("url", fleet.urls[0])
-            .option("stream", "S")
-            .load()
-            .writeStream.format("noop")
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination(120)
-
-    await fill(js, 10)
-    await asyncio.to_thread(run)
-    await js.delete_stream("S")
-    await fill(js, 20)
-    with pytest.raises(Exception, match="deleted and created again"):
-        await asyncio.to_thread(run)
-
-
 class QueryOf:
     """A program: one query, always with the same checkpoint."""
 
@@ -159,13 +135,6 @@ async def test_a_checkpoint_of_another_stream_ends_the_driver_for_good(
     last = [line for line in capfd.readouterr().err.splitlines() if line.startswith("error: ")][-1]
     for words in ("reads stream 'S', and this one reads 'T'", "name another checkpoint location"):
         assert words in last
-
-
-async def test_a_missing_stream_and_a_wrong_option_name_themselves(spark: Any, fleet: Fleet) -> None:
-    with pytest.raises(Exception, match="'NOPE' does not exist"):
-        reader(spark, fleet, stream="NOPE").load().count()
-    with pytest.raises(Exception, match=r"startingOffsets.*'soon'"):
-        reader(spark, fleet, startingOffsets="soon").load().count()
 
 
 async def test_a_password_from_a_file_is_in_no_plan(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 from tests.conftest import ROOT
 from tests.support.guides import BLOCK, blocks, run_guide
 from tools.find_java import find_java_home
@@ -29,6 +31,16 @@ def test_the_guide_has_a_command_for_each_step() -> None:
         "dev down",
     ):
         assert step in found
+
+
+def test_the_guides_versions_of_spark_are_those_that_pip_takes() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    requirements = map(Requirement, project["optional-dependencies"]["spark"])
+    (spark,) = (each for each in requirements if each.name == "pyspark")
+    named = re.findall(r"^\| (4\.\d) \| supported", GUIDE, re.MULTILINE)
+    assert [f"4.{minor}" for minor in range(10) if f"4.{minor}.9" in spark.specifier] == sorted(named)
+    (tested,) = re.findall(r"^pyspark==(\d+\.\d+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    assert f"| {tested} | supported: all tests run with it" in GUIDE
 
 
 def test_each_block_says_what_it_is() -> None:

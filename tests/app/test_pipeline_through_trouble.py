@@ -130,6 +130,8 @@ def test_every_message_is_kept_once_when_the_super_cluster_goes_over_to_green(
         pipes.wait_for_row(pipes.last_row() + 1 + rng.randrange(SPACING_ROWS))
         driver = pipes.status()["driver"]
         pipes.copy_secret("green")
+        eventually(lambda: pipes.is_mounted("green"), "all pods to show the Secret")
+        pipes.wait_for_row(pipes.last_row() + 1)
         run_kubectl("-n", BROKERS, "patch", "mig", "over", "--type=merge", "-p", '{"spec":{"finalize":true}}')
         eventually(
             lambda: pipes.migration("over").get("phase") == "Succeeded", "the migration's end", MOVE_SECONDS

@@ -134,6 +134,11 @@ class PipelineSite:
         head = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "client"}}
         self.apply(PIPES, {**head, "stringData": data})
 
+    def is_mounted(self, super_cluster: str) -> bool:
+        """Do all pods show a Secret that names this super-cluster's brokers?"""
+        found = list((self.plane.state_dir / "pods" / PIPES).glob("*/volumes/client/urls"))
+        return bool(found) and all(f"//{super_cluster}." in path.read_text() for path in found)
+
     def share_users(self, blue: str, green: str) -> None:
         """The applications' users of blue are let in by green."""
         head = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": f"{green}-credentials"}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +18,14 @@ from nats.js.errors import NotFoundError
 from tests.support.local_clusters import until
 from tests.support.tiers import case
 
-from supercluster.spark.client import Address, ClientConnection, ConnectionFailedError, Credentials, Servers
+from supercluster.spark.client import (
+    Address,
+    ClientConnection,
+    ConnectionFailedError,
+    Credentials,
+    Servers,
+    Tls,
+)
 from supercluster.spark.jetstream import (
     DataRemovedError,
     JetStreamSession,
@@ -311,6 +318,29 @@ async def test_a_refused_login_is_not_repeated(tmp_path: Path) -> None:
                 Servers([address], Credentials("app", "wrong")), patience_seconds=60
             ).stream_state("S")
         assert "wrong" not in str(caught.value)
+
+
+@pytest.mark.covers("SP-2")
+def test_a_session_goes_to_the_brokers_that_are_named_by_now(tmp_path: Path) -> None:
+    """It began before a mounted Secret named green, and blue is gone since."""
+
+    def others() -> tuple[Sequence[Address], Credentials, Tls]:
+        found = told.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return [found], Credentials(), Tls()
+
+    with NatsServers(tmp_path, 1) as servers:
+        gone, green = Address("127.0.0.1", 1), Address.parse(servers.urls[0])
+        known = Servers([gone], Credentials(), renew=others)
+        known.learn(["nats://127.0.0.1:2"], gone)
+        told: list[Address | Exception] = [gone, ValueError("it is being written"), green]
+        connection = known.connect(time.monotonic() + READY_S)
+        assert (connection.address, known.known) == (green, (green,))
+        connection.close()
+        told = [gone, green]
+        known.connect(time.monotonic() + READY_S).close()
+        assert not told
 
 
 async def test_garbage_from_a_port_that_is_no_broker_is_a_connection_failure() -> None:

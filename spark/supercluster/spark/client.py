@@ -17,7 +17,7 @@ import secrets
 import socket
 import ssl
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -368,6 +368,10 @@ def _is_number(host: str) -> bool:
     return True
 
 
+Named = tuple[Sequence[Address], Credentials, Tls]
+"""Where the brokers are, and how to log in."""
+
+
 class Servers:
     """The brokers that are known, and a connection to one of them on request."""
 
@@ -378,19 +382,38 @@ class Servers:
         *,
         tls: Tls | None = None,
         seed: int | None = None,
+        renew: Callable[[], Named] | None = None,
     ) -> None:
+        """`renew`: what holds by now, for instance by a mounted Secret. It is asked before each round."""
         if not addresses:
             raise ValueError("no broker address given")
-        self._named = list(dict.fromkeys(addresses))
-        self._known = list(self._named)
-        self._credentials = credentials
-        tls = tls or Tls()
-        self._tls = replace(tls, is_required=tls.is_required or any(each.is_tls for each in addresses))
+        self._renew = renew
         self._turn = 0
+        self._name(addresses, credentials, tls or Tls())
         if (
             seed is not None
         ):  # tasks begin at different brokers, so that not all of them load the first one named
             self._turn = random.Random(seed).randrange(len(self._known))
+
+    def _name(self, addresses: Sequence[Address], credentials: Credentials, tls: Tls) -> None:
+        self._named = list(dict.fromkeys(addresses))
+        self._known = list(self._named)
+        self._credentials = credentials
+        self._tls = replace(tls, is_required=tls.is_required or any(each.is_tls for each in addresses))
+
+    def _look_again(self) -> None:
+        """Brokers that others named are forgotten where the first ones are others: they may be another super-cluster's."""
+        if self._renew is None:
+            return
+        try:
+            addresses, credentials, tls = self._renew()
+        except ValueError:
+            return  # It is being written. What was known may still do.
+        known = self._known
+        is_same = list(dict.fromkeys(addresses)) == self._named
+        self._name(addresses, credentials, tls)
+        if is_same:
+            self._known = known
 
     @property
     def known(self) -> tuple[Address, ...]:
@@ -418,6 +441,7 @@ class Servers:
         failures: dict[Address, str] = {}
         pause_seconds = 0.05
         while True:
+            self._look_again()
             for _ in range(len(self._known)):
                 address = self._known[self._turn % len(self._known)]
                 self._turn += 1

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from supercluster.spark.client import Servers
+from supercluster.spark.client import Named, Servers
 from supercluster.spark.datasource.options import ReadOptions
 from supercluster.spark.datasource.plan import Offsets, OtherCheckpointError
 from supercluster.spark.datasource.selection import EARLIEST, LATEST, Position
@@ -132,9 +132,12 @@ class Streams:
 
 def open_session(options: ReadOptions, *, seed: int | None = None) -> JetStreamSession:
     """To the brokers that options name, or the mounted Secret now. Tasks with other seeds begin at other brokers."""
-    servers = Servers(
-        options.current_addresses(), options.current_credentials(), tls=options.current_tls(), seed=seed
-    )
+
+    def named() -> Named:
+        return options.current_addresses(), options.current_credentials(), options.current_tls()
+
+    addresses, credentials, tls = named()
+    servers = Servers(addresses, credentials, tls=tls, seed=seed, renew=named)
     return JetStreamSession(servers, patience_seconds=options.patience_seconds)
 
 

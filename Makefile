@@ -45,7 +45,7 @@ format: $(STAMP) ## Rewrite the code in the project's format
 	$(PY) -m ruff format --quiet .
 	$(PY) -m ruff check --fix --quiet .
 
-test: $(STAMP) ## Every behaviour once: unit, property, simulator, end to end on the embedded control plane (about 18 minutes)
+test: $(STAMP) ## Every behaviour once: unit, property, simulator, end to end on the embedded control plane (about 20 minutes)
 	$(PY) -m pytest tests -m $(SELECT) $(IN_PARALLEL)
 
 test-one: export TEST_ID := $(value TEST)

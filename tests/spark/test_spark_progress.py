@@ -135,3 +135,16 @@ def test_only_news_are_written_and_the_time_each_minute(capsys: pytest.CaptureFi
         clock[0], batch[0] = after(second), second
         reporter.look()
     assert capsys.readouterr().err == "progress is not written: no route\n"
+
+
+def test_a_stream_that_a_query_reads_no_more_is_neither_behind_nor_in_danger() -> None:
+    """It was deleted, and a pattern had matched it."""
+    progress = Progress(START)
+    moment = int(after(60).timestamp())
+    both = {"flights": (10, 30), "gone": (1, 90)}
+    progress.take_samples([QuerySample("q", 1, 5.0, False, both, {"gone": moment})], after(1))
+    assert (progress.status(after(2))["lag"], progress.status(after(2))["retentionSeconds"]) == (109, 58)
+    progress.take_samples([sample(2)], after(3))
+    found = progress.status(after(4))
+    assert (found["lag"], [each["name"] for each in found["streams"]]) == (20, ["flights"])
+    assert "retentionSeconds" not in found

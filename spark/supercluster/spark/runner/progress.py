@@ -96,6 +96,11 @@ class Progress:
                 before is not None and sample.is_busy and before.is_busy and before.batch == sample.batch
             )
             self._queries[sample.id] = (sample, since if is_stuck else now)
+            if before is not None and sample.streams:
+                # Deleted streams that the query's pattern matched: nothing of them is behind or in danger.
+                for name in before.streams.keys() - sample.streams.keys():
+                    self._streams.pop(name, None)
+                    self._overtaken.pop(name, None)
             self._streams |= sample.streams
             self._endanger(sample.streams, sample.overtaken)
         if samples:

@@ -266,10 +266,14 @@ class Migrations(MapRequests):
 
     def _take_steps(self, now_ms: int) -> None:
         steps, self._steps = self._steps, {}
+        is_stale = True
         # What ends a stream's turn goes before what begins another's.
         for step in sorted(steps.values(), key=awaits_turn):
             if awaits_turn(step):
-                self._hand_turns.look(self._tail.state, now_ms)
+                # All marks are looked at once, and again where one was added.
+                if is_stale:
+                    self._hand_turns.look(self._tail.state, now_ms)
+                    is_stale = False
                 if now_ms < self._hand_turns.free_ms():
                     self._steps[step.group] = step
                     continue
@@ -278,6 +282,7 @@ class Migrations(MapRequests):
                 body = on_green(step, found, self._tail.state.brokers).operation(found, _ANY)
                 if body is not None:
                     self._append(body)
+                    is_stale = True
 
     @property
     def _running(self) -> list[Migration]:

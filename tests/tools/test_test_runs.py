@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.support import all_parts, failures, order
+from tests.support import all_parts, failures, order, watch
 from tests.support.all_parts import Ended, Part
 
 
@@ -47,6 +47,47 @@ def test_a_run_leaves_its_failures_for_whoever_started_it_and_a_good_run_none(tm
         if code:
             assert done.stdout.endswith(" test-one TEST=test_it.py::test_it\n")
             assert noted.read_text() in done.stdout
+
+
+def test_a_failed_test_whose_teardown_hangs_is_ended_and_named(tmp_path: Path) -> None:
+    """pytest-timeout alone lets go of a test that raised, and the run hangs."""
+    (tmp_path / "conftest.py").write_text(
+        "from tests.support import watch\n\ndef pytest_configure(config): watch.register(config)\n"
+    )
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntimeout = 1\ntimeout_method = thread\n")
+    (tmp_path / "test_it.py").write_text(
+        "import threading\nimport pytest\n\n@pytest.fixture\ndef hangs():\n    yield\n    threading.Event().wait()\n"
+        "\ndef test_it(hangs):\n    assert False\n"
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(tmp_path),
+        str(tmp_path),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "Timeout" in done.stdout + done.stderr
+    assert "in hangs" in done.stdout + done.stderr
+
+
+def test_a_long_run_names_the_tests_that_run(
+    pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = [1000.0]
+    monkeypatch.setattr("tests.support.watch.time.monotonic", lambda: now_s[0])
+    running = watch.Running(pytestconfig)
+    assert running.line(1300.0) == "after 300 s: no test"
+    running.pytest_runtest_logstart("tests/test_a.py::test_a")
+    now_s[0] = 1010.0
+    running.pytest_runtest_logstart("tests/test_b.py::test_b")
+    running.pytest_runtest_logfinish("tests/test_a.py::test_a")
+    assert running.line(1300.0) == "after 300 s: tests/test_b.py::test_b (290 s)"
 
 
 def test_all_parts_run_whatever_became_of_those_before(

@@ -30,7 +30,11 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Answers:
 
     async def run(assets: Path) -> Answers:
         async with servers.real(assets, tmp_path_factory.mktemp("kube")) as bench:
-            return await bench.answers(list(CASES))
+            answers = await bench.answers(list(CASES))
+            # Its garbage collector knows a dependent only once a watch has brought it, which may be after the deletion of the owner:
+            # an answer that differs is asked for once more.
+            differ = [case for case in CASES if answers[case.name] != recorded()[case.name]]
+            return answers | await bench.answers(differ)
 
     return asyncio.run(run(folder))
 

@@ -520,6 +520,7 @@ def test_a_hidden_stream_goes_when_blue_keeps_it_and_not_by_a_late_word() -> Non
     assert third.group != second.group
     follow(story, verb="unfollow", attempt=3)
     assert story.replica.state.streams == {}
+    assert follow(story, verb="unfollow", attempt=3).err_code == 10059, "said again, it finds nothing"
 
 
 def test_a_stream_is_shown_when_its_own_group_says_that_it_is_open() -> None:

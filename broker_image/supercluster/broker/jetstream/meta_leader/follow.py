@@ -127,10 +127,16 @@ def follow(request: StreamRequest, members: tuple[str, ...], world: str, cluster
 
 
 def unfollow(present: Assignment | None, request: StreamRequest) -> bytes | None:
-    """The operation; None: nothing follows that attempt."""
-    wanted, found = request.following, present.following if present is not None else None
+    """The operation; None: nothing follows that attempt.
+
+    Raises:
+        ApiError: there is no such stream, since the operation is repeated.
+    """
+    if present is None:
+        raise errors.error(10059)
+    wanted, found = request.following, present.following
     assert wanted is not None
-    if present is None or found is None:
+    if found is None:
         return None
     is_meant = (found.migration, found.source) == (wanted.migration, wanted.source)
     return (

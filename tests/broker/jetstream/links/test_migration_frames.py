@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,11 +23,14 @@ from supercluster.broker.jetstream.links.migration_frames import (
     decode_subjects,
     encode_subjects,
 )
+from supercluster.broker.jetstream.meta.migration import next_group
 
 CONFIG = StreamConfig(name="ORDERS", subjects=("orders.>",), num_replicas=3)
+GREENS = next_group("S.A.ORDERS.1", "m1", 2)
+PREPARE = Prepare("m1", 2, "A", "ORDERS", "S.A.ORDERS.1", GREENS, CONFIG, 77, "1b3fa9c2")
 FRAMES = [
-    Prepare("m1", 2, "A", "ORDERS", "S.A.ORDERS.1", "S.A.ORDERS.1~1-ab", CONFIG, 77, "1b3fa9c2"),
-    Prepare("m1", 2, "A", "ORDERS", "S.A.ORDERS.1", "S.A.ORDERS.1~1-ab", CONFIG, 77, "1b3fa9c2", "east"),
+    PREPARE,
+    replace(PREPARE, cluster="east"),
     Prepared("S.A.ORDERS.1", 2, members=("green-0%9c21b3fa@a.1",)),
     Prepared("S.A.ORDERS.1", 2, refusal="a stream ORDERS is there already"),
     CutAsk("S.A.ORDERS.1~1-ab", 2, Wants.REFUSE),
@@ -89,3 +94,19 @@ def test_other_bytes_are_refused_in_one_way(data: bytes, decode: Callable[[bytes
 def test_what_no_broker_sends_is_refused(decode: Callable[[bytes], object], wrong: bytes) -> None:
     with pytest.raises(WireError):
         decode(wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"next_group": "meta"},
+        {"next_group": "S.A.OTHER.1"},
+        {"group": "meta", "next_group": next_group("meta", "m1", 2)},
+        {"group": "S.A.OTHER.1", "next_group": next_group("S.A.OTHER.1", "m1", 2)},
+        {"config": replace(CONFIG, name="OTHER")},
+    ],
+)
+def test_a_stream_comes_under_no_group_of_another_one(wrong: dict[str, Any]) -> None:
+    """Green's brokers would feed another group, even that of their map, with blue's entries."""
+    with pytest.raises(WireError, match="'ORDERS'"):
+        Prepare.decode(encoded(replace(PREPARE, **wrong)))

@@ -14,6 +14,7 @@ from supercluster.broker.bounds import GROUP_NAME_BYTES_MAX, read_json
 from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.encoding.codec import Reader, WireError, blob, text, u8, u32, u64
 from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.meta.migration import next_group as next_green_group
 from supercluster.broker.jetstream.state.cut import MEMBERS_MAX
 
 Body = list[bytes | memoryview]
@@ -72,6 +73,9 @@ class Prepare:
             config = StreamConfig.from_json(read_json(raw))
         except (ValueError, KeyError, TypeError, AttributeError, ApiError) as error:
             raise WireError(f"PREPARE has no configuration of a stream: {error!r}") from error
+        is_streams = config.name == stream and group.startswith(f"S.{account}.{stream}.")
+        if not is_streams or next_green_group(group, migration, attempt) != next_group:
+            raise WireError(f"PREPARE has groups or a configuration that are not of stream {stream[:64]!r}")
         return cls(migration, attempt, account, stream, group, next_group, config, created_ns, world, cluster)
 
 

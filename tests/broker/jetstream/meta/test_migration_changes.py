@@ -161,14 +161,26 @@ def test_an_attempt_has_one_mark_and_what_comes_late_is_void() -> None:
 
 
 def test_a_recovered_map_learns_the_mark_again_from_the_streams_own_log() -> None:
-    """SF-20: blue lost its map behind *handing*, and the stream's log has FENCED. It never takes writes by that."""
+    """SF-20: blue lost its map behind *handing*, and the stream's log has HANDED. It never takes writes by that."""
     lost = handed()
+    mark = replace(lost.way, digest="d1")
     older = Map()
     older.do(put_stream("$G", "S", GROUP, CONFIG, MEMBERS))
     older.state.recovered(MapRecovery("r", "meta~1", "m", "meta", 0, 9, 9, 3, "", 0), 1 << 32)
-    assert older.do(hand_stream(older.stream, lost.way)) == [GROUP, lost.way.next_group]
-    assert older.way == lost.way
+    assert older.do(hand_stream(older.stream, mark)) == [GROUP, lost.way.next_group]
+    assert older.way == mark
     assert older.stream.attempts >= lost.stream.attempts
+
+
+def test_a_mark_that_comes_behind_an_abort_holds_nothing() -> None:
+    """SF-20: it was under way when another leader of the stream carried the abort out. Nobody would end it again."""
+    found = blue()
+    found.do(migrate_stream(found.stream, TO_GREEN))
+    late = hand_stream(found.stream, found.way)
+    found.do(abort_migration(TO_GREEN.id))
+    found.do(unmigrate_stream(found.stream, TO_GREEN.id))
+    assert found.do(late) == []
+    assert found.stream.migration is None
 
 
 def test_a_recovered_map_takes_a_later_attempt_than_the_one_that_it_has_marked() -> None:

@@ -221,6 +221,8 @@ def _handing(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignmen
     found = present.migration
     if present.move is not None and not wanted.digest:
         return None  # A repair came first: it has no place for green's copies.
+    if found is None and not wanted.digest:
+        return None  # A late word about an attempt that has ended: a map that lost the record learns it behind HANDED.
     if found is not None and not (found.id == wanted.id and _precedes(found, wanted)):
         return None
     return replace(present, migration=wanted, attempts=max(present.attempts, wanted.attempt))

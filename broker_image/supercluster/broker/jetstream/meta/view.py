@@ -26,7 +26,8 @@ class MapView:
         self.is_fresh = False
         """Was the map read since the last time that it may have changed without this broker?"""
         self.far_subjects: dict[tuple[str, str], tuple[int, tuple[str, ...]]] = {}
-        """By world and group: the version of a stream's configuration there, and what it captures (`node/far_subjects.py`)."""
+        """By world and group: the version of a stream's configuration there, and what it captures (`node/far_subjects.py`). What was
+        told last stands last."""
 
     @property
     def lineage(self) -> str:
@@ -50,10 +51,18 @@ class MapView:
 
     @property
     def streams(self) -> Iterable[Assignment]:
-        """All streams, also those that are being restored or on their way here. Those of another super-cluster come last: where it has
-        given one a subject that a stream has which is still here, the subject stays here."""
+        """All streams, also those that are being restored or on their way here. Where subjects overlap, the first stream has them: one
+        that is still here, then those of another super-cluster, and of those the one that got its subjects last. The others may have been
+        deleted there."""
         streams = self.replica.state.streams.values() if self.replica is not None else ()
-        return sorted(map(self._as_told, streams), key=_is_far) if self.far_subjects else streams
+        if not self.far_subjects:
+            return streams
+        told = {key: -place for place, key in enumerate(self.far_subjects)}
+
+        def order(found: Assignment) -> tuple[bool, int]:
+            return bool(found.far_world), told.get((found.far_world, found.group), 1)
+
+        return sorted(map(self._as_told, streams), key=order)
 
     def streams_of(self, account: str) -> list[Assignment]:
         """An account's."""
@@ -104,7 +113,3 @@ class MapView:
     def is_unusable(self, group_id: str, node: str) -> bool:
         """Does the map say that the broker's copy has been of no use for a while?"""
         return self.replica is not None and group_id in self.replica.state.unusable.get(node, ())
-
-
-def _is_far(found: Assignment) -> bool:
-    return bool(found.far_world)

@@ -66,6 +66,7 @@ class FarSubjects:
         for group, version, subjects in decode_subjects(body):
             before = known.get((world, group))
             if len(known) < STREAMS_MAX if before is None else before[0] < version:
+                known.pop((world, group), None)
                 known[world, group] = version, subjects
                 is_new = True
         if is_new and self._map.index:

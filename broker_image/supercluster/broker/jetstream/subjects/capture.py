@@ -5,6 +5,9 @@ A publish to a subject that was not seen before asks this, so it must not look a
 
 from __future__ import annotations
 
+_NONE = (1 << 62, "")
+"""Later than any pattern."""
+
 
 class _Node:
     __slots__ = ("children", "group", "rest")
@@ -12,17 +15,19 @@ class _Node:
     def __init__(self) -> None:
         self.children: dict[bytes, _Node] = {}
         """By token; `*` stands for any."""
-        self.group = ""
-        """Of the pattern that ends here."""
-        self.rest = ""
+        self.group = _NONE
+        """Of the pattern that ends here: its place in the order in which patterns were added, and its group."""
+        self.rest = _NONE
         """Of the pattern that goes on with `>` here."""
 
 
 class CaptureMap:
-    """Patterns and the groups they belong to. Patterns of one account do not overlap: the meta group refuses that."""
+    """Patterns and the groups they belong to. Where patterns overlap, the one that was added first has the subject. The meta group
+    refuses overlaps within an account, but streams that another super-cluster has by now may overlap those that are here."""
 
     def __init__(self) -> None:
         self._root = _Node()
+        self._num_added = 0
         self.matches_inboxes = False
         """Could a pattern match a subject that starts with `_INBOX.`?"""
 
@@ -34,25 +39,26 @@ class CaptureMap:
         node = self._root
         for token in tokens[:-1] if open_ended else tokens:
             node = node.children.setdefault(token, _Node())
+        self._num_added += 1
+        added = self._num_added, group
         if open_ended:
-            node.rest = node.rest or group
+            node.rest = min(node.rest, added)
         else:
-            node.group = node.group or group
+            node.group = min(node.group, added)
 
     def find(self, subject: bytes) -> str:
         """The group whose stream captures the subject; an empty text when none does."""
         tokens = subject.split(b".")
+        first = _NONE
         ways = [(self._root, 0)]
         while ways:
             node, at = ways.pop()
             if at == len(tokens):
-                if node.group:
-                    return node.group
-            elif node.rest:
-                return node.rest
-            else:
-                for token in (b"*", tokens[at]):
-                    child = node.children.get(token)
-                    if child is not None:
-                        ways.append((child, at + 1))
-        return ""
+                first = min(first, node.group)
+                continue
+            first = min(first, node.rest)
+            for token in (b"*", tokens[at]):
+                child = node.children.get(token)
+                if child is not None:
+                    ways.append((child, at + 1))
+        return first[1]

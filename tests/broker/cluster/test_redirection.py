@@ -24,6 +24,7 @@ from nats.js.errors import APIError, NoStreamResponseError
 from tests.support.local_clusters import until
 from tests.support.redirected import TwoWorlds
 
+from supercluster.broker.jetstream.publish.windows import PublishWindows
 from supercluster.broker.net.clients.redirect.facts import User
 from supercluster.broker.net.clients.redirect.orders import Phase, Policy
 from supercluster.broker.runtime.process import BrokerProcess
@@ -344,6 +345,31 @@ async def test_green_holds_the_first_pong_while_blue_settles_what_a_closing_conn
     assert worlds.blue.server.counts.in_messages == 1
     for found in (client, other):
         await found.close()
+
+
+@pytest.mark.covers("SF-22")
+async def test_green_counts_a_client_that_came_by_itself_before_its_publish_was_settled(
+    worlds: TwoWorlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule 10 for a client that nobody asked: INFO names only green, so it goes there when its connection breaks."""
+    blue = worlds.blue
+    maker = await nats.connect(f"nats://{blue.advertised_client_url}")
+    await maker.jetstream().add_stream(name="ORDERS", subjects=["orders"], storage="memory")
+    await maker.close()
+    worlds.order(Phase.ANNOUNCE)
+    # Nothing gets a verdict, as with a link to green that is cut.
+    monkeypatch.setattr(PublishWindows, "verdicts", lambda *_, **__: None)
+    reader, writer = await asyncio.open_connection(blue.place.host, blue.client_port)
+    writer.write(b'CONNECT {"protocol":1}\r\nPUB orders 1\r\nx\r\nPING\r\n')
+    while await reader.readline() != b"PONG\r\n":
+        pass
+    writer.close()
+    await writer.wait_closed()
+    await until(lambda: asyncio.sleep(0, worlds.unsettled), "blue to say that it has something unsettled")
+    client = await Watched("came by itself").connect(worlds.green)
+    pongs = worlds.green.redirection.pongs
+    assert (pongs.held_total, pongs.not_kept_total) == (1, 1)
+    await client.close()
 
 
 async def test_an_order_that_is_taken_back_names_blue_again(worlds: TwoWorlds) -> None:

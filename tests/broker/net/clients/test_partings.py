@@ -168,3 +168,27 @@ async def test_an_account_is_unsettled_until_the_last_publish_of_a_closing_conne
     core.unsettled_names = set()
     await brokers.until(lambda: said[-1] == [], "the end of it")
     assert broker.redirection.redirects.users.popitem()[1].stage is Stage.TRYING
+
+
+@pytest.mark.covers("SF-22")
+async def test_the_account_of_a_client_that_leaves_by_itself_is_unsettled_if_its_publishes_are(
+    brokers: Any,
+) -> None:
+    """INFO has told it of green, so it goes there without being asked: when its connection breaks, or it gives up on a ping."""
+    broker, core = await one(brokers)
+    said: list[list[str]] = []
+    broker.redirection.tell_unsettled = lambda accounts: said.append(sorted(accounts))
+    raws = {name: await connected(brokers, broker, name) for name in ("idle", "c")}
+    broker.redirection.set_orders(Orders(Phase.ANNOUNCE))
+    core.unsettled_names = {"c"}
+    await raws["idle"].close()
+    await brokers.until(
+        lambda: len(broker.server.clients) == 1 and not len(broker.redirection.partings),
+        "the idle one to be gone",
+    )
+    assert said == [], "it had published nothing"
+    await raws["c"].close()
+    await brokers.until(lambda: said, "it to be said")
+    assert said[0] == ["$G"]
+    core.unsettled_names = set()
+    await brokers.until(lambda: said[-1] == [], "the end of it")

@@ -3,6 +3,8 @@
 Before FIN the socket is read no more until the client has got the answers that it waits for, within a bound: behind FIN it can be
 sent none. Nor is FIN sent while its publishes have no verdict: with the link cut, they would arrive behind those that it sends to
 green. What it sent meanwhile is read behind FIN, and stored.
+
+A client may also leave by itself, and INFO has told it of green. Its account is unsettled until its publishes have their verdicts.
 """
 
 from __future__ import annotations
@@ -36,6 +38,8 @@ class Stage(Enum):
     HUSHED = "hushed"
     FINISHED = "finished"
     GONE = "gone"
+    LEFT = "left"
+    """Gone by itself: whether it has unsettled publishes is asked in the next step."""
 
 
 @dataclass(slots=True)
@@ -69,26 +73,33 @@ class Partings:
     @property
     def accounts(self) -> frozenset[str]:
         """Those of which a closing connection may have publishes that are not settled."""
-        return frozenset(found.account for found in self._partings.values())
+        return frozenset(found.account for found in self._partings.values() if found.stage is not Stage.LEFT)
 
     def begin(self, client: Client, grace_ms: int, now_ms: int) -> None:
         """The client was told where to go."""
         self._partings[client.id] = _Parting(client, client.account.name, Stage.TOLD, now_ms + grace_ms)
 
-    def _asked(self, stage: Stage, ask: Asked) -> set[Publisher]:
+    def left(self, client: Client, now_ms: int) -> None:
+        """The client is gone, and may not have been asked."""
+        if client.id not in self._partings:
+            due_ms = now_ms + SETTLE_MS
+            foreign = tuple(client.foreign.values())
+            self._partings[client.id] = _Parting(client, client.account.name, Stage.LEFT, due_ms, foreign)
+
+    def _asked(self, ask: Asked, *stages: Stage) -> set[Publisher]:
         return answered_for(
-            {found.client: found.foreign for found in self._partings.values() if found.stage is stage}, ask
+            {found.client: found.foreign for found in self._partings.values() if found.stage in stages}, ask
         )
 
     def step(self, now_ms: int) -> None:
         """Carry each of them on, as far as it is due."""
         for found in self._partings.values():
             found.foreign = tuple(found.client.foreign.values()) or found.foreign
-        awaiting = self._asked(Stage.HUSHED, self._awaiting)
-        unsettled = self._asked(Stage.GONE, self._unsettled) | self._asked(Stage.HUSHED, self._unsettled)
+        awaiting = self._asked(self._awaiting, Stage.HUSHED)
+        unsettled = self._asked(self._unsettled, Stage.HUSHED, Stage.GONE, Stage.LEFT)
         for number, found in list(self._partings.items()):
             client = found.client
-            if found.stage is not Stage.GONE and client.closed:
+            if found.stage not in (Stage.GONE, Stage.LEFT) and client.closed:
                 found.stage, found.due_ms = Stage.GONE, now_ms + SETTLE_MS
                 continue  # Its publishes are asked about in the next step.
             match found.stage:
@@ -106,8 +117,12 @@ class Partings:
                 case Stage.FINISHED if now_ms >= found.due_ms:
                     self.cut_off += 1
                     client.close("asked to leave, and did not", tell=False)
-                case Stage.GONE if now_ms >= found.due_ms or not (client in unsettled or client.has_input):
+                case Stage.GONE | Stage.LEFT if now_ms >= found.due_ms or not (
+                    client in unsettled or client.has_input
+                ):
                     del self._partings[number]
+                case Stage.LEFT:
+                    found.stage = Stage.GONE
 
 
 def answered_for(clients: Mapping[Client, Collection[ForeignOrigin]], ask: Asked) -> set[Publisher]:

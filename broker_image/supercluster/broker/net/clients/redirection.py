@@ -68,6 +68,7 @@ class Redirection:
         self._said: frozenset[str] = frozenset()
         self._said_ms = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._leavers: asyncio.Handle | None = None
 
     # Orders, and what far brokers say
 
@@ -155,6 +156,10 @@ class Redirection:
         self.pongs.went(client.id)
         self.crossings.went(client.id)
         self._traffic.pop(client.id, None)
+        if client.id in self.redirects.tracked and client.id not in self.partings:
+            self.partings.left(client, self._clock.monotonic_ms())
+            if self._leavers is None:
+                self._leavers = self._server.loop.call_soon(self._look_at_leavers)
         self.redirects.went(client.id, self._clock.monotonic_ms())
         if client.has_come:
             user = facts_of(client).user
@@ -167,6 +172,8 @@ class Redirection:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._leavers is not None:
+            self._leavers.cancel()
 
     # Time
 
@@ -193,6 +200,14 @@ class Redirection:
                 self._part(client, self._server.limits.lame_duck_grace_ms)
         self._tell_unsettled(now_ms)
         self._server.turn.want()
+        self._wake()
+
+    def _look_at_leavers(self) -> None:
+        """At once, since nothing holds them up on their way to green; for all that left in this turn of the loop together."""
+        self._leavers = None
+        now_ms = self._clock.monotonic_ms()
+        self.partings.step(now_ms)
+        self._tell_unsettled(now_ms)
         self._wake()
 
     def _part(self, client: Client, grace_ms: int) -> None:

@@ -98,6 +98,39 @@ def test_what_retention_removed_is_expired_and_no_more_than_that() -> None:
     ]
 
 
+def test_the_claims_of_all_publishers_are_no_more_than_expired_sequences() -> None:
+    story = after_expired(100, *((101 + each, f"p{each}", 101) for each in range(10)))
+    assert story.audit.counts == {"expired": 1_000, "lost": 900}
+    # Reported once.
+    story.kill().audit.close()
+    assert story.audit.counts == {"expired": 1_000, "lost": 900}
+
+
+def test_a_deleted_sequence_has_room_only_for_numbers_that_can_have_had_it() -> None:
+    # 5 is missing. Neither a's 1 and 2 nor b's can have been there,
+    assert after_expired(2, (3, "a", 3), (4, "b", 3), (6, "c", 1)).audit.counts == {"expired": 4, "lost": 2}
+    # b's 1 can,
+    assert after_expired(2, (3, "a", 3), (4, "a", 4), (6, "b", 2)).audit.counts == {"expired": 3}
+    # but not c's 1 and 2 as well.
+    story = after_expired(2, (3, "a", 3), (5, "b", 2), (6, "c", 3))
+    assert story.audit.counts == {"expired": 5, "lost": 2}
+
+
+def after_expired(expired: int, *what: tuple[int, str, int]) -> Story:
+    """A whole audit of messages behind sequences that retention removed."""
+    story = Story()
+    story.audit.skip(expired)
+    story.read(stored(*what), expired + 1, what[-1][0], begins_at=expired + 1).settle().audit.close()
+    return story
+
+
+def test_a_number_that_came_late_leaves_its_place_to_another_one() -> None:
+    records = stored((1, "a", 1), (2, "b", 1), (4, "a", 3), (5, "b", 3), (6, "a", 2))
+    story = Story().read(records, 1, 5).settle().read(records, 6, 6)
+    story.audit.close()
+    assert story.audit.counts == {"deleted": 2, "late": 1}
+
+
 def test_a_head_that_passes_while_a_block_is_read_is_expiry_and_a_hole_behind_it_is_deletion() -> None:
     records = stored((1, "a", 1), (5, "a", 5), (7, "a", 7))
     story = Story().read(records, 1, 8, begins_at=5)

@@ -7,8 +7,8 @@ A publisher numbers the messages of a run without gaps. A number that is not in 
 * deleted, as far as sequences that are missing inside the stream can hold it;
 * lost otherwise: there is no place in the stream where it can have been.
 
-Missing sequences name no publisher. Gaps of several publishers over one hole all count as deleted, and the total is compared at the
-end: what exceeds the holes is lost, though nobody can say whose it is.
+Missing sequences name no publisher. Gaps of several publishers over one hole all count as expired or deleted, and the sums are compared
+at the end: the numbers that exceed the holes are lost, though nobody can say whose they are.
 """
 
 from __future__ import annotations
@@ -120,7 +120,13 @@ class Audit:
         self._expired = 0
         self._deleted = 0
         self._attributed = 0
-        """Numbers that count as deleted."""
+        """Numbers that count as expired or deleted."""
+        self._attributed_expired = 0
+        """Those of them for which only expired sequences have room."""
+        self._attributed_deleted = 0
+        """… only deleted ones."""
+        self._excused = 0
+        """Numbers of the excess that are not to be reported: they were reported before, or they came late."""
         self._forgotten = 0
         """Runs that were dropped from the state."""
 
@@ -158,10 +164,16 @@ class Audit:
             for gap in run.gaps:
                 if not gap.is_settled:
                     self._gap(NOT_YET, key, gap, gap.last - gap.first + 1)
-        excess = self._attributed - self._deleted
+        excess = self._excess() - self._excused
         if excess > 0:
-            self._attributed -= excess
+            self._excused += excess
             self._add(Finding(LOST, self._stream, "", "", 0, 0, excess, 0, 0))
+
+    def _excess(self) -> int:
+        """Numbers that count as expired or deleted beyond the sequences that are."""
+        only_expired = max(0, self._attributed_expired - self._expired)
+        only_deleted = max(0, self._attributed_deleted - self._deleted)
+        return max(only_expired + only_deleted, self._attributed - self._expired - self._deleted)
 
     def _take(self, key: Key, segment: Segment, block_expired: int) -> None:
         run = self._runs.get(key)
@@ -210,6 +222,8 @@ class Audit:
                 continue
             self._before(key, run, (at, first_in - 1), segment)
             self._range(LATE if gap.is_settled else REORDERED, key, (first_in, last_in), segment)
+            if gap.is_settled:
+                self._excused += last_in - first_in + 1
             at = last_in + 1
             for low, high in ((gap.first, first_in - 1), (last_in + 1, gap.last)):
                 if low <= high:
@@ -247,7 +261,9 @@ class Audit:
         missing = gap.last - gap.first + 1
         expired = min(missing, gap.expired)
         deleted = min(missing - expired, gap.deleted)
-        self._attributed += deleted
+        self._attributed += expired + deleted
+        self._attributed_expired += max(0, expired + deleted - gap.deleted)
+        self._attributed_deleted += deleted
         self._gap(EXPIRED, key, gap, expired)
         self._gap(DELETED, key, gap, deleted)
         self._gap(LOST, key, gap, missing - expired - deleted)
@@ -274,7 +290,8 @@ class Audit:
             "messages": self.messages,
             "expired": self._expired,
             "deleted": self._deleted,
-            "attributed": self._attributed,
+            "attributed": [self._attributed, self._attributed_expired, self._attributed_deleted],
+            "excused": self._excused,
             "forgotten": self._forgotten,
         }
 
@@ -283,7 +300,8 @@ class Audit:
         self.counts = Counter(value["counts"])
         self.messages = value["messages"]
         self._expired, self._deleted = value["expired"], value["deleted"]
-        self._attributed, self._forgotten = value["attributed"], value["forgotten"]
+        self._attributed, self._attributed_expired, self._attributed_deleted = value["attributed"]
+        self._excused, self._forgotten = value["excused"], value["forgotten"]
 
 
 def _run_of(fields: dict[str, Any]) -> Run:

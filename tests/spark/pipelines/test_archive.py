@@ -228,6 +228,32 @@ async def test_a_replay_whose_subjects_another_stream_captures_publishes_nothing
     assert (await js.stream_info("R")).state.messages == 0
 
 
+@pytest.mark.parametrize("change", ["missing", "too many"])
+async def test_a_replay_of_files_that_are_not_those_of_the_record_publishes_nothing(
+    archivist: Archivist, js: JetStreamContext, change: str
+) -> None:
+    await archivist.archive()
+    await js.add_stream(name="R", subjects=["again.>"])
+    file = archivist.files()[2]
+    if change == "missing":
+        file.unlink()
+    else:
+        file.with_name(f"{30:020d}-{31:020d}.parquet").write_bytes(file.read_bytes())
+    with pytest.raises(
+        ParameterError, match=r"'S' in .* is not whole: date \S+ has \d files, .*; run archive_verify"
+    ):
+        await archivist.replay("R")
+    assert (await js.stream_info("R")).state.messages == 0
+
+
+def test_files_of_a_round_that_is_under_way_are_not_those_of_the_record() -> None:
+    names = [file_name("S", "2026-11-27", block) for block in (Block(1, 10), Block(11, 20))]
+    assert ArchiveRecord(10, [], {"2026-11-27": DateTotals(1)}).differs_from(names) == ""
+    assert ArchiveRecord(20, [], {}).differs_from([]) == ""
+    wrong = ArchiveRecord(20, [], {"2026-11-27": DateTotals(3)}).differs_from(names)
+    assert wrong == "date 2026-11-27 has 2 files, and the record has 3"
+
+
 async def test_an_archive_that_is_not_there_is_named(fleet: Fleet, runner: Any, tmp_path: Path) -> None:
     archivist = Archivist(fleet, runner, tmp_path)
     with pytest.raises(ParameterError, match="has no archive of stream 'S'; check both names"):

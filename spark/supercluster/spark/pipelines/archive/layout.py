@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -93,6 +94,17 @@ class ArchiveRecord:
         self.archived_to = block.last
         for each in files:
             self.dates.setdefault(each.date, DateTotals()).add(each.rows, each.digest)
+
+    def differs_from(self, names: Iterable[str]) -> str:
+        """What is wrong with the number of files of a date, in one line; empty when there are as many as were written."""
+        found = [parsed for name in names if (parsed := parse_name(name)) is not None]
+        # Those above belong to a round that is under way.
+        there = Counter(each.date for each in found if each.block.first <= self.archived_to)
+        for date in sorted({*self.dates, *there}):
+            wanted = self.dates[date].files if date in self.dates else 0
+            if there[date] != wanted:
+                return f"date {date} has {there[date]} files, and the record has {wanted}"
+        return ""
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -68,7 +68,14 @@ class ReplayPipeline(Pipeline[ReplayParameters]):
             raise ParameterError(
                 f"location {location.where!r} has no archive of stream {parameters.stream!r}; check both names"
             )
-        archived_to = ArchiveRecord.from_json(found["work"]).archived_to
+        record = ArchiveRecord.from_json(found["work"])
+        wrong = record.differs_from(location.files(stream_folder(parameters.stream)))
+        if wrong:
+            raise ParameterError(
+                f"the archive of stream {parameters.stream!r} in {location.where!r} is not whole: {wrong}; run archive_verify, and bring back"
+                " the files"
+            )
+        archived_to = record.archived_to
         source = source_of(options.source, parameters.into)
         session = open_session(source)
         prefix = f"{parameters.stream}:{found['lineage']}:"

@@ -18,7 +18,14 @@ from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.hand_turns import TURN_MS_MAX
 from supercluster.broker.jetstream.meta.map_recovery import MapRecovery, Standing
-from supercluster.broker.jetstream.meta.migration import Following, Green, Migration, StreamStage, next_group
+from supercluster.broker.jetstream.meta.migration import (
+    ENDED_MAX,
+    Following,
+    Green,
+    Migration,
+    StreamStage,
+    next_group,
+)
 from supercluster.broker.jetstream.meta.migration_steps import MigrationStep, StepKind
 from supercluster.broker.jetstream.meta.move_record import Move
 from supercluster.broker.jetstream.meta_leader.migrations import AT_ONCE_MAX, TELL_MS, OpenWord
@@ -252,22 +259,46 @@ def test_a_step_that_is_said_again_changes_nothing() -> None:
 
 
 def test_green_hears_again_and_again_what_it_is_to_follow_no_more() -> None:
-    """A stream that was deleted, or that goes no more: its hidden copy is dropped."""
+    """A stream that was deleted, or that goes no more: its hidden copy is dropped, however long the link is cut before."""
     story = blue("S", "T")
     gone = story.stream("S")
     story.done("delete", name="S")
     assert ask(story, story.replica.migrations.abort, TO_GREEN.id) is None
     kept = story.stream("T")
     step(story, "T", StepKind.UNMIGRATED)
-    story.host.dropped.clear()
-    story.turn(TELL_MS)
-    assert story.host.dropped == [(GREEN, gone.group, 1, TO_GREEN.id), (GREEN, kept.group, 1, TO_GREEN.id)]
+    told = [(GREEN, gone.group, 1, TO_GREEN.id), (GREEN, kept.group, 1, TO_GREEN.id)]
     for _ in range(20):
+        story.host.dropped.clear()
         story.turn(TELL_MS)
+        assert story.host.dropped == told
+    for world, group in ((GREEN, gone.group), (BLUE, kept.group), (GREEN, "S.$G.T.none")):
+        story.replica.migrations.on_dropped(world, group, 1)
+    story.turn(TELL_MS)
+    assert story.replica.state.migrations[TO_GREEN.id].runs, "of T green has said nothing"
+    story.replica.migrations.on_dropped(GREEN, kept.group, 1)
+    story.turn(TELL_MS)
     assert not story.replica.state.migrations[TO_GREEN.id].runs
     story.host.dropped.clear()
     story.turn(TELL_MS)
     assert story.host.dropped == []
+
+
+def test_of_many_greens_that_never_answer_the_last_ones_are_told_on() -> None:
+    story = blue("S")
+    group = story.stream().group
+    for number in range(2, ENDED_MAX + 3):
+        assert ask(story, story.replica.migrations.abort, f"shop/move/{number - 1}") is None
+        step(story, "S", StepKind.UNMIGRATED)
+        assert ask(story, story.replica.migrations.start, replace(TO_GREEN, id=f"shop/move/{number}")) is None
+        story.turn(TELL_MS)
+    for _ in range(20):
+        story.turn(TELL_MS)
+    running = [found.id for found in story.replica.state.migrations.values() if found.runs]
+    assert running == [f"shop/move/{number}" for number in range(2, ENDED_MAX + 3)]
+    assert (
+        f"migration shop/move/1 has ended; green was not told to drop its copies of {group}"
+        in story.host.texts[-1]
+    )
 
 
 def test_an_aborted_migration_begins_no_stream() -> None:

@@ -6,7 +6,7 @@ from supercluster.broker.jetstream.core.dispatch import Handler
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.links import frames
 from supercluster.broker.jetstream.links.frames import Frame
-from supercluster.broker.jetstream.links.migration_frames import Drop, Prepare, Prepared
+from supercluster.broker.jetstream.links.migration_frames import DROPPED, Drop, Prepare, Prepared
 from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.meta.migration import Following
 from supercluster.broker.jetstream.meta.migration_steps import MigrationStep
@@ -17,9 +17,6 @@ from supercluster.broker.jetstream.node.map_reader import MapReader
 from supercluster.broker.jetstream.placement.dry_run import MovePlan
 from supercluster.broker.migration.worlds import world_of
 from supercluster.broker.ports import ClientInfo
-
-DROPPED = "dropped"
-"""The refusal by which green says that it follows nothing of an attempt (any more)."""
 
 
 class MapFrames:

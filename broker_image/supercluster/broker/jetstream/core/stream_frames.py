@@ -12,12 +12,13 @@ from supercluster.broker.jetstream.encoding.codec import WireError
 from supercluster.broker.jetstream.links import comparison_frames, frames
 from supercluster.broker.jetstream.links.frames import Frame
 from supercluster.broker.jetstream.links.leaderships import Leaderships
-from supercluster.broker.jetstream.links.migration_frames import CutAsk, CutTold, Prepared, Told
+from supercluster.broker.jetstream.links.migration_frames import DROPPED, CutAsk, CutTold, Prepared, Told
 from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.links.source_frames import OriginAsk
 from supercluster.broker.jetstream.meta_leader.migrations import OpenWord
 from supercluster.broker.jetstream.node.copies import Copies
 from supercluster.broker.jetstream.stream.copy import StreamCopy
+from supercluster.broker.migration.worlds import world_of
 from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.messages import Message, decode
 
@@ -138,7 +139,9 @@ class StreamFrames:
     # ---- a stream between two super-clusters ----------------------------------------------------------------------
 
     def _on_prepared(self, node: str, body: memoryview, now_ms: int) -> None:
-        told = Prepared.decode(body)
+        told, leader = Prepared.decode(body), self._copies.map
+        if told.refusal == DROPPED and leader is not None:
+            leader.migrations.on_dropped(world_of(node), told.group, told.attempt)
         self._migrating(told.group, lambda copy: copy.migration.on_prepared(told))
 
     def _on_cut_asked(self, node: str, body: memoryview, now_ms: int) -> None:

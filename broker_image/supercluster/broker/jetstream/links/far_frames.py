@@ -46,6 +46,7 @@ class FarFrames:
             Frame.PULL_BACK: self._pull_back,
             Frame.PREPARE: _prepare,
             Frame.DROP: _whole,  # It is answered also where nothing is followed any more.
+            Frame.PREPARED: _whole,  # Blue may have deleted the stream. Who takes it looks at the attempt.
             Frame.PREFLIGHT: _whole,  # Nothing is changed by it.
             Frame.PREFLIGHT_TOLD: _whole,  # It answers a number of this broker's, or nothing.
             Frame.FAR_SUBJECTS: _whole,  # Who takes it looks at each group.
@@ -62,7 +63,6 @@ class FarFrames:
                     Frame.ACKS_BACK,
                     Frame.MOVE_HASHES,
                     Frame.MOVE_HASHED,
-                    Frame.PREPARED,
                     Frame.CUT_ASK,
                     Frame.CUT_TOLD,
                 ),

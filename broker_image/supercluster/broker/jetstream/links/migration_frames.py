@@ -21,6 +21,8 @@ Body = list[bytes | memoryview]
 # A refusal and a migration's id are texts for people; longer ones are none.
 TEXT_CHARS_MAX = 4096
 DIGEST_BYTES_MAX = 64
+DROPPED = "dropped"
+"""The refusal by which green says that it follows nothing of an attempt (any more)."""
 
 
 def _check_names(*names: str) -> None:

@@ -1,7 +1,7 @@
 """Migrations to other super-clusters, as the leader of blue's map carries them out (`docs/adr/cutover.md`).
 
 A few streams at a time are given to green to learn; each one's own leader does the rest and says how far it is. Green hears of what
-it is to follow no more until the migration is over. Blue's copies go by the evidence of both sides alone.
+it is to follow no more until it has answered. Blue's copies go by the evidence of both sides alone.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.config.carried import why_not_carried
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.assignment import Assignment
+from supercluster.broker.jetstream.meta.farewells import Farewells
 from supercluster.broker.jetstream.meta.hand_turns import HandTurns, awaits_turn
 from supercluster.broker.jetstream.meta.migration import Migration, StreamStage
 from supercluster.broker.jetstream.meta.migration_changes import (
@@ -37,8 +38,6 @@ from supercluster.broker.raft.entry import EntryKind, make_entry
 AT_ONCE_MAX = 8
 # So often green is told again, and asked again.
 TELL_MS = 5000
-# Green has had the time to hear what it is to follow no more; or it is not there any more to hear it.
-FAREWELL_NS = 60_000_000_000
 # Steps that wait for a turn, one of each stream.
 STEPS_MAX = 4096
 SAID_MAX = 1023
@@ -94,8 +93,8 @@ def why_not_ready(found: Assignment) -> str:
     return ""
 
 
-def is_over(state: MetaState, migration: Migration, now_ns: int, last_change_ns: int) -> bool:
-    """Is nothing of it under way, nor left to clean, nor to be said? Pure."""
+def is_over(state: MetaState, migration: Migration) -> bool:
+    """Is nothing of it under way, nor left to clean? Pure."""
     if not migration.runs or not (migration.cancelled or migration.final):
         return False
     mine = [
@@ -105,11 +104,9 @@ def is_over(state: MetaState, migration: Migration, now_ns: int, last_change_ns:
     ]
     if any(found.stage is not StreamStage.CLEANED for found in mine):
         return False
-    if not migration.cancelled and any(
+    return migration.cancelled or not any(
         migration.covers(key[0]) and found.migration is None for key, found in state.streams.items()
-    ):
-        return False
-    return not migration.dropped or now_ns - last_change_ns >= FAREWELL_NS
+    )
 
 
 class Migrations(MapRequests):
@@ -125,8 +122,7 @@ class Migrations(MapRequests):
         self._said: set[str] = set()
         """Groups of which it was said that the evidence differs."""
         self._tell_ms = 0
-        self._quiet_since_ns: dict[str, tuple[int, int]] = {}
-        """Migration → how many groups green was to drop when that was last looked at, and since when."""
+        self._farewells = Farewells()
 
     # ---- what people ask ------------------------------------------------------------------------------------------
 
@@ -226,6 +222,11 @@ class Migrations(MapRequests):
         if self._tail.serves and len(self._words) < STEPS_MAX:
             self._words[word.next_group] = word
 
+    def on_dropped(self, world: str, group: str, attempt: int) -> None:
+        """Green's word that it follows nothing of an attempt."""
+        if self._tail.serves:
+            self._farewells.on_dropped(self._running, world, group, attempt)
+
     def _clean(self, word: OpenWord) -> None:
         state = self._tail.state
         found = state.by_group(word.next_group)
@@ -262,7 +263,7 @@ class Migrations(MapRequests):
             self._tell_ms = now_ms + TELL_MS
             for migration in self._running:
                 self._tell(migration)
-                self._end(migration)
+            self._end(self._running)
 
     def _take_steps(self, now_ms: int) -> None:
         steps, self._steps = self._steps, {}
@@ -298,16 +299,17 @@ class Migrations(MapRequests):
             if way is not None and way.id == migration.id and way.stage is StreamStage.OPEN:
                 self._meta_host.ask_cut(migration.world, way.next_group, way.attempt)
 
-    def _end(self, migration: Migration) -> None:
-        now_ns, count = self._tail.time_ns(), len(migration.dropped)
-        known, since_ns = self._quiet_since_ns.get(migration.id, (count, now_ns))
-        if known != count:
-            since_ns = now_ns
-        self._quiet_since_ns[migration.id] = (count, since_ns)
-        if is_over(self._tail.state, migration, now_ns, since_ns):
+    def _end(self, running: list[Migration]) -> None:
+        over = [migration for migration in running if is_over(self._tail.state, migration)]
+        for migration in self._farewells.ended(running, over, self._tail.time_ns()):
             self._append(end_migration(migration.id))
-            del self._quiet_since_ns[migration.id]
-            self._tail.event("MigrationEnded", f"migration {migration.id} has ended")
+            left = self._farewells.unheard(migration)
+            untold = (
+                f"; green was not told to drop its copies of {', '.join(left[:3])} ({len(left)} in all)"
+                if left
+                else ""
+            )
+            self._tail.event("MigrationEnded", f"migration {migration.id} has ended{untold}")
 
     def _append(self, body: bytes) -> None:
         try:
@@ -328,7 +330,7 @@ class Migrations(MapRequests):
         self._hand_turns.clear()
         self._words.clear()
         self._said.clear()
-        self._quiet_since_ns.clear()
+        self._farewells.clear()
 
 
 def on_green(step: MigrationStep, found: Assignment, nodes: Container[str]) -> MigrationStep:

@@ -14,11 +14,14 @@ from supercluster.spark.datasource.plan import StreamReplacedError
 from supercluster.spark.jetstream import StreamCutOffError, StreamState
 from supercluster.spark.pipelines import read_task
 from supercluster.spark.pipelines.archive.day_file import WriteBlock
+from supercluster.spark.pipelines.audit.pipeline import AuditParameters, AuditWork
 from supercluster.spark.pipelines.compare.differences import Difference
 from supercluster.spark.pipelines.compare.pipeline import CompareBlock, Side
 from supercluster.spark.pipelines.locations import Location
+from supercluster.spark.pipelines.parameters import Parameters, ParametersChangedError, read_parameters
 from supercluster.spark.pipelines.read_task import Block, ReadTask
 from supercluster.spark.pipelines.rounds import Record, StreamRounds
+from supercluster.spark.pipelines.stats.pipeline import StatsParameters, StatsWork
 from supercluster.spark.reader import Record as Message
 from supercluster.spark.retention import Limits
 
@@ -93,6 +96,8 @@ def test_a_stream_that_ends_before_the_record_was_restored_from_an_older_copy(
     record.save({"lineage": "l", "next": 11, "open": [], "work": {}})
 
     class NoWork:
+        parameters = Parameters()
+
         def restore(self, value: object) -> None:
             pass
 
@@ -105,10 +110,52 @@ def test_a_stream_that_ends_before_the_record_was_restored_from_an_older_copy(
         rounds(9).open(is_continuous=False)
 
 
+AUDIT: dict[str, object] = {"streams": "S", "number": "json:meta.n", "publisher": "header:From"}
+STATS: dict[str, object] = {"streams": "S", "windowSeconds": 60}
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({**AUDIT, "number": "json:m"}, "'number' is json:m, and it was json:meta.n when S.json in"),
+        ({**AUDIT, "publisher": None}, "'publisher' is unset, and it was header:From when"),
+        ({**AUDIT, "run": "subject:2"}, "'run' is subject:2, and it was unset when"),
+        ({**AUDIT, "firstNumber": 0}, "'firstNumber' is 0, and it was 1 when"),
+        ({**AUDIT, "settleSeconds": 5, "runsMax": 7, "failOn": "lost"}, None),
+        ({**STATS, "windowSeconds": "300"}, "'windowSeconds' is 300, and it was 60 when"),
+        ({**STATS, "prefixTokens": 2}, "'prefixTokens' is 2, and it was 1 when"),
+        ({**STATS, "publisher": "subject:1"}, "'publisher' is subject:1, and it was unset when"),
+        ({**STATS, "windowSeconds": "60", "location": "/elsewhere"}, None),
+    ],
+)
+def test_a_record_is_not_read_with_parameters_that_give_it_another_meaning(
+    tmp_path: Path, runner: Any, changed: dict[str, object], says: str | None
+) -> None:
+    def rounds(given: dict[str, object]) -> StreamRounds[Any]:
+        work: Any = (
+            AuditWork("S", read_parameters(AuditParameters, given), print)
+            if "number" in given
+            else StatsWork("S", read_parameters(StatsParameters, given), print)
+        )
+        record = Record(Location(str(tmp_path)), "S.json")
+        return StreamRounds(options(), work, runner, record, print, lambda: 0, lambda _: state_of())
+
+    first = rounds(AUDIT if "number" in changed else STATS)
+    first.open(is_continuous=False)
+    first.save()
+    if says is None:
+        rounds(changed).open(is_continuous=False)
+        return
+    with pytest.raises(ParametersChangedError) as refused:
+        rounds(changed).open(is_continuous=False)
+    assert says in str(refused.value)
+
+
 class SlowWork:
     """One message a round."""
 
     core, fail_on_data_loss = print, True
+    parameters = Parameters()
 
     def plan(
         self, first: int, last: int, state: StreamState, parallelism: int, *, is_last: bool

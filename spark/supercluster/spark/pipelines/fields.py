@@ -22,6 +22,9 @@ class FieldSource:
     kind: str
     path: tuple[str, ...]
 
+    def __str__(self) -> str:
+        return f"{self.kind}:{'.'.join(self.path)}"
+
     @classmethod
     def parse(cls, text: object) -> FieldSource:
         """Raises ValueError when it names no place."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 from pydantic.alias_generators import to_camel
@@ -20,10 +20,27 @@ class ParameterError(ValueError):
     """A parameter is missing, wrong or not known; the message is one line with the remedy."""
 
 
+class ParametersChangedError(ParameterError):
+    """A record was written with other values than this run has."""
+
+    def __init__(self, where: str, name: str, before: str, now: str) -> None:
+        super().__init__(
+            f"parameter {name!r} is {now or 'unset'}, and it was {before or 'unset'} when {where} was written, whose counts mean nothing with"
+            " another value; set it back, or give the pipeline a new checkpoint"
+        )
+
+
 class Parameters(BaseModel):
     """Base of each pipeline's parameters. Names are in camel case."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
+    of_state: ClassVar[tuple[str, ...]] = ()
+    """Fields without which a record's state means nothing: a run may go on only with the same values."""
+
+    def state_texts(self) -> dict[str, str]:
+        """The values of `of_state`, by the names that users write; "" where a parameter is unset."""
+        values = {name: getattr(self, name) for name in self.of_state}
+        return {to_camel(name): "" if value is None else str(value) for name, value in values.items()}
 
 
 P = TypeVar("P", bound=Parameters)

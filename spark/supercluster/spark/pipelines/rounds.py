@@ -18,6 +18,7 @@ from supercluster.spark.datasource.options import ReadOptions
 from supercluster.spark.datasource.plan import Offset, split_range
 from supercluster.spark.jetstream import DataRemovedError, StreamCutOffError, StreamState
 from supercluster.spark.pipelines.locations import Location
+from supercluster.spark.pipelines.parameters import Parameters, ParametersChangedError
 from supercluster.spark.pipelines.pipeline import Report
 from supercluster.spark.pipelines.read_task import Block, Reading, ReadTask, read_left, read_state
 from supercluster.spark.retention import OVERTAKEN, RetentionWatch
@@ -53,6 +54,9 @@ class SparkRunner:
 
 class Work(Protocol[R]):
     """A pipeline's part of the rounds of one stream."""
+
+    @property
+    def parameters(self) -> Parameters: ...
 
     @property
     def core(self) -> Callable[[Reading], R]:
@@ -107,7 +111,7 @@ class Record:
         """The file's content, as this run knows it."""
 
     @property
-    def _where(self) -> str:
+    def where(self) -> str:
         return f"{self._name} in {self._location.where if self._location is not None else 'memory'}"
 
     def load(self) -> dict[str, Any] | None:
@@ -117,7 +121,7 @@ class Record:
             return None
         found = json.loads(self._data)
         if not isinstance(found, dict) or not {"lineage", "next", "open", "work"} <= found.keys():
-            raise ValueError(f"{self._where} is no record of a pipeline")
+            raise ValueError(f"{self.where} is no record of a pipeline")
         return found
 
     def save(self, value: Mapping[str, Any]) -> None:
@@ -125,7 +129,7 @@ class Record:
         if self._location is None:
             return
         if self._location.read(self._name) != self._data:
-            raise RecordTakenError(self._where)
+            raise RecordTakenError(self.where)
         self._data = json.dumps(value).encode()
         self._location.write(self._name, self._data)
 
@@ -154,9 +158,14 @@ class StreamRounds(Generic[R]):
 
         Raises:
             StreamReplacedError: the record is of another life of the stream.
+            ParametersChangedError: the record is of a run with other parameters.
         """
         found = self.record.load()
         if found is not None:
+            before = found.get("parameters", {})
+            for name, now in self.work.parameters.state_texts().items():
+                if before.get(name, "") != now:
+                    raise ParametersChangedError(self.record.where, name, before.get(name, ""), now)
             self._lineage, self._next = found["lineage"], found["next"]
             self._open = tuple(Block(*each) for each in found["open"])
             self.work.restore(found["work"])
@@ -224,7 +233,13 @@ class StreamRounds(Generic[R]):
 
     def save(self) -> None:
         self.record.save(
-            {"lineage": self._lineage, "next": self._next, "open": self._open, "work": self.work.to_json()}
+            {
+                "lineage": self._lineage,
+                "parameters": self.work.parameters.state_texts(),
+                "next": self._next,
+                "open": self._open,
+                "work": self.work.to_json(),
+            }
         )
 
 

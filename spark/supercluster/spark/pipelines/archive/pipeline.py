@@ -66,7 +66,7 @@ class ArchiveWork:
         self._stream = stream
         self._location = Location(parameters.location)
         self.core = WriteBlock(self._location, stream)
-        self._parameters = parameters
+        self.parameters = parameters
         self._now_s = now_s
         self._waiting_since_s: float | None = None
         self._may_have_leftovers = False
@@ -77,13 +77,13 @@ class ArchiveWork:
         self, first: int, last: int, state: StreamState, parallelism: int, *, is_last: bool
     ) -> list[Block]:
         """Whole files; a smaller one at the end, or when its messages have waited for long enough."""
-        size = max(1, self._parameters.target_file_size * max(1, state.messages) // max(1, state.bytes))
+        size = max(1, self.parameters.target_file_size * max(1, state.messages) // max(1, state.bytes))
         starts = range(first, last + 1, size)[:parallelism]
         blocks = [Block(start, min(start + size - 1, last)) for start in starts]
         now_s = self._now_s()
         if self._waiting_since_s is None:
             self._waiting_since_s = now_s
-        has_waited = now_s - self._waiting_since_s >= self._parameters.file_age_seconds
+        has_waited = now_s - self._waiting_since_s >= self.parameters.file_age_seconds
         if not is_last and not has_waited and blocks[-1].last - blocks[-1].first + 1 < size:
             blocks.pop()
         if blocks:

@@ -40,6 +40,8 @@ Kinds = Annotated[tuple[Kind, ...], BeforeValidator(as_list)]
 class AuditParameters(Parameters):
     """What the audit reads, and what counts as bad."""
 
+    of_state = ("number", "publisher", "run", "first_number")
+
     streams: StreamNames = Field(description="Names of the streams.")
     number: fields.Field = Field(
         description="Field with a message's number, which counts its publisher's run without gaps: json:PATH, header:NAME or subject:N."
@@ -87,6 +89,7 @@ class AuditWork:
     fail_on_data_loss = False
 
     def __init__(self, stream: str, parameters: AuditParameters, say: Callable[[str], None]) -> None:
+        self.parameters = parameters
         self.core = GatherFacts((parameters.publisher, parameters.run, parameters.number))
         self._say = say
         self._lines = 0

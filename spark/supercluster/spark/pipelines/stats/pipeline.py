@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 class StatsParameters(Parameters):
     """What is counted, and how finely."""
 
+    of_state = ("window_seconds", "prefix_tokens", "publisher")
+
     streams: StreamNames = Field(description="Names of the streams.")
     window_seconds: int = Field(default=60, ge=1, le=86_400, description="Length of a window.")
     prefix_tokens: int = Field(
@@ -69,6 +71,7 @@ class StatsWork:
     fail_on_data_loss = False
 
     def __init__(self, stream: str, parameters: StatsParameters, say: Callable[[str], None]) -> None:
+        self.parameters = parameters
         self.core = CountMessages(parameters.window_seconds, parameters.prefix_tokens, parameters.publisher)
         self._stream = stream
         self._location = Location(parameters.location) if parameters.location else None

@@ -117,6 +117,8 @@ class StreamState:
     messages: int
     bytes: int
     limits: Limits = field(default_factory=Limits)
+    messages_per_subject: int = 0
+    """How many of a subject it keeps; 0: all."""
 
 
 class JetStreamSession:
@@ -210,6 +212,7 @@ class JetStreamSession:
             messages=messages,
             bytes=int(state["bytes"]),
             limits=Limits.of(answer["config"]),
+            messages_per_subject=max(0, int(answer["config"].get("max_msgs_per_subject") or 0)),
         )
 
     def left(self, state: StreamState, next_sequence: int, now: dt.datetime, asks_time: bool) -> Left:

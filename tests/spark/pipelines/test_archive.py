@@ -217,6 +217,36 @@ async def test_a_replay_brings_each_message_once_after_a_kill(
     assert (await archivist.replay("R")).startswith("stream S: 0 messages published")
 
 
+@pytest.mark.parametrize(("limit", "goes_on"), [(1, False), (COUNT, True)])
+async def test_a_replay_does_not_go_on_where_a_limit_per_subject_removed_messages(
+    archivist: Archivist, js: JetStreamContext, monkeypatch: pytest.MonkeyPatch, limit: int, goes_on: bool
+) -> None:
+    """They would come again, behind newer ones of their subjects."""
+    await archivist.archive()
+    await js.add_stream(name="R", subjects=["again.>"], max_msgs_per_subject=limit, duplicate_window=0.1)
+    monkeypatch.setattr(publisher, "ROWS_PER_PUBLISH", 30)
+    whole = Publisher.publish
+
+    def killed(self: Publisher, messages: Sequence[Outgoing]) -> int:
+        whole(self, messages)
+        raise InterruptedError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Publisher, "publish", killed)
+        with pytest.raises(InterruptedError):
+            await archivist.replay("R")
+    last = await js.get_last_msg("R", "again.a.0")
+    assert last.data == b"%010d" % 30
+    if goes_on:
+        assert (await archivist.replay("R")).startswith("stream S: 70 messages published into R")
+        return
+    with pytest.raises(
+        ParameterError, match=r"which keeps 1 messages of a subject.*; delete the stream, make it"
+    ):
+        await archivist.replay("R")
+    assert (await js.get_last_msg("R", "again.a.0")).data == last.data
+
+
 async def test_a_replay_whose_subjects_another_stream_captures_publishes_nothing(
     archivist: Archivist, js: JetStreamContext
 ) -> None:

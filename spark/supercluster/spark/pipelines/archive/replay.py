@@ -100,18 +100,30 @@ class ReplayPipeline(Pipeline[ReplayParameters]):
 
 
 def replayed(session: JetStreamSession, into: str, prefix: str, patience_seconds: float) -> set[int]:
-    """Archived sequences among the stream's last messages. They reach back beyond the batch that a killed run left in part."""
+    """Archived sequences among the stream's last messages. They reach back beyond the batch that a killed run left in part.
+
+    Raises:
+        ParameterError: a limit per subject has removed some. They would be taken for missing, and published behind newer ones.
+    """
     state = session.stream_state(into)
-    first = max(state.first_sequence, state.last_sequence - TAIL_MESSAGES + 1)
+    tail = max(1, state.last_sequence - TAIL_MESSAGES + 1)
+    first = max(state.first_sequence, tail)
     found = set()
+    count = 0
     for records in read_range(
         session, into, first, state.last_sequence, patience_seconds=patience_seconds, fail_on_data_loss=False
     ):
+        count += len(records)
         for record in records:
             name = next(iter(parse_headers(record[3]).get(ID_HEADER, ())), "")
             number = name.removeprefix(prefix)
             if name.startswith(prefix) and number.isdigit():
                 found.add(int(number))
+    if found and state.messages_per_subject and count <= state.last_sequence - tail:
+        raise ParameterError(
+            f"parameter 'into': an earlier replay has written into stream {into!r}, which keeps {state.messages_per_subject} messages of a"
+            " subject, so nobody can tell its missing messages from removed ones; delete the stream, make it again, and replay once more"
+        )
     return found
 
 

@@ -87,6 +87,7 @@ CASES = [
     (replace(LEARNING, mark=Mark.OTHER, cleared=True), Stage.LEARNING, Do.UNMARK),
     (replace(MARKED, marked_ms=FENCED_MS_MAX), Stage.LEARNING, Do.UNMARK),
     (replace(MARKED, renamed=True), Stage.LEARNING, Do.UNMARK),
+    (replace(MARKED, reconfigured=True), Stage.LEARNING, Do.UNMARK),
     (replace(MARKED, copies={}), Stage.LEARNING, Do.WAIT),
     (replace(LEARNING, learners=(), cancelled=True), Stage.LEARNING, Do.END),
     (MARKED, Stage.LEARNING, Do.FENCE),
@@ -167,6 +168,7 @@ VIEWS = st.builds(
     marked_ms=st.integers(0, 2 * FENCED_MS_MAX),
     cleared=st.booleans(),
     renamed=st.booleans(),
+    reconfigured=st.booleans(),
     superseded=st.booleans(),
     owns_fence=st.booleans(),
     fenced_ms=st.integers(0, 2 * FENCED_MS_MAX),
@@ -209,6 +211,7 @@ def test_whatever_is_seen_the_steps_that_matter_have_their_conditions(view: View
         assert not view.behind
         assert not view.cancelled
         assert not view.renamed, "the copies of the fence are those of the mark"
+        assert not view.reconfigured, "green has room and subjects for what it gets"
     if step.do is Do.UNFENCE:
         assert view.log is Log.FENCED
         assert view.owns_fence or view.cleared or view.superseded or view.word is Word.REFUSED

@@ -158,6 +158,8 @@ class View:
     log has lost, so the others are too few to open by one."""
     renamed: bool = False
     """Green has named other copies than those in this leader's mark."""
+    reconfigured: bool = False
+    """The stream's configuration is another one than green was asked for."""
     superseded: bool = False
     """The map is at a later attempt, which begins only where green has refused this one, or never had it."""
     owns_fence: bool = False
@@ -273,6 +275,12 @@ TABLE: Mapping[Stage, tuple[Row, ...]] = {
             lambda v: v.mark is Mark.OWN and v.renamed,
             Do.UNMARK,
             "green has named other copies since the mark",
+            Stage.LEARNING,
+        ),
+        Row(
+            lambda v: v.mark is Mark.OWN and v.reconfigured,
+            Do.UNMARK,
+            "the configuration has changed since green was asked for it",
             Stage.LEARNING,
         ),
         Row(

@@ -21,6 +21,7 @@ from supercluster.broker.jetstream.encoding.sections import Section, sections
 from supercluster.broker.jetstream.links.frames import Forward, Frame
 from supercluster.broker.jetstream.links.migration_frames import Prepared
 from supercluster.broker.jetstream.meta.migration_changes import unhand_stream
+from supercluster.broker.jetstream.meta.migration_steps import MigrationStep
 from supercluster.broker.jetstream.migration.green_copies import far_learners
 from supercluster.broker.jetstream.state.cut import CUT_SECTIONS, CutStage
 from supercluster.broker.raft.entry import EntryKind
@@ -190,6 +191,27 @@ def test_copies_that_green_names_behind_the_mark_begin_the_next_attempt() -> Non
     worlds.settle(100)
     assert worlds.steps[:2] == ["handing", "unhanded"]
     assert group.state.cut.stage is CutStage.NONE
+
+
+@pytest.mark.covers("BG-2")
+def test_green_is_asked_for_a_configuration_that_changed_while_the_mark_was_under_way() -> None:
+    """Marks wait for their turn, and green has to check the stream's subjects."""
+    worlds, marks = started(), list[MigrationStep]()
+    for broker in worlds.brokers.values():
+        broker.migration_step = marks.append  # type: ignore[method-assign, assignment]
+    worlds.begin_migration()
+    worlds.until(lambda: bool(marks))
+    for broker in worlds.brokers.values():
+        broker.migration_step = worlds.blue_step  # type: ignore[method-assign]
+    before = worlds.blue_map
+    wider = replace(before.config, subjects=(*before.config.subjects, "more"))
+    worlds.blue_map = replace(before, config=wider, version=before.version + 1)
+    worlds.blue_step(marks[0])
+    worlds.assign()
+    worlds.until(lambda: bool(worlds.blue_map.far_world))
+    assert worlds.steps[:2] == ["handing", "unhanded"]
+    assert worlds.green_map is not None
+    assert worlds.green_map.config == wider
 
 
 @pytest.mark.covers("SF-20")

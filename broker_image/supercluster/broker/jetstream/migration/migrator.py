@@ -192,6 +192,7 @@ class Migrator:
             fenced_ms=now_ms - attempt.fenced_ms if attempt.fenced_ms is not None else 0,
             cancelled=migration is not None and migration.cancelled,
             renamed=found is not None and found.members != attempt.members,
+            reconfigured=attempt.config_version != self._stream.state.config_version,
             members=self._members,
             refusal=attempt.refusal,
             waiting=frozenset(attempt.waiting),

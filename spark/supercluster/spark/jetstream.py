@@ -75,12 +75,12 @@ class StartBeyondEndError(Exception):
 
 
 class StreamCutOffError(Exception):
-    """The stream ends before what a plan was made of."""
+    """The stream ends before what was read of it, or planned."""
 
     def __init__(self, stream: str, wanted: int, last: int) -> None:
         super().__init__(
-            f"stream {stream!r} ends at sequence {last}, and this query has planned up to {wanted}: it was restored from an older"
-            " copy. Start the query with a new checkpoint location."
+            f"stream {stream!r} ends at sequence {last}, and this query was at {wanted}: the stream was restored from an older"
+            " copy, or a power failure took its end. Start the query with a new checkpoint location."
         )
 
 

@@ -106,6 +106,7 @@ def begin_of_batch(
 
     Raises:
         StreamReplacedError: a stream has another life.
+        StreamCutOffError: a stream ends before what was read of it. What it gets next would be taken for read.
         DataRemovedError: a stream begins behind what was to be read next (`fail_on_data_loss`).
     """
     found = {}
@@ -115,6 +116,8 @@ def begin_of_batch(
             found[name] = Offset(name, state.lineage, state.first_sequence, state.first_sequence)
             continue
         offset.check(stream=name, lineage=state.lineage)
+        if state.last_sequence + 1 < offset.next_sequence:
+            raise StreamCutOffError(name, offset.next_sequence - 1, state.last_sequence)
         _check_head(name, offset.next_sequence, state, fail_on_data_loss=fail_on_data_loss)
         found[name] = offset
     return found

@@ -122,6 +122,19 @@ def test_findings_have_an_exit_code_of_their_own(capsys: pytest.CaptureFixture[s
     assert [method for method, _ in access.asked] == ["PATCH"], "its last report is written"
 
 
+def test_a_file_that_ends_with_a_text_fails_with_this_text(capsys: pytest.CaptureFixture[str]) -> None:
+    class Exits:
+        kind = "Python file"
+
+        def check(self) -> None: ...
+
+        def run(self, environment: Any, report: Any) -> None:
+            sys.exit("no such topic: give --topic")
+
+    assert driver._run(Exits(), {}, ProgressReporter(FakeKubeAccess(), "pipes", "count-x")) == 1
+    assert capsys.readouterr().err == "error: no such topic: give --topic\n"
+
+
 class FakeKubeAccess(KubeAccess):
     """Pods of the API, of which a deletion takes one at each look."""
 

@@ -191,7 +191,10 @@ def _run(program: Program, environment: Environment, reporter: ProgressReporter)
         program.run(environment, reporter.report)
         return EXIT_OK
     except SystemExit as error:
-        return error.code if isinstance(error.code, int) else EXIT_OK if error.code is None else EXIT_FAILED
+        if error.code is None or isinstance(error.code, int):
+            return error.code or EXIT_OK
+        print(f"error: {error.code}", file=sys.stderr, flush=True)
+        return EXIT_FAILED
     except FindingsError as error:
         return _refused(error, EXIT_FINDINGS)
     except (OptionError, ParameterError) as error:

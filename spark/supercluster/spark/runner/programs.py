@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import runpy
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,6 +16,9 @@ from supercluster.spark.pipelines.registry import PIPELINES, find_pipeline
 from supercluster.spark.runner.machine import MachineError
 
 CONTINUOUS = "Continuous"
+FAILED_POLL_SECONDS = 2
+"""So soon is another query's failure noticed."""
+NOTED_SECONDS = 0.1
 
 
 class Program(Protocol):
@@ -98,10 +102,19 @@ def _await_queries() -> None:
     """Wait for queries that the file started and did not wait for.
 
     Raises:
-        StreamingQueryException: one failed.
+        StreamingQueryException: one failed, before the file's end or behind it. A file that starts a failed query again calls
+            `spark.streams.resetTerminated()`, as for Spark's `awaitAnyTermination`.
     """
     from pyspark.sql import SparkSession
 
     session = SparkSession.getActiveSession()
-    while session is not None and session.streams.active:
-        session.streams.active[0].awaitTermination()
+    while session is not None:
+        active = session.streams.active
+        if active:
+            active[0].awaitTermination(FAILED_POLL_SECONDS)
+        else:
+            # Spark takes a query from this list a moment before it notes its error.
+            time.sleep(NOTED_SECONDS)
+        session.streams.awaitAnyTermination(0)
+        if not active:
+            return

@@ -1,0 +1,58 @@
+"""What becomes of the queries that a Python file starts and does not wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from supercluster.spark.runner.programs import FileProgram
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.covers("SP-2")]
+
+QUERIES = """
+import time
+from pyspark.sql import SparkSession
+
+def fail(frame, batch):
+    raise RuntimeError("on purpose")
+
+source = SparkSession.builder.getOrCreate().readStream.format("rate").load()
+"""
+GOOD = "good = source.writeStream.format('noop').start()\n"
+BAD = "bad = source.writeStream.foreachBatch(fail).start()\n"
+UNTIL_IT_FAILED = "while bad.isActive:\n    time.sleep(0.05)\n"
+
+
+@pytest.fixture
+def streams(spark: Any) -> Iterator[Any]:
+    """No query before, and none behind the test."""
+    spark.streams.resetTerminated()
+    yield spark.streams
+    for query in spark.streams.active:
+        query.stop()
+    spark.streams.resetTerminated()
+
+
+def run(folder: Path, *parts: str) -> None:
+    file = folder / "program.py"
+    file.write_text(QUERIES + "".join(parts))
+    FileProgram(str(file), []).run({}, lambda report: None)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [(BAD, UNTIL_IT_FAILED), (GOOD, BAD), (GOOD, BAD, UNTIL_IT_FAILED)],
+    ids=["before the end of the file", "beside one that runs", "before the end, and one runs"],
+)
+def test_a_query_that_failed_fails_the_file(streams: Any, tmp_path: Path, parts: tuple[str, ...]) -> None:
+    with pytest.raises(StreamingQueryException, match="on purpose"):
+        run(tmp_path, *parts)
+
+
+def test_a_file_ends_well_when_its_queries_do(streams: Any, tmp_path: Path) -> None:
+    run(tmp_path, GOOD, "while not good.lastProgress:\n    time.sleep(0.05)\n", "good.stop()\n")
+    run(tmp_path, BAD, UNTIL_IT_FAILED, "SparkSession.active().streams.resetTerminated()\n")

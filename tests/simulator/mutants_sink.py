@@ -59,6 +59,36 @@ SINK_MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     mutant(
+        "second-write-taken-for-a-repeat",
+        "SF-1",
+        "A second write of a run gets the first one's answer, and its rows are gone.",
+        (
+            "jetstream/sink/sink.py",
+            "            if is_same and writer.writes.get(request.run, request.write) != request.write:\n",
+            "            if False:\n",
+        ),
+    ),
+    mutant(
+        "late-commit-of-an-earlier-run-counts",
+        "SF-1",
+        "Only the run whose commit came last is known, though that commit was long on its way.",
+        (
+            "jetstream/sink/records.py",
+            "            self.writes.setdefault(run, write)\n",
+            "            self.writes = {run: write}\n",
+        ),
+    ),
+    mutant(
+        "parts-in-another-order",
+        "SF-3",
+        "A batch has its rows in another order than the commit names.",
+        (
+            "jetstream/sink/sink.py",
+            "for part in request.parts]\n            rows =",
+            "for part in sorted(request.parts, key=lambda part: part.token)]\n            rows =",
+        ),
+    ),
+    mutant(
         "writers-not-in-snapshots",
         "SF-17",
         "A checkpoint does not say what is staged, and which batches are committed.",

@@ -16,6 +16,7 @@ CODES = {
     Outcome.TAKEN: 0,
     Outcome.KNOWN: 0,
     Outcome.BATCH_OLD: errors.SINK_BATCH_OLD,
+    Outcome.OTHER_WRITE: errors.SINK_BATCH_OLD,
     Outcome.OFFSETS_DIFFER: errors.SINK_OFFSETS_DIFFER,
     Outcome.UNRELEASED: errors.SINK_BUSY,
     Outcome.STAGES_FULL: errors.SINK_FULL,

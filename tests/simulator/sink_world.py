@@ -236,6 +236,7 @@ def _written(request: Request) -> tuple[str, bytes]:
         case Commit():
             parts = [{"token": part.token, "rows": part.rows, "crc": part.crc} for part in request.parts]
             body |= {"offsets_hash": request.offsets_hash, "parts": parts}
+            body |= {"run": request.run, "write": request.write}
             return "SINK.COMMIT.S", json.dumps(body).encode()
         case Abort():
             return "SINK.ABORT.S", json.dumps({**body, "tokens": request.tokens}).encode()

@@ -16,13 +16,15 @@ from supercluster.broker.jetstream.stream import sink_release
 @pytest.mark.covers("SP-1")
 def test_every_row_is_one_message_whoever_repeats_what(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sink_release, "PART_ROWS_MAX", 3)
-    stopped = refused = whole = 0
+    stopped = refused = whole = second_writes = 0
     for seed in range(2000 if ALL else 100):
         life = SinkLife(seed)
         life.run()
         stopped += sum(query.stopped for query in life.queries)
         refused += sum(bool(query.refused) for query in life.queries)
         whole += sum(not query.refused for query in life.queries)
+        second_writes += sum(query.second_writes for query in life.queries)
+    assert second_writes > 10, "no run wrote twice to the stream"
     assert stopped > 30, "no batch was repeated"
     assert refused > 5, "no checkpoint was lost"
     assert whole > 10

@@ -138,6 +138,29 @@ async def test_a_write_within_foreach_batch_is_its_querys(
     assert await stored(js) == list(range(40))
 
 
+@pytest.mark.covers("SP-1")
+async def test_two_queries_are_not_one_writer(
+    spark: Any, fleet: Fleet, js: JetStreamContext, tmp_path: Path
+) -> None:
+    """The second one's rows would go as those of a repeated batch."""
+    for name in ("S", "OUT"):
+        await js.add_stream(name=name, subjects=[f"{name.lower()}.>"])
+    await js.publish("s.x", b"0")
+    source = spark.readStream.format("supercluster").options(url=fleet.urls[0], stream="S", minPartitions="1")
+
+    def write(frame: Any, batch: int) -> None:
+        writer(frame.select("payload").write, fleet, subject="out.x", writerId="both").mode("append").save()
+
+    def run(checkpoint: str) -> None:
+        query = source.load().writeStream.foreachBatch(write).trigger(availableNow=True)
+        query.option("checkpointLocation", str(tmp_path / checkpoint)).start().awaitTermination()
+
+    run("a")
+    with pytest.raises(Exception, match="another query writes as both"):
+        run("b")
+    assert await stored(js) == [0]
+
+
 async def test_a_writer_outside_a_query_says_its_batch(
     spark: Any, fleet: Fleet, js: JetStreamContext
 ) -> None:

@@ -48,9 +48,10 @@ class StagedMessage(WriterCommitMessage):
     """What a task tells the commit."""
 
     staged: Staged
+    query: str = ""
     run: str = ""
     write: str = ""
-    """Empty where nothing is repeated with the same rows: see `SinkCalls.commit`."""
+    """All empty where the batch is not a query's: see `SinkCalls.commit`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,9 @@ class _Sink:
         writer = self.options.writer_id or query or self.own_writer
         if self.options.batch_id is not None or not query:
             return StagedMessage(Staged(writer, self.options.batch_id or 0, secrets.token_hex(16)))
-        return StagedMessage(Staged(writer, int(batch), secrets.token_hex(16)), f"{started}/{run}", write)
+        return StagedMessage(
+            Staged(writer, int(batch), secrets.token_hex(16)), query, f"{started}/{run}", write
+        )
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> StagedMessage:
         key = self.key()
@@ -129,15 +132,16 @@ class _Sink:
 
         return replace(key, staged=self.calls(act))
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None], offsets_hash: str) -> None:
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         found = _told(messages)
         if not found or not self.options.is_exactly_once:
             return  # Where there was no task, there is no row.
         first, staged = found[0], [message.staged for message in found]
         writer, batch = first.staged.writer, first.staged.batch
+        consists_of = offsets_hash(first.query, self.options.checkpoint, batch)
 
         def act(calls: SinkCalls) -> None:
-            calls.commit(writer, batch, staged, offsets_hash, run=first.run, write=first.write)
+            calls.commit(writer, batch, staged, consists_of, run=first.run, write=first.write)
             if writer == self.own_writer:
                 with contextlib.suppress(
                     Exception
@@ -172,7 +176,7 @@ class SinkStreamWriter(DataSourceStreamArrowWriter):
         return self._sink.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        self._sink.commit(messages, offsets_hash(self._sink.options.checkpoint, batchId))
+        self._sink.commit(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         self._sink.abort(messages)
@@ -190,30 +194,36 @@ class SinkBatchWriter(DataSourceArrowWriter):
         return self._sink.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        found = _told(messages)
-        batch = found[0].staged.batch if found else 0
-        self._sink.commit(messages, offsets_hash(self._sink.options.checkpoint, batch))
+        self._sink.commit(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self._sink.abort(messages)
 
 
-def offsets_hash(checkpoint: str, batch: int) -> str:
-    """Of the file that says what the batch consists of, once it is durable; empty where the checkpoint is no folder of this machine.
+def offsets_hash(query: str, checkpoint: str, batch: int) -> str:
+    """Of the query, and of the file that says what the batch consists of, once it is durable. Two queries that were given one writerId have
+    other rows in the same batch. Without the file where the checkpoint is no folder of this machine, and empty outside a query.
 
     Spark renames the file without a sync: after a power failure it may be gone, and the batch be planned anew.
     """
+    content = _offsets_file(checkpoint, batch)
+    if not query and not content:
+        return ""
+    return blake2b(query.encode() + b"\n" + content, digest_size=HASH_BYTES).hexdigest()
+
+
+def _offsets_file(checkpoint: str, batch: int) -> bytes:
     url = urlsplit(checkpoint)
     if not checkpoint or url.scheme not in ("", "file"):
-        return ""
+        return b""
     path = Path(unquote(url.path) if url.scheme else checkpoint) / "offsets" / str(batch)
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        return ""
+        return b""
     _sync(path)
     _sync(path.parent)
-    return blake2b(content, digest_size=HASH_BYTES).hexdigest()
+    return content
 
 
 def _sync(path: Path) -> None:

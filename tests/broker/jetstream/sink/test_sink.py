@@ -41,6 +41,8 @@ def test_another_run_repeats_a_batch_and_a_second_write_of_a_run_does_not() -> N
     # The query goes on from its checkpoint, and does the same again.
     assert story.commit_batch("v", run="2", write="6") is Outcome.KNOWN
     story.state.sink = Sink.decode(Reader(story.sink.encode()))
+    # The first run's commit was long on its way.
+    assert story.commit_batch("t", run="1", write="4") is Outcome.KNOWN
     assert story.commit_batch("w", run="2", write="7") is Outcome.OTHER_WRITE
     assert story.commit_batch("x") is Outcome.KNOWN, "who has no runs"
 

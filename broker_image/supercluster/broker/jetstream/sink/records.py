@@ -61,6 +61,10 @@ class Stage:
         return found
 
 
+RUNS_MAX = 4
+"""Of a batch, whose writes are remembered: a commit that was long on its way is one run more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """What a commit says of one token: its rows and their CRC."""
@@ -109,21 +113,29 @@ class Writer:
     released: int = 0
     stages: list[Stage] = field(default_factory=list)
     """Of the batch, in the order of its rows, until the last row is released."""
-    run: str = ""
-    write: str = ""
-    """As the batch's last commit says."""
+    writes: dict[str, str] = field(default_factory=dict)
+    """Which write each run of the batch has: the last `RUNS_MAX` runs in the order in which their commits came."""
+
+    def note(self, run: str, write: str) -> None:
+        """A run has this write, unless it had one before."""
+        if run:
+            self.writes.setdefault(run, write)
+        while len(self.writes) > RUNS_MAX:
+            del self.writes[next(iter(self.writes))]
 
     def encode(self) -> bytes:
         head = text(self.batch.writer) + u64(self.batch.number) + text(self.offsets_hash)
-        head += text(self.run) + text(self.write)
+        head += u32(len(self.writes)) + b"".join(
+            text(run) + text(write) for run, write in self.writes.items()
+        )
         numbers = u64(self.index) + u64(self.rows) + u64(self.released) + u32(len(self.stages))
         return b"".join((head, numbers, *(stage.encode() for stage in self.stages)))
 
     @classmethod
     def decode(cls, reader: Reader) -> Writer:
         batch, offsets_hash = BatchKey(reader.text(), reader.u64()), reader.text()
-        run, write = reader.text(), reader.text()
-        found = cls(batch, offsets_hash, reader.u64(), reader.u64(), reader.u64(), run=run, write=write)
+        writes = {reader.text(): reader.text() for _ in range(reader.u32())}
+        found = cls(batch, offsets_hash, reader.u64(), reader.u64(), reader.u64(), writes=writes)
         found.stages = [Stage.decode(reader) for _ in range(reader.u32())]
         return found
 

@@ -138,8 +138,7 @@ class Sink:
             if not rows:
                 self._let_go(writer)
         if outcome in (Outcome.TAKEN, Outcome.KNOWN):
-            known = self.writers[batch.writer]
-            known.run, known.write = request.run, request.write
+            self.writers[batch.writer].note(request.run, request.write)
             for stage in [stage for stage in self.stages.values() if stage.batch.writer == batch.writer]:
                 if stage.batch.number <= batch.number:
                     self._drop(stage.token)
@@ -154,7 +153,7 @@ class Sink:
             return Outcome.BATCH_OLD
         if writer is not None and batch.number == writer.batch.number:
             is_same = request.offsets_hash == writer.offsets_hash
-            if is_same and request.run and request.run == writer.run and request.write != writer.write:
+            if is_same and writer.writes.get(request.run, request.write) != request.write:
                 return Outcome.OTHER_WRITE
             return Outcome.KNOWN if is_same else Outcome.OFFSETS_DIFFER
         if batch.writer in self.unreleased:

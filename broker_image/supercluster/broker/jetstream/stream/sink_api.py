@@ -146,7 +146,7 @@ def _commit(call: StreamCall, commit: Commit) -> None:
         if outcome is not Outcome.KNOWN:
             raise _refusal(call, outcome, commit.batch)
         writer = call.state.sink.writers[commit.batch.writer]
-        if not call.state.sink.stages and (writer.run, writer.write) == (commit.run, commit.write):
+        if not call.state.sink.stages and (not commit.run or commit.run in writer.writes):
             call.respond(answers.answer(call.kind, _position(call, commit.batch.writer)))
             return
 
@@ -257,14 +257,15 @@ def _refusal(
             return errors.error(errors.SINK_BATCH_OLD, why)
         case Outcome.BATCH_OLD:
             why = (
-                f"batch: {number} is below {last}, the last batch of writer {name}: the checkpoint went back; put the newer "
-                "checkpoint back, or write as another writer (option writerId), which repeats what was written since"
+                f"batch: {number} is below {last}, the last batch of writer {name}: the checkpoint went back, or another "
+                f"query writes as {name}; put the newer checkpoint back, or write as another writer (option writerId), which repeats "
+                "what was written since"
             )
             return errors.error(errors.SINK_BATCH_OLD, why)
         case Outcome.OFFSETS_DIFFER:
             why = (
                 f"offsets_hash: batch {number} of writer {name} was committed with other offsets: the checkpoint lost "
-                "its last offsets file; put it back, or write as another writer (option writerId)"
+                f"its last offsets file, or another query writes as {name}; put it back, or write as another writer (option writerId)"
             )
             return errors.error(errors.SINK_OFFSETS_DIFFER, why)
         case Outcome.OTHER_WRITE:

@@ -216,6 +216,9 @@ def test_a_pipeline_by_name_gets_its_parameters_and_its_trigger() -> None:
     expected = '{"number": "json:$$(id)", "streams": "flights"}'
     assert container["args"] == ["pipeline", "audit", expected]
     assert {"name": "SUPERCLUSTER_TRIGGER", "value": "AvailableNow"} in container["env"]
+    # Drivers of one Job are of one run.
+    uid = {"fieldRef": {"fieldPath": "metadata.labels['batch.kubernetes.io/controller-uid']"}}
+    assert {"name": "SUPERCLUSTER_RUN", "valueFrom": uid} in container["env"]
     assert "code" not in {each["name"] for each in spec["volumes"]}
     assert plan(found, PipelineObserved()).steps
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from benchmarks.servers import Fleet
@@ -14,7 +16,7 @@ from nats.js import JetStreamContext
 
 from supercluster.spark.datasource.plan import StreamReplacedError
 from supercluster.spark.pipelines import rounds
-from supercluster.spark.pipelines.audit.pipeline import AuditParameters, AuditPipeline
+from supercluster.spark.pipelines.audit.pipeline import AuditParameters, AuditPipeline, AuditWork
 from supercluster.spark.pipelines.parameters import read_parameters
 from supercluster.spark.pipelines.pipeline import FindingsError, RunOptions
 
@@ -36,14 +38,15 @@ class Auditor:
         where = None if checkpoint is None else str(checkpoint)
         self._options = RunOptions({"url": fleet.urls[0]}, where, report=self.reports.append)
 
-    def audit(self) -> list[str]:
+    def audit(self, run_id: str = "") -> list[str]:
         self.lines.clear()
+        self._options = replace(self._options, run_id=run_id)
         parameters = read_parameters(AuditParameters, self._given)
         AuditPipeline(self.lines.append).run(self._runner, parameters, self._options)
         return self.lines
 
-    async def run(self) -> list[str]:
-        return await asyncio.to_thread(self.audit)
+    async def run(self, run_id: str = "") -> list[str]:
+        return await asyncio.to_thread(self.audit, run_id)
 
 
 @pytest.mark.covers("SP-4")
@@ -91,6 +94,59 @@ async def test_an_audit_that_was_killed_goes_on_with_the_same_blocks(
     with pytest.raises(FindingsError, match=r"^1 messages repeated$"):
         await auditor.run()
     assert auditor.lines[-1] == "stream S: 101 messages audited, 1 repeated"
+
+
+async def test_a_verdict_is_given_again_in_the_same_run_and_in_no_other(
+    fleet: Fleet, js: JetStreamContext, runner: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver may die before its exit code is seen."""
+    await js.add_stream(name="S", subjects=["S"])
+    await publish(js, [1, 3])
+    auditor = Auditor(fleet, runner, tmp_path)
+    for _ in range(2):
+        with pytest.raises(FindingsError, match=r"^1 messages lost$"):
+            await auditor.run("job-1")
+    # A run that was killed before it had a verdict leaves its findings to the next one.
+    await publish(js, [5])
+    with monkeypatch.context() as patch:
+        patch.setattr(AuditWork, "close", Mock(side_effect=InterruptedError))
+        with pytest.raises(InterruptedError):
+            await auditor.run("job-2")
+    with pytest.raises(FindingsError, match=r"^1 messages lost$"):
+        await auditor.run("job-3")
+    assert (await auditor.run("job-4"))[-1] == "stream S: 3 messages audited, nothing found"
+    assert (await auditor.run("job-4"))[-1] == "stream S: 3 messages audited, nothing found"
+
+
+async def test_a_verdict_is_given_though_the_state_cannot_be_kept(
+    fleet: Fleet, js: JetStreamContext, runner: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for stream in "ST":
+        await js.add_stream(name=stream, subjects=[stream])
+        await publish(js, [1, 3], stream=stream)
+    auditor = Auditor(fleet, runner, tmp_path, streams="S,T", settleSeconds=3600, failOn="not yet there")
+    close = AuditWork.close
+
+    def taken(work: AuditWork) -> None:
+        close(work)
+        (tmp_path / "audit" / "T.json").write_text("another run's")
+
+    monkeypatch.setattr(AuditWork, "close", taken)
+    with pytest.raises(FindingsError, match=r"^2 messages not yet there$"):
+        await auditor.run()
+    assert "T.json in" in auditor.lines[-1]
+    # A gap that is open still is no second finding.
+    monkeypatch.setattr(AuditWork, "close", close)
+    auditor = Auditor(fleet, runner, tmp_path, settleSeconds=3600, failOn="not yet there")
+    for _ in range(2):
+        with pytest.raises(FindingsError, match=r"^1 messages not yet there$"):
+            await auditor.run("job-1")
+
+
+def test_a_driver_knows_its_run_by_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert RunOptions().run_id == ""
+    monkeypatch.setenv("SUPERCLUSTER_RUN", "uid-of-a-job")
+    assert RunOptions().run_id == "uid-of-a-job"
 
 
 async def test_another_stream_of_that_name_is_refused_and_fields_that_nothing_has_fail(

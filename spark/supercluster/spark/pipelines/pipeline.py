@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 P = TypeVar("P", bound=Parameters)
+RUN = "SUPERCLUSTER_RUN"
+"""In the environment of a driver: the Job's uid."""
 Report = Mapping[str, object]
 """Facts of a pipeline's progress, which JSON can hold: `stream`, `next` (the first sequence that is not done), `last` (the stream's
 last sequence), and facts of the pipeline."""
@@ -39,6 +42,8 @@ class RunOptions:
     """False: end at the messages that were there at the start (as Spark's AvailableNow). True: go on until stopped."""
     report: Callable[[Report], None] = print_report
     """Called after each round of a stream."""
+    run_id: str = field(default_factory=lambda: os.environ.get(RUN, ""))
+    """The same in each start of a run that is repeated until its exit code is known. Empty: each start is a run of its own."""
 
 
 class Pipeline(ABC, Generic[P]):

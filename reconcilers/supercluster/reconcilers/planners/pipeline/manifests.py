@@ -300,6 +300,8 @@ def _driver_template(pipeline: StreamPipeline, image: str) -> dict[str, Any]:
                 ("POD_NAMESPACE", "metadata.namespace"),
                 ("POD_UID", "metadata.uid"),
                 ("POD_IP", "status.podIP"),
+                # All drivers of one run have the same.
+                ("SUPERCLUSTER_RUN", "metadata.labels['batch.kubernetes.io/controller-uid']"),
             )
         ),
     ]

@@ -115,7 +115,7 @@ class Audit:
         self._runs_max = runs_max
         self._runs: dict[Key, Run] = {}
         self.counts: Counter[Kind] = Counter()
-        """Findings of each kind since `counts` was cleared, in messages."""
+        """Findings of each kind in messages, for one verdict."""
         self.messages = 0
         self._expired = 0
         self._deleted = 0
@@ -159,7 +159,8 @@ class Audit:
             self._settle_run(key, run, now_ns)
 
     def close(self) -> None:
-        """The end of a run of the audit: report what is not there yet, and what the sum of all holes refutes."""
+        """The end of a run of the audit: report what is not there yet, and what the sum of all holes refutes. May be called again."""
+        del self.counts[NOT_YET]
         for key, run in self._runs.items():
             for gap in run.gaps:
                 if not gap.is_settled:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
+from supercluster.spark.errors import one_line
 from supercluster.spark.jetstream import StreamState
 from supercluster.spark.pipelines import fields
 from supercluster.spark.pipelines.audit.audit import (
@@ -88,11 +89,16 @@ class AuditWork:
 
     fail_on_data_loss = False
 
-    def __init__(self, stream: str, parameters: AuditParameters, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, stream: str, parameters: AuditParameters, say: Callable[[str], None], run_id: str = ""
+    ) -> None:
         self.parameters = parameters
         self.core = GatherFacts((parameters.publisher, parameters.run, parameters.number))
         self._say = say
         self._lines = 0
+        self._run_id = run_id
+        self._closed_by: str | None = None
+        """The run whose verdict the counts are; None: there is none yet."""
         self.audit = Audit(
             stream,
             self._found,
@@ -125,11 +131,19 @@ class AuditWork:
     def facts(self) -> Report:
         return {"messages": self.audit.messages, "findings": dict(self.audit.counts)}
 
+    def close(self) -> None:
+        self.audit.close()
+        self._closed_by = self._run_id
+
     def to_json(self) -> dict[str, Any]:
-        return self.audit.to_json()
+        return {**self.audit.to_json(), "closedBy": self._closed_by}
 
     def restore(self, value: dict[str, Any]) -> None:
+        """A verdict that another run has given is forgotten. This run gives its own again: its first driver may have died before its exit code
+        was seen."""
         self.audit.restore(value)
+        if value["closedBy"] not in (None, self._run_id or None):
+            self.audit.counts = Counter()
 
 
 class AuditPipeline(Pipeline[AuditParameters]):
@@ -149,20 +163,27 @@ class AuditPipeline(Pipeline[AuditParameters]):
 
     def run(self, runner: Runner, parameters: AuditParameters, options: RunOptions) -> None:
         """As `start`, with tasks wherever the runner has them."""
-        works = {stream: AuditWork(stream, parameters, self._say) for stream in parameters.streams}
+        works = {
+            stream: AuditWork(stream, parameters, self._say, options.run_id) for stream in parameters.streams
+        }
         rounds = run_works(self.name, works, options, runner, wait=self._wait)
         bad: Counter[Kind] = Counter()
-        for each, (stream, work) in zip(rounds, works.items(), strict=True):
-            work.audit.close()
+        for stream, work in works.items():
+            work.close()
             counts = work.audit.counts
             found = (
                 ", ".join(f"{count:,} {kind}" for kind, count in sorted(counts.items())) or "nothing found"
             )
             self._say(f"stream {stream}: {work.audit.messages:,} messages audited, {found}")
             bad.update({kind: count for kind, count in counts.items() if kind in parameters.fail_on})
-            # Said is said: the next run's exit code is about what is new.
-            work.audit.counts = Counter()
-            each.save()
+        try:
+            for each in rounds:
+                each.save()
+        except Exception as error:
+            # The verdict is known, and the next run might not give it again.
+            if not bad:
+                raise
+            self._say(f"the audit's state was not kept: {one_line(error)}")
         if bad:
             raise FindingsError(
                 ", ".join(f"{count:,} messages {kind}" for kind, count in sorted(bad.items()))

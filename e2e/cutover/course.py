@@ -257,6 +257,11 @@ def under_load(pair: Pair, row: Row, say: Callable[[str], None], rate: float = R
             load.stop_publishing()
             row.verdict, running.held = running.judge()
             row.wrongs += running.consumer_wrongs(running.held)
+            row.order_not_kept = pair.order_not_kept()
+            if row.order_not_kept:
+                row.wrongs.append(
+                    f"green has counted {row.order_not_kept} clients whose order it could not keep"
+                )
         except BaseException:
             load.ended = time.monotonic()
             raise

@@ -146,6 +146,16 @@ class Pair:
             if self.blue.replicas(name, stream)
         ]
 
+    def order_not_kept(self) -> int:
+        """Clients that green served before blue had settled what they, or others of their account, had published; by the brokers of
+        green since their starts.
+
+        Raises:
+            OSError: one does not answer.
+        """
+        figures = [self.green.call(name, "GET", "/varz") for name in self.green.names]
+        return sum(int(said["order_not_kept"]) for _, said in figures)
+
     def close(self) -> None:
         self.blue.close()
         self.green.close()

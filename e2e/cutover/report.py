@@ -75,7 +75,7 @@ def summary(row: Row) -> list[str]:
     assert found is not None
     return [
         f"messages: {row.sent:,d} at {row.rate:,.0f}/s to {len(BY_NAME)} streams",
-        f"lost {found.lost}, repeated {found.repeated}, out of order {found.disordered}",
+        f"lost {found.lost}, repeated {found.repeated}, out of order {found.disordered}, order not kept {row.order_not_kept}",
         f"at another sequence than was confirmed {found.displaced}, written by nobody {found.foreign}",
         f"refused {found.refused}, without an answer {found.unanswered}",
         f"from the fence until green was open: median {row.fenced_ms:,.0f} ms, longest {row.fenced_worst_ms:,.0f} ms",

@@ -11,6 +11,7 @@ from e2e.table import in_words
 HEADS = (
     *("by", "event", "victim", "stage wanted", "stage hit"),
     *("msg/s", "sent", "lost", "repeated", "out of order", "displaced", "refused", "unanswered"),
+    "order not kept",
     *("fenced to open, ms", "worst", "longest stall, ms", "redirect, ms", "clients on green"),
     *("tries", "stood still, ms", "ended as", "after, s", ""),
 )
@@ -37,6 +38,8 @@ class Row:
     """The longest time without an answer to a publisher whose connection stayed."""
     redirect_ms: float = 0.0
     """The longest time from a lost connection to the first answer over the next one."""
+    order_not_kept: int | None = None
+    """Clients that came to green before blue had settled what they had published."""
     on_green: str = "-"
     tries: int = 0
     stood_still_ms: int = 0
@@ -47,7 +50,8 @@ class Row:
 
     @property
     def is_right(self) -> bool:
-        return not self.wrongs and self.verdict is not None and self.verdict.is_clean
+        is_clean = self.verdict is not None and self.verdict.is_clean
+        return is_clean and self.order_not_kept == 0 and not self.wrongs
 
     @property
     def is_hit(self) -> bool:
@@ -65,6 +69,7 @@ class Row:
         return [
             *(self.way, self.event, self.victim, self.stage, self.hit),
             *(f"{self.rate:,.0f}", f"{self.sent:,d}", *map(str, counts)),
+            "?" if self.order_not_kept is None else str(self.order_not_kept),
             *(f"{found_ms:,.0f}" if found_ms else "-" for found_ms in times),
             *(self.on_green, str(self.tries), f"{self.stood_still_ms:,d}", self.ended, f"{self.seconds:.1f}"),
             "" if self.is_right else "WRONG",

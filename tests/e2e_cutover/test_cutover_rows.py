@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,17 +21,27 @@ ID = "default/blue-to-green/5c2e"
 
 
 def test_a_row_without_a_verdict_is_wrong() -> None:
-    assert not Row(DIRECT, "clean").is_right
-    assert Row(DIRECT, "clean", verdict=Verdict()).is_right
-    assert not Row(DIRECT, "clean", verdict=Verdict(), wrongs=["x"]).is_right
-    assert not Row(DIRECT, "clean", verdict=Verdict(lost=1)).is_right
-    assert not Row(DIRECT, "clean", verdict=Verdict(displaced=1)).is_right
+    right = Row(DIRECT, "clean", verdict=Verdict(), order_not_kept=0)
+    assert right.is_right
+    assert not replace(right, verdict=None).is_right
+    assert not replace(right, wrongs=["x"]).is_right
+    assert not replace(right, verdict=Verdict(lost=1)).is_right
+    assert not replace(right, verdict=Verdict(displaced=1)).is_right
+
+
+@pytest.mark.covers("SF-22")
+@pytest.mark.parametrize("counted", [None, 1])
+def test_a_row_whose_order_was_not_kept_or_not_asked_for_is_wrong(counted: int | None) -> None:
+    row = Row(DIRECT, "clean", verdict=Verdict(), order_not_kept=counted)
+    assert not row.is_right
+    assert row.cells()[HEADS.index("order not kept")] == ("?" if counted is None else "1")
 
 
 def test_the_table_has_a_line_for_each_row_and_below_what_is_wrong_with_it() -> None:
     lost = Verdict(lost=1, examples=["lost: plain 7 of EVENTS"])
     lines = table(
-        HEADS, [Row(DIRECT, "clean", verdict=Verdict()), Row(PLANE, "kill -9", verdict=lost)]
+        HEADS,
+        [Row(DIRECT, "clean", verdict=Verdict(), order_not_kept=0), Row(PLANE, "kill -9", verdict=lost)],
     ).splitlines()
     assert len(lines) == 5
     assert len({len(line) for line in lines[:4]}) == 1

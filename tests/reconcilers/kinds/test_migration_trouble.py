@@ -171,7 +171,11 @@ async def test_one_whose_streams_were_all_deleted_says_how_it_ends(world: Cutove
 
 
 @pytest.mark.covers("SF-21")
-async def test_an_abort_that_a_silent_green_holds_up_says_how_a_person_ends_it(world: Cutover) -> None:
+@pytest.mark.parametrize("is_deleted", [False, True])
+async def test_an_abort_that_a_silent_green_holds_up_says_how_a_person_ends_it(
+    world: Cutover, is_deleted: bool
+) -> None:
+    """Also where the Migration was deleted meanwhile."""
     await at(world, "handed")
     why = "the migration is called off, and green has not answered yet"
     world.brokers.migrations.stalled = [
@@ -179,13 +183,18 @@ async def test_an_abort_that_a_silent_green_holds_up_says_how_a_person_ends_it(w
     ]
     world.edit(abort=True)
     await world.look()
+    if is_deleted:
+        world.delete(OVER)
     await world.to("handed")
     assert world.says("Blocked") == ("True", "GreenUnreachable")
     uid = world.kube.objects["Migration", NS, "over"]["metadata"]["uid"]
     assert f"/admin/migrations/{NS}/over/{uid}/takeback" in world.message("Blocked")
     assert why in world.message("Blocked")
     world.brokers.migrations.stages, world.brokers.migrations.stalled = {}, []
-    await world.look()
+    await world.round(OVER)
+    if is_deleted:
+        assert ("Migration", NS, "over") not in world.kube.objects
+        return
     assert world.status(OVER)["phase"] == "Aborted"
     assert world.says("Blocked")[0] == "False"
 

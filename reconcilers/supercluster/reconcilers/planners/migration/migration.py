@@ -368,6 +368,7 @@ def _deletion(desired: Migration, observed: MigrationObserved, draft: Draft) -> 
     if state.is_aborted or state.is_done:
         return Plan((_let_go(desired),))
     if state.is_cancelled:
+        draft.block(blocked(desired, observed, state))
         message = f"deletion waits until it is called off: {stages_text(state.stages)}"
         draft.enter("Aborting", Reason.ABORT_ASKED, message, ready=False)
         return draft.plan(recheck_after_ms=RUNNING_RECHECK_MS)

@@ -33,7 +33,7 @@ from e2e.moves.__main__ import interrupt, stop_children
 
 RATE = 500.0
 RATE_MIN = 20
-NO_RETURN = "the point of no return: until now blue kept its copies; from here on they are deleted, and the way back is another cutover"
+NO_RETURN = "the point of no return: until now blue kept its copies; from here on they are deleted"
 
 
 def _run(pair: Pair, row: Row, say: Speaker, rate: float) -> Running:

@@ -473,7 +473,7 @@ STATED = OPENED | {"pointOfNoReturnAt": "2026-01-01T00:02:00Z"}
         ({}, {"approval": "Manual"}, STARTED, ""),
         ({}, {"abort": True}, STARTED, ""),
         ({"abort": True}, {"abort": False}, STARTED, "abort can't be taken back"),
-        ({}, {"abort": True}, OPENED, "in the other direction"),
+        ({}, {"abort": True}, OPENED, "there is no way back to blue yet"),
         ({"abort": True}, {"abort": True}, OPENED, ""),
         ({}, {"finalize": True}, OPENED, "is not stated yet"),
         ({}, {"finalize": True}, STATED, ""),

@@ -189,14 +189,14 @@ def test_from_plan_to_the_cleaned_up_blue(site: Site) -> None:
     site.kubectl("wait", "--for=condition=Warning", "mig/over", "--timeout=30s")
     late = site.migrate("abort", "over")
     assert late.returncode != 0
-    assert "in the other direction" in late.stderr
+    assert "there is no way back to blue yet" in late.stderr
     shown = site.migrate("status", "over").stdout
     assert "redirected  2" in shown
     assert "green confirms 2 streams" in shown
     assert "clock      A        ann   10.0.0.7  go        3         flights, trains" in shown
     asked = site.migrate("finalize", "over")
     assert asked.returncode != 0
-    assert "blue's copies of 2 streams are deleted" in asked.stdout
+    assert "blue's copies of 2 streams, as they were handed over, are deleted" in asked.stdout
     assert site.fake.clean_ups == []
     assert site.migrate("finalize", "over", "--yes").returncode == 0
     site.wait("over", "Finalizing")

@@ -676,7 +676,7 @@ REASONS: dict[Reason, Entry] = {
     Reason.ABORT_ASKED: Entry("Ready, Whole, Aborted", "spec.abort is true, and streams are going back."),
     Reason.CALLED_OFF: Entry("Ready, Whole, Aborted", "The migration was called off."),
     Reason.NOT_ABORTED: Entry("Aborted", "The migration was not called off."),
-    Reason.NOT_REACHED: Entry("PointOfNoReturn", "The way back is open."),
+    Reason.NOT_REACHED: Entry("PointOfNoReturn", "Blue keeps its copies."),
     Reason.AWAITING_FINALIZE: Entry(
         "PointOfNoReturn, Whole",
         "Everything is on green. Set spec.finalize to true to delete blue's copies; the message says what that means.",

@@ -56,6 +56,8 @@ PUBLISHERS_MAX = 10
 PUBLISHED_STREAMS_MAX = 8
 # The type of the Secrets that a Migration may name: no other Secret of the namespace is read and sent to somebody's address.
 SECRET_TYPE = "supercluster.dev/migration"
+NO_WAY_BACK = "there is no way back to blue yet (docs/guides/cutover.md)"
+"""SF-21 in words: blue keeps the record of a stream that it handed over, and refuses its name to a Migration from green."""
 
 
 class Side(ApiModel):
@@ -384,7 +386,7 @@ class Migration(Resource):
         ),
         CelRule(
             rule="!has(oldSelf.status) || !has(oldSelf.status.openedAt) || oldSelf.spec.abort || !self.spec.abort",
-            message="spec.abort: green serves all streams; the way back is a Migration in the other direction",
+            message=f"spec.abort: green serves all streams, and {NO_WAY_BACK}",
         ),
         CelRule(
             rule="!self.spec.finalize || (has(self.status) && has(self.status.pointOfNoReturnAt))",

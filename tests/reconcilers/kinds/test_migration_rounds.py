@@ -125,7 +125,7 @@ async def test_one_manifest_takes_blue_to_green_and_the_clean_up_waits_for_a_per
     status = await world.to("redirected")
     assert status["phase"] == "AwaitingFinalize"
     assert world.says("PointOfNoReturn") == ("False", "AwaitingFinalize")
-    assert "blue's copies of 2 streams are deleted" in world.message("PointOfNoReturn")
+    assert "blue's copies of 2 streams, as they were handed over, are deleted" in world.message("PointOfNoReturn")
     assert (world.says("Reconciling")[0], world.says("Stalled")[0]) == ("False", "False"), (
         "it waits as declared"
     )
@@ -348,7 +348,7 @@ async def test_an_abort_that_comes_too_late_says_so_and_changes_nothing(world: C
     world.edit(abort=True)
     status = await world.to("open")
     assert (status["phase"], world.says("Aborted")) == ("AwaitingFinalize", ("False", "TooLateToCancel"))
-    assert "in the other direction" in world.message("Aborted")
+    assert "there is no way back to blue yet" in world.message("Aborted")
     assert not world.brokers.migrations.records[status["migrationId"]]["cancelled"]
 
 

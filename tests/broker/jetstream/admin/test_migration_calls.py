@@ -95,6 +95,11 @@ def test_a_migration_from_its_preflight_to_the_last_copy() -> None:
     story.until(lambda: bool(ask(story, "blue-0", "status")[1]["done"]))
     assert ask(story, "blue-0", "finalize")[0] == 200
     assert ask(story, "blue-0", "list")[1]["migrations"][0]["stages"]["cleaned"] == 1
+    back = {"identity": IDENTITY[BLUE], "name": BLUE, "addresses": ["blue-0:7422"], "tlsName": ""}
+    told = ask(story, "green-0", "preflight", {**BODY, "id": "shop/back/1", "green": back})[1]
+    (finding,) = told["findings"]
+    assert (finding["level"], finding["code"]) == ("refused", "HandedOver")
+    assert "do not delete the stream there" in finding["remedy"], "green's own would be deleted"
 
 
 def test_an_abort_takes_back_what_was_not_handed() -> None:

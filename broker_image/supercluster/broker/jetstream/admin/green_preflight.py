@@ -47,6 +47,7 @@ _REFUSALS: tuple[tuple[str, str, str], ...] = (
 
 _REMEDIES = {
     "NameTaken": "delete or rename the stream of that name on green, or migrate an account without it",
+    "HandedOver": "name another super-cluster as green; do not delete the stream there, since such a call goes to the super-cluster that has it",
     "SubjectsTaken": "change the subjects of the stream on green that takes them",
     "ClusterUnknown": "say in the migration's clusters which of green's takes its place",
     "TagUnknown": "give brokers of green the tag, or take it out of the stream's placement",

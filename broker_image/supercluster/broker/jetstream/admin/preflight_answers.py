@@ -15,6 +15,7 @@ from supercluster.broker.jetstream.links.preflight_frames import (
     PreflightTold,
 )
 from supercluster.broker.jetstream.meta.migration import Following
+from supercluster.broker.jetstream.meta.view import MapView
 from supercluster.broker.jetstream.meta_leader.map_leader import MapLeader
 from supercluster.broker.jetstream.meta_leader.names_on_green import NameUnknownError
 from supercluster.broker.jetstream.meta_leader.stream_request import StreamRequest
@@ -38,8 +39,9 @@ _CODES = {
 class PreflightAnswers:
     """Of one broker."""
 
-    def __init__(self, env: Environment, peers: Peers, copies: Copies) -> None:
+    def __init__(self, env: Environment, peers: Peers, copies: Copies, map_view: MapView) -> None:
         self._env = env
+        self._map = map_view
         self._peers = peers
         self._copies = copies
 
@@ -69,6 +71,11 @@ class PreflightAnswers:
                 f"the streams take {asked.file_bytes} bytes with all replicas, and green's brokers have room for {sum(rooms.values())}",
             )
         for stream in asked.streams:
+            present = self._map.find(stream.account, stream.name)
+            if present is not None and present.far_world:
+                text = f"stream {stream.name} was handed over from there, which keeps its record: there is no way back yet"
+                yield Objection("HandedOver", f"{stream.account}/{stream.name}", text)
+                continue
             refused = leader.refusal_of(_request(asked, stream, world, self._env.node))
             subject = f"{stream.account}/{stream.name}"
             if isinstance(refused, NameUnknownError):

@@ -294,7 +294,7 @@ class BrokerCore:
             **self.far_subjects.handlers,
             **MapFrames(self.peers, self.copies, self.map, self.map_reader).handlers,
             Frame.REQUEST: self.answerer.on_request,
-            Frame.PREFLIGHT: PreflightAnswers(self.env, self.peers, self.copies).on_ask,
+            Frame.PREFLIGHT: PreflightAnswers(self.env, self.peers, self.copies, self.map).on_ask,
             Frame.PREFLIGHT_TOLD: self.green_preflight.on_told,
             Frame.LEADER: self._on_leader,
             Frame.NOT_LEADER: self._on_not_leader,

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from supercluster.api import Migration
 from supercluster.api.conditions import ConditionType, EventReason, Reason
-from supercluster.api.migration import Side
+from supercluster.api.migration import NO_WAY_BACK, Side
 from supercluster.reconcilers.planners.migration import preflight
 from supercluster.reconcilers.planners.migration.blocked import blocked
 from supercluster.reconcilers.planners.migration.draft import (
@@ -204,7 +204,7 @@ def _under_way(
         is_too_late = state.is_on_green or observed.refusal_code == TOO_LATE
         if not is_too_late and observed.refusal is None:
             return draft.plan(AbortMigration(desired.id))
-        why = "green serves all streams; the way back is a Migration in the other direction"
+        why = f"green serves all streams, and {NO_WAY_BACK}"
         draft.aborted(False, Reason.TOO_LATE, why if is_too_late else str(observed.refusal))
     if state.is_on_green:
         return _open(desired, observed, state, draft, now)
@@ -224,8 +224,8 @@ def _aborted(state: MigrationView, draft: Draft) -> Plan:
     message = "blue serves all streams"
     if stays:
         message = (
-            f"green had opened {stays} of {state.stages.total} streams by then, and goes on serving them; the others are served by blue. A Migration in "
-            "the other direction brings those back"
+            f"green had opened {stays} of {state.stages.total} streams by then, and goes on serving them, also for clients of blue; the others are "
+            f"served by blue. To have all in one place make another Migration to this green: {NO_WAY_BACK}"
         )
     draft.aborted(True, Reason.CALLED_OFF, message)
     draft.end("Aborted", Reason.CALLED_OFF, message)
@@ -259,8 +259,8 @@ def _open(
         draft.enter("Open", Reason.OPEN_ON_GREEN, message, ready=True)
         return draft.plan(recheck_after_ms=OPEN_RECHECK_MS)
     statement = (
-        f"{served}; {clients_text(state)}. spec.finalize: true passes the point of no return: blue's copies of {total} streams are deleted, and "
-        "what remains is a Migration in the other direction. Until then nothing is deleted"
+        f"{served}; {clients_text(state)}. spec.finalize: true passes the point of no return: blue's copies of {total} streams, as they were handed over, "
+        f"are deleted. Until then nothing is deleted; {NO_WAY_BACK}"
     )
     draft.state_point_of_no_return(statement)
     is_stated = desired.status.point_of_no_return_at is not None

@@ -48,7 +48,7 @@ class TwoWorlds:
     green: BrokerProcess
     orders: Orders = field(default_factory=Orders)
     unsettled: list[list[str]] = field(default_factory=list)
-    """What blue said of that."""
+    """The accounts of connections that blue said to be closing."""
 
     @classmethod
     async def start(cls, folder: Path, users: Mapping[str, Any] | None = None) -> TwoWorlds:
@@ -70,9 +70,9 @@ class TwoWorlds:
             told = redirect_words.decode_users(redirect_words.encode_users(users))
             blue.users_reported([User(*user) for user in told])
 
-        def tell_unsettled(accounts: Any) -> None:
-            told = redirect_words.decode_accounts(redirect_words.encode_accounts(sorted(accounts)))
-            self.unsettled.append(told)
+        def tell_unsettled(connections: Any) -> None:
+            told = redirect_words.decode_closing(redirect_words.encode_closing(connections))
+            self.unsettled.append([found.account for found in told])
             green.unsettled_told("blue-0", told)
 
         green.tell_users, blue.tell_unsettled = tell_users, tell_unsettled

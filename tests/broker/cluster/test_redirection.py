@@ -25,6 +25,7 @@ from tests.support.local_clusters import until
 from tests.support.redirected import TwoWorlds
 
 from supercluster.broker.jetstream.publish.windows import PublishWindows
+from supercluster.broker.net.clients import partings
 from supercluster.broker.net.clients.redirect.facts import User
 from supercluster.broker.net.clients.redirect.orders import Phase, Policy
 from supercluster.broker.runtime.process import BrokerProcess
@@ -316,9 +317,10 @@ async def test_by_policy_a_new_client_is_refused_as_soon_as_green_has_its_user(w
 
 
 async def test_green_holds_the_first_pong_while_blue_settles_what_a_closing_connection_sent(
-    worlds: TwoWorlds,
+    worlds: TwoWorlds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rule 10: the client closes late, so its account stays unsettled; the PONG waits for a second at most."""
+    monkeypatch.setattr(partings, "CLOSES_MS", 10_000)
     host, port = worlds.blue.place.host, worlds.blue.client_port
     reader, writer = await asyncio.open_connection(host, port)
     writer.write(b'CONNECT {"protocol":1}\r\nPING\r\n')

@@ -21,6 +21,7 @@ from supercluster.broker.net.clients.redirect.facts import User
 from supercluster.broker.net.links.bridge import is_users
 from supercluster.broker.net.links.silence import FAR_SILENCE_MAX_MS
 from supercluster.broker.ports import Channel, FarSuperCluster
+from supercluster.broker.protocol.redirect_words import Closing
 from supercluster.broker.runtime.process import BrokerProcess
 from supercluster.broker.runtime.process_core import make_core
 
@@ -498,14 +499,14 @@ async def test_brokers_tell_each_other_of_users_and_of_what_is_unsettled_in_acco
     await worlds.link()
     on_green = blue.redirection.redirects.on_green
     await worlds.brokers.until(lambda: on_green == {User("$G", "")}, "the user that green has")
-    blue.redirection.tell_unsettled(["$G", "$SYS"])
+    blue.redirection.tell_unsettled([Closing("$G", "7"), Closing("$SYS", "8")])
     heard, now_ms = green.redirection.heard, green.clock.monotonic_ms
-    await worlds.brokers.until(lambda: bool(heard.is_unsettled("$G", now_ms())), "what blue has unsettled")
-    assert not heard.is_unsettled("$SYS", now_ms()), "the system account does not cross"
+    await worlds.brokers.until(lambda: bool(heard.closing("$G", now_ms())), "what blue has unsettled")
+    assert not heard.closing("$SYS", now_ms()), "the system account does not cross"
     late = asyncio.create_task(worlds.brokers.client(green, name="late"))
 
     def waits() -> bool:
-        blue.redirection.tell_unsettled(["$G"])  # What is not said again does not last.
+        blue.redirection.tell_unsettled([Closing("$G", "7")])  # What is not said again does not last.
         return len(green.redirection.pongs) == 1
 
     await worlds.brokers.until(waits, "a first PONG to wait")

@@ -125,7 +125,9 @@ async def test_one_manifest_takes_blue_to_green_and_the_clean_up_waits_for_a_per
     status = await world.to("redirected")
     assert status["phase"] == "AwaitingFinalize"
     assert world.says("PointOfNoReturn") == ("False", "AwaitingFinalize")
-    assert "blue's copies of 2 streams, as they were handed over, are deleted" in world.message("PointOfNoReturn")
+    assert "blue's copies of 2 streams, as they were handed over, are deleted" in world.message(
+        "PointOfNoReturn"
+    )
     assert (world.says("Reconciling")[0], world.says("Stalled")[0]) == ("False", "False"), (
         "it waits as declared"
     )

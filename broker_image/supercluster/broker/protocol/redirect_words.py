@@ -1,7 +1,7 @@
 """What brokers tell each other of redirected clients, as bodies of frames. Pure.
 
-- UNSETTLED, blue to every broker of green, whenever the set changes and every 200 ms while it has any: the accounts of which a closing
-  connection may still have publishes that green has not settled (rule 10). It counts for `UNSETTLED_MS`; an empty one ends it.
+- UNSETTLED, blue to every broker of green, whenever the set changes and every 200 ms while it has any: the closing connections that may
+  still have publishes that green has not settled (rule 10). It counts for `UNSETTLED_MS`; an empty one ends it.
 - USERS, green to every broker of blue, whenever a user's first connection comes, and the whole set when the link comes up: users that
   are connected (rule 22).
 - PARTING, blue to every other broker of blue, before a client is sent FIN: its account and address. The client tries the servers that it
@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from supercluster.broker.protocol.frames import FrameError
 
@@ -27,14 +28,22 @@ class WordsError(FrameError):
     """The body is not well-formed."""
 
 
-def encode_accounts(accounts: Iterable[str]) -> bytes:
+class Closing(NamedTuple):
+    """A connection of a broker of blue."""
+
+    account: str
+    number: str
+    """Of that broker's connections no other one has it."""
+
+
+def encode_closing(connections: Iterable[Closing]) -> bytes:
     """The body of UNSETTLED."""
-    return _encode([(account,) for account in accounts])
+    return _encode(connections)
 
 
-def decode_accounts(body: bytes | memoryview) -> list[str]:
+def decode_closing(body: bytes | memoryview) -> list[Closing]:
     """Raises WordsError."""
-    return [account for (account,) in _decode(body, 1)]
+    return [Closing(account, number) for account, number in _decode(body, 2)]
 
 
 def encode_users(users: Iterable[tuple[str, str]]) -> bytes:

@@ -154,7 +154,7 @@ async def test_an_account_is_unsettled_until_the_last_publish_of_a_closing_conne
     """Rule 10."""
     broker, core = await one(brokers)
     said: list[list[str]] = []
-    broker.redirection.tell_unsettled = lambda accounts: said.append(sorted(accounts))
+    broker.redirection.tell_unsettled = lambda closing: said.append([one.account for one in closing])
     raw = await connected(brokers, broker)
     broker.redirection.set_orders(Orders())
     await raw.to_end()
@@ -177,7 +177,7 @@ async def test_the_account_of_a_client_that_leaves_by_itself_is_unsettled_if_its
     """INFO has told it of green, so it goes there without being asked: when its connection breaks, or it gives up on a ping."""
     broker, core = await one(brokers)
     said: list[list[str]] = []
-    broker.redirection.tell_unsettled = lambda accounts: said.append(sorted(accounts))
+    broker.redirection.tell_unsettled = lambda closing: said.append([one.account for one in closing])
     raws = {name: await connected(brokers, broker, name) for name in ("idle", "c")}
     broker.redirection.set_orders(Orders(Phase.ANNOUNCE))
     core.unsettled_names = {"c"}
@@ -192,3 +192,41 @@ async def test_the_account_of_a_client_that_leaves_by_itself_is_unsettled_if_its
     assert said[0] == ["$G"]
     core.unsettled_names = set()
     await brokers.until(lambda: said[-1] == [], "the end of it")
+
+
+@pytest.mark.covers("SF-22")
+async def test_an_account_is_unsettled_from_just_before_fin_and_no_sooner(brokers: Any) -> None:
+    """Nobody goes to green before FIN: until then others of the account need not wait there."""
+    broker, core = await one(brokers)
+    raw = await connected(brokers, broker)
+    core.unsettled_names = {"c"}
+    (client,) = broker.server.clients.values()
+    said: list[tuple[list[str], bool]] = []
+    broker.redirection.tell_unsettled = lambda closing: said.append(
+        ([one.account for one in closing], client.is_leaving)
+    )
+    broker.redirection.set_orders(Orders())
+    await brokers.until(lambda: client.is_stalled, "its socket to be read no more")
+    assert said == []
+    core.unsettled_names = set()
+    await raw.to_end()
+    assert said[0] == (["$G"], False), "before FIN"
+    await raw.close()
+    await brokers.until(lambda: said[-1][0] == [], "the end of it")
+
+
+@pytest.mark.covers("SF-22")
+async def test_a_client_that_does_not_read_its_fin_holds_up_others_on_green_for_a_moment_only(
+    brokers: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has not left, so nothing that it publishes can be too late."""
+    monkeypatch.setattr(partings, "CLOSES_MS", 50)
+    broker, _ = await one(brokers)
+    raw = await connected(brokers, broker)
+    said: list[int] = []
+    broker.redirection.tell_unsettled = lambda closing: said.append(len(closing))
+    broker.redirection.set_orders(Orders())
+    await brokers.until(lambda: said[-1:] == [0], "the end of it")
+    assert len(broker.server.clients) == 1, "it has its connection still"
+    assert said[0] == 1
+    await raw.close()

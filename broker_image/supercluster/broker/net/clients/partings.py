@@ -4,7 +4,9 @@ Before FIN the socket is read no more until the client has got the answers that 
 sent none. Nor is FIN sent while its publishes have no verdict: with the link cut, they would arrive behind those that it sends to
 green. What it sent meanwhile is read behind FIN, and stored.
 
-A client may also leave by itself, and INFO has told it of green. Its account is unsettled until its publishes have their verdicts.
+It is named to green as closing from just before FIN, since nobody goes to green before that, until its last publish has a verdict. One
+that does not close for half a second is not on green either. A client may also leave by itself, and INFO has told it of green: it is
+closing as long as its publishes have no verdict.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from supercluster.broker.net.clients.client import Client
 from supercluster.broker.net.clients.client_server import ClientServer
 from supercluster.broker.net.routing.origin import ForeignOrigin
 from supercluster.broker.ports import ClientInfo, Publisher
+from supercluster.broker.protocol.redirect_words import Closing
 
 HUSH_MS = 1000
 """How long answers are waited for."""
@@ -24,6 +27,9 @@ HUSH_MS = 1000
 SETTLE_MS = 10_000
 """How long publishes without a verdict hold up FIN, and how long the account of a connection that is gone counts as unsettled; a
 stream without a majority settles nothing."""
+
+CLOSES_MS = 500
+"""Behind FIN a client that reads is gone within this. One that does not keeps its connection, and is on no other server."""
 
 _HUSHED = " parting"
 """A reason for not reading that is no broker's name."""
@@ -36,10 +42,13 @@ class Stage(Enum):
 
     TOLD = "told"
     HUSHED = "hushed"
+    CLEARED = "cleared"
+    """It has its answers: FIN follows in the next step, when green was told of it."""
     FINISHED = "finished"
-    GONE = "gone"
     LEFT = "left"
-    """Gone by itself: whether it has unsettled publishes is asked in the next step."""
+    """Its socket is gone: whether it has unsettled publishes is asked in the next step."""
+    GONE = "gone"
+    """It has some."""
 
 
 @dataclass(slots=True)
@@ -51,6 +60,8 @@ class _Parting:
     """When the stage ends at the latest; `TOLD` ends then, not before."""
     foreign: Collection[ForeignOrigin] = ()
     """What it is in other accounts; the client forgets that when it is gone."""
+    finished_ms: int = 0
+    """When it was sent FIN."""
 
 
 class Partings:
@@ -70,21 +81,26 @@ class Partings:
     def __contains__(self, connection: object) -> bool:
         return connection in self._partings
 
-    @property
-    def accounts(self) -> frozenset[str]:
-        """Those of which a closing connection may have publishes that are not settled."""
-        return frozenset(found.account for found in self._partings.values() if found.stage is not Stage.LEFT)
+    def closing(self, now_ms: int) -> frozenset[Closing]:
+        """Connections whose clients may be on green by now, and which may have publishes that are not settled."""
+
+        def is_closing(found: _Parting) -> bool:
+            is_open = found.stage is Stage.FINISHED and now_ms < found.finished_ms + CLOSES_MS
+            return is_open or found.stage in (Stage.CLEARED, Stage.GONE)
+
+        partings = self._partings.items()
+        return frozenset(
+            Closing(found.account, str(number)) for number, found in partings if is_closing(found)
+        )
 
     def begin(self, client: Client, grace_ms: int, now_ms: int) -> None:
         """The client was told where to go."""
         self._partings[client.id] = _Parting(client, client.account.name, Stage.TOLD, now_ms + grace_ms)
 
     def left(self, client: Client, now_ms: int) -> None:
-        """The client is gone, and may not have been asked."""
-        if client.id not in self._partings:
-            due_ms = now_ms + SETTLE_MS
-            foreign = tuple(client.foreign.values())
-            self._partings[client.id] = _Parting(client, client.account.name, Stage.LEFT, due_ms, foreign)
+        """The client is gone, whether it was asked or not."""
+        due_ms, foreign = now_ms + SETTLE_MS, tuple(client.foreign.values())
+        self._partings[client.id] = _Parting(client, client.account.name, Stage.LEFT, due_ms, foreign)
 
     def _asked(self, ask: Asked, *stages: Stage) -> set[Publisher]:
         return answered_for(
@@ -94,14 +110,14 @@ class Partings:
     def step(self, now_ms: int) -> None:
         """Carry each of them on, as far as it is due."""
         for found in self._partings.values():
-            found.foreign = tuple(found.client.foreign.values()) or found.foreign
+            if not found.client.closed:
+                found.foreign = tuple(found.client.foreign.values())
         awaiting = self._asked(self._awaiting, Stage.HUSHED)
         unsettled = self._asked(self._unsettled, Stage.HUSHED, Stage.GONE, Stage.LEFT)
         for number, found in list(self._partings.items()):
             client = found.client
-            if found.stage not in (Stage.GONE, Stage.LEFT) and client.closed:
-                found.stage, found.due_ms = Stage.GONE, now_ms + SETTLE_MS
-                continue  # Its publishes are asked about in the next step.
+            if found.stage not in (Stage.LEFT, Stage.GONE) and client.closed:
+                continue  # `left` is about to be called.
             match found.stage:
                 case Stage.TOLD if now_ms >= found.due_ms:
                     client.stall(_HUSHED)
@@ -111,13 +127,16 @@ class Partings:
                 case Stage.HUSHED if now_ms >= found.due_ms or not (
                     client in awaiting or client.has_input or client.subscriber.out
                 ):
+                    found.stage = Stage.CLEARED
+                case Stage.CLEARED:
                     client.finish()
                     client.unstall(_HUSHED)
-                    found.stage, found.due_ms = Stage.FINISHED, now_ms + self._server.limits.drain_ms
+                    found.stage, found.finished_ms = Stage.FINISHED, now_ms
+                    found.due_ms = now_ms + self._server.limits.drain_ms
                 case Stage.FINISHED if now_ms >= found.due_ms:
                     self.cut_off += 1
                     client.close("asked to leave, and did not", tell=False)
-                case Stage.GONE | Stage.LEFT if now_ms >= found.due_ms or not (
+                case Stage.LEFT | Stage.GONE if now_ms >= found.due_ms or not (
                     client in unsettled or client.has_input
                 ):
                     del self._partings[number]

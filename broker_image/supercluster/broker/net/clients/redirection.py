@@ -25,6 +25,7 @@ from supercluster.broker.net.clients.redirect.report import counted, publishing,
 from supercluster.broker.net.routing.origin import ForeignOrigin
 from supercluster.broker.ports import Publisher
 from supercluster.broker.protocol.client_reports import AccountClients
+from supercluster.broker.protocol.redirect_words import Closing
 
 log = logging.getLogger(__name__)
 
@@ -51,9 +52,9 @@ class Redirection:
         self.redirects = Redirects(NoOrders())
         self.partings = Partings(server, awaiting, unsettled)
         self.heard = Heard()
-        self.pongs = HeldPongs(lambda account: self.heard.is_unsettled(account, self._clock.monotonic_ms()))
-        self.tell_unsettled: Callable[[Collection[str]], None] = lambda accounts: None
-        """Blue: these accounts have something unsettled; none: it is over."""
+        self.pongs = HeldPongs(lambda account: self.heard.closing(account, self._clock.monotonic_ms()))
+        self.tell_unsettled: Callable[[Collection[Closing]], None] = lambda connections: None
+        """Blue: these may have something unsettled; none: it is over."""
         self.tell_users: Callable[[Collection[User]], None] = lambda users: None
         """Green: these users have come."""
         self.tell_parting: Callable[[str, str], None] = lambda account, address: None
@@ -65,7 +66,7 @@ class Redirection:
         """Connections of each user."""
         self._traffic: dict[int, tuple[int, int]] = {}
         """Connection → bytes read from it and messages sent to it when it was looked at."""
-        self._said: frozenset[str] = frozenset()
+        self._said: frozenset[Closing] = frozenset()
         self._said_ms = 0
         self._timer: asyncio.TimerHandle | None = None
         self._leavers: asyncio.Handle | None = None
@@ -99,9 +100,9 @@ class Redirection:
         """Blue: another broker of blue is about to send such a client away, at the latest when it has waited for its answers."""
         self.redirects.left(account, address, self._clock.monotonic_ms() + HUSH_MS)
 
-    def unsettled_told(self, node: str, accounts: Collection[str]) -> None:
-        """Green: a broker of blue says that these have unsettled publishes."""
-        self.heard.told(node, accounts, self._clock.monotonic_ms())
+    def unsettled_told(self, node: str, connections: Collection[Closing]) -> None:
+        """Green: a broker of blue says that these of its connections may have unsettled publishes."""
+        self.heard.told(node, connections, self._clock.monotonic_ms())
 
     def passed_on(self, account: str, stream: str, publishers: Iterable[Publisher]) -> None:
         """Blue: these published each message for a stream that green has."""
@@ -156,7 +157,7 @@ class Redirection:
         self.pongs.went(client.id)
         self.crossings.went(client.id)
         self._traffic.pop(client.id, None)
-        if client.id in self.redirects.tracked and client.id not in self.partings:
+        if client.id in self.redirects.tracked or client.id in self.partings:
             self.partings.left(client, self._clock.monotonic_ms())
             if self._leavers is None:
                 self._leavers = self._server.loop.call_soon(self._look_at_leavers)
@@ -217,15 +218,14 @@ class Redirection:
         self._server.router.late_answers.expect(client.account.name)
         self.tell_parting(client.account.name, str(client.peer[0]))
         self.partings.begin(client, grace_ms, self._clock.monotonic_ms())
-        self._tell_unsettled(self._clock.monotonic_ms())
         self._wake()
 
     def _tell_unsettled(self, now_ms: int) -> None:
-        """Before FIN is sent, so that green knows before the client is there."""
-        accounts = self.partings.accounts
-        if accounts != self._said or (accounts and now_ms - self._said_ms >= UNSETTLED_EVERY_MS):
-            self._said, self._said_ms = accounts, now_ms
-            self.tell_unsettled(accounts)
+        """A step before FIN is sent, so that green knows before the client is there."""
+        closing = self.partings.closing(now_ms)
+        if closing != self._said or (closing and now_ms - self._said_ms >= UNSETTLED_EVERY_MS):
+            self._said, self._said_ms = closing, now_ms
+            self.tell_unsettled(closing)
 
     def _activity(self) -> dict[int, Activity]:
         """Of those that the next step looks at."""

@@ -14,6 +14,7 @@ from supercluster.broker.net.links.link import Link
 from supercluster.broker.ports import Channel
 from supercluster.broker.protocol import redirect_words
 from supercluster.broker.protocol.frames import FrameType
+from supercluster.broker.protocol.redirect_words import Closing
 
 
 class RedirectLinks:
@@ -38,7 +39,7 @@ class RedirectLinks:
             FrameError: it is not well-formed.
         """
         if frame_type == FrameType.UNSETTLED:
-            told = redirect_words.decode_accounts(body)
+            told = redirect_words.decode_closing(body)
             self._redirection.unsettled_told(link.peer.node, _crossing(link, told))
         elif frame_type == FrameType.USERS:
             users = [User(*user) for user in redirect_words.decode_users(body)]
@@ -63,9 +64,9 @@ class RedirectLinks:
         for link in self._near.values():
             link.frame(FrameType.PARTING, [body], Channel.CONTROL)
 
-    def _tell_unsettled(self, accounts: Collection[str]) -> None:
+    def _tell_unsettled(self, connections: Collection[Closing]) -> None:
         for link in self._links.values():
-            body = redirect_words.encode_accounts(_crossing(link, accounts)[: redirect_words.ENTRIES_MAX])
+            body = redirect_words.encode_closing(_crossing(link, connections)[: redirect_words.ENTRIES_MAX])
             link.frame(FrameType.UNSETTLED, [body], Channel.CONTROL)
 
     def _tell_users(self, users: Collection[User]) -> None:
@@ -82,8 +83,8 @@ def _crosses(link: Link, account: str) -> bool:
     return link.bridge is not None and link.bridge.carries(account)
 
 
-def _crossing(link: Link, accounts: Iterable[str]) -> list[str]:
-    return [account for account in accounts if _crosses(link, account)]
+def _crossing(link: Link, connections: Iterable[Closing]) -> list[Closing]:
+    return [found for found in connections if _crosses(link, found.account)]
 
 
 def _pieces(users: list[User]) -> Iterable[list[User]]:

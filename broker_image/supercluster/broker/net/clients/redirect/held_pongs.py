@@ -1,23 +1,34 @@
-"""Green holds a new connection's first PONG until blue has settled what closing connections of its account published (rule 10).
+"""Green holds a new connection's first PONG until blue has settled what connections of its account published that were closing then (rule 10).
 
 A publisher that was redirected publishes only after that PONG, so its messages come behind those that it sent to blue. Clients wait two
-seconds for it: after one it is sent in any case, and counted.
+seconds for it: after one it is sent in any case, and counted. Connections that close later are none that the client left: while many
+are redirected there are always some.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 HOLD_MS = 1000
+Connections = frozenset[tuple[str, str]]
+"""Of blue: broker, and number there."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    account: str
+    behind: Connections
+    until_ms: int
 
 
 class HeldPongs:
-    """New connections of one broker of green. `unsettled(account)`: does blue say so?"""
+    """New connections of one broker of green. `closing(account)`: what blue says of it now."""
 
-    def __init__(self, unsettled: Callable[[str], bool]) -> None:
-        self.unsettled = unsettled
-        self._held: dict[int, tuple[str, int]] = {}
-        """Connection → its account, and until when; in the order in which they came."""
+    def __init__(self, closing: Callable[[str], Connections]) -> None:
+        self._closing = closing
+        self._held: dict[int, _Held] = {}
+        """By connection, in the order in which they came."""
         self.held_total = 0
         self.not_kept_total = 0
         """Order not kept: the time was up while blue still had something unsettled."""
@@ -27,9 +38,10 @@ class HeldPongs:
 
     def hold(self, connection: int, account: str, now_ms: int) -> bool:
         """Is its first PONG to wait?"""
-        if not self.unsettled(account):
+        behind = self._closing(account)
+        if not behind:
             return False
-        self._held[connection] = (account, now_ms + HOLD_MS)
+        self._held[connection] = _Held(account, behind, now_ms + HOLD_MS)
         self.held_total += 1
         return True
 
@@ -38,13 +50,14 @@ class HeldPongs:
 
     def release(self, now_ms: int) -> list[int]:
         """Those whose PONG is due now."""
-        settled = {account: not self.unsettled(account) for account, _ in self._held.values()}
-        due = [
-            connection
-            for connection, (account, until_ms) in self._held.items()
-            if settled[account] or now_ms >= until_ms
-        ]
-        for connection in due:
-            account, _ = self._held.pop(connection)
-            self.not_kept_total += not settled[account]
+        closing = {
+            account: self._closing(account) for account in {held.account for held in self._held.values()}
+        }
+        due = []
+        for connection, held in list(self._held.items()):
+            is_settled = held.behind.isdisjoint(closing[held.account])
+            if is_settled or now_ms >= held.until_ms:
+                del self._held[connection]
+                due.append(connection)
+                self.not_kept_total += not is_settled
         return due

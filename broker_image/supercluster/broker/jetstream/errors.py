@@ -248,6 +248,7 @@ TABLE: dict[int, tuple[int, str]] = {
     19044: (409, "{}"),
     19045: (503, "{}"),
     19028: (409, "the stream cannot be taken back by force: {}"),
+    19029: (409, "the stream cannot be discarded: {}"),
     19027: (409, "stream {}: wait until it is handed over, or abort the migration"),
 }
 
@@ -331,6 +332,8 @@ STREAM_FAR = 19026
 """A call that only the super-cluster may answer which has the stream now."""
 NOT_TAKEN_BACK = 19028
 """A stream was to be taken back by force from a super-cluster that may answer yet, or that does not have it."""
+NOT_DISCARDED = 19029
+"""Blue's copies of a stream were to be dropped that green has not opened at that attempt."""
 STREAM_MIGRATES = 19027
 """A stream was to be moved that is on its way to another super-cluster."""
 SINK_REFUSED = 19040

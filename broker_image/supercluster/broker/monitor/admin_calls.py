@@ -74,6 +74,7 @@ class AdminCalls:
             ("migrations/{id}/streams", ("GET",), partial(self._migration, "streams")),
             ("migrations/{id}/abort", ("POST",), partial(self._migration, "abort")),
             ("migrations/{id}/takeback", ("POST",), partial(self._migration, "takeback")),
+            ("migrations/{id}/discard", ("POST",), partial(self._migration, "discard")),
             ("migrations/{id}/finalize", ("POST",), partial(self._migration, "finalize")),
             ("moves", ("GET",), self._running_moves),
             ("restart", ("GET", "POST", "DELETE"), self._restart),
@@ -106,7 +107,7 @@ class AdminCalls:
         if act == "streams":
             body = {"after": query.get("after", "")}
         answer = await self._ask(lambda calls, then: calls.migration(act, migration_id, body, then))
-        if act in ("start", "abort", "finalize", "takeback"):
+        if act in ("start", "abort", "finalize", "takeback", "discard"):
             log.warning("admin: %s of migration %r asked for, %r: %d", act, migration_id, body, answer[0])
         return answer
 

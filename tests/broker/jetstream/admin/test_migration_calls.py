@@ -143,6 +143,26 @@ def test_a_person_takes_back_what_a_green_that_is_gone_was_about_to_get() -> Non
     story.until(lambda: len(load.acked) > 5)
 
 
+def test_a_person_drops_blues_copies_of_a_stream_that_was_deleted_on_green() -> None:
+    """BG-12: green can never show again that it has it, and the status says what to do."""
+    story = Story()
+    assert ask(story, "blue-0", "start", BODY)[0] == 202
+    story.until(story.is_open)
+    story.cuts.may_clean = True
+    answer = story.api("green-0", f"$JS.API.STREAM.DELETE.{MAIN}", None)
+    assert answer is not None
+    assert answer.get("success"), answer
+    assert ask(story, "blue-0", "finalize")[0] == 202
+    story.run_ms(migration_status.CLEANED_WITHIN_NS // 1_000_000 + 1000)
+    (stalled,) = ask(story, "blue-0", "status")[1]["stalled"]
+    assert "/discard on blue" in stalled["why"]
+    body = {"account": "$G", "stream": MAIN, "attempt": 1}
+    assert ask(story, "blue-0", "discard", body)[0] == 400
+    assert ask(story, "blue-0", "discard", body | {"acceptLoss": True})[0] == 202
+    assert ask(story, "blue-0", "status")[1]["done"]
+    story.until(lambda: not any(story.registered(key) for key in story.brokers(BLUE)))
+
+
 @pytest.mark.parametrize(
     ("change", "word"),
     [

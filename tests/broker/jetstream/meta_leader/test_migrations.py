@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 from tests.broker.jetstream.meta_leader.meta_story import OPERATOR, Meta, facts_of, meta
 
-from supercluster.broker.jetstream.admin.migration_status import STALLED_MS, Clients, blue_streams, shown
+from supercluster.broker.jetstream.admin.migration_status import (
+    CLEANED_WITHIN_NS,
+    STALLED_MS,
+    Clients,
+    blue_streams,
+    shown,
+)
 from supercluster.broker.jetstream.config.limits import ServerLimits
 from supercluster.broker.jetstream.config.metadata_keys import PREFERRED_LEADER_KEY, RESOURCE_KEY
 from supercluster.broker.jetstream.config.stream import Placement
@@ -216,6 +222,47 @@ def test_a_stream_is_taken_back_by_force_only_behind_an_abort_and_at_its_attempt
     assert (way.stage, way.attempt) == (StreamStage.LEARNING, 2)
     refused = take_back(TO_GREEN.id, 2)
     assert refused is not None, "it is blue's already"
+
+
+def test_what_green_has_lost_since_is_discarded_by_force_at_its_attempt_alone() -> None:
+    """BG-12: a person says that the evidence for blue's copies will never come."""
+    story = blue("S", "T")
+    key = "$G", "S"
+
+    def discard(migration: str, attempt: int) -> ApiError | None:
+        return ask(story, story.replica.migrations.discard, migration, key, attempt)
+
+    def refusal(migration: str, attempt: int) -> int:
+        refused = discard(migration, attempt)
+        assert refused is not None
+        return refused.err_code
+
+    assert refusal(TO_GREEN.id, 1) == 19029, "blue has it"
+    go(story, "S")
+    go(story, "T")
+    assert (refusal("other", 1), refusal(TO_GREEN.id, 2)) == (19023, 19029)
+    assert discard(TO_GREEN.id, 1) is None
+    assert key not in story.replica.state.streams
+    assert refusal(TO_GREEN.id, 1) == 19029
+
+
+@pytest.mark.covers("BG-9", "BG-12")
+def test_a_stream_that_green_does_not_show_behind_finalize_is_stalled_and_says_what_to_do() -> None:
+    story = blue("S")
+    go(story, "S")
+    assert ask(story, story.replica.migrations.finalize, TO_GREEN.id) is None
+    state = story.replica.state
+    final_ns = state.migrations[TO_GREEN.id].final_ns
+
+    def stalled(after_ns: int) -> list[dict[str, Any]]:
+        told = shown(state, state.migrations[TO_GREEN.id], {}, None, final_ns + after_ns)
+        return list(told["stalled"])
+
+    assert stalled(CLEANED_WITHIN_NS - 1) == []
+    (found,) = stalled(CLEANED_WITHIN_NS)
+    assert f"POST /admin/migrations/{TO_GREEN.id}/discard on blue" in found["why"]
+    assert ask(story, story.replica.migrations.discard, TO_GREEN.id, ("$G", "S"), 1) is None
+    assert shown(state, state.migrations[TO_GREEN.id], {})["done"]
 
 
 def test_an_account_alone_goes() -> None:

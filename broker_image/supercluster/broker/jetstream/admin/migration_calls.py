@@ -1,4 +1,4 @@
-"""Migrations to another super-cluster over HTTP (`/admin/migrations`, `docs/admin.md`): preflight, start, status, abort, finalize, takeback.
+"""Migrations to another super-cluster over HTTP (`/admin/migrations`, `docs/admin.md`): preflight, start, status, abort, finalize, takeback, discard.
 
 A call that changes something goes from the broker that was asked to the meta group's leader as an internal request, whose subject no
 client can send. What is so already is answered at once, so a call may be repeated.
@@ -21,9 +21,10 @@ from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.migration import Migration
+from supercluster.broker.jetstream.meta.migration_starts import judge_start
 from supercluster.broker.jetstream.meta.state import MetaState
 from supercluster.broker.jetstream.meta.view import MapView
-from supercluster.broker.jetstream.meta_leader.migrations import judge_start, scope_of
+from supercluster.broker.jetstream.meta_leader.migrations import scope_of
 from supercluster.broker.jetstream.node.far_clients import FarClients
 from supercluster.broker.jetstream.node.lost_clusters import LostClusters
 from supercluster.broker.jetstream.node.neighbours import Neighbours
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
 
 PREFIX = b"$SC.MIGRATION."
 START, ABORT, FINALIZE = PREFIX + b"START", PREFIX + b"ABORT", PREFIX + b"FINALIZE"
-TAKE_BACK = PREFIX + b"TAKEBACK"
+TAKE_BACK, DISCARD = PREFIX + b"TAKEBACK", PREFIX + b"DISCARD"
+_FORCED = (TAKE_BACK, DISCARD)
+"""What a person does to one stream."""
 # Streams whose leaders are asked for one answer; of the others the answer has what the map knows.
 ASKED_MAX = 64
 
@@ -61,7 +64,7 @@ class MigrationCalls:
         self._caller = caller
 
     def call(self, act: str, migration_id: str, body: object, then: Then) -> None:
-        """`act`: preflight, start, list, handed, status, streams, abort, finalize or takeback. `then` is called once."""
+        """`act`: preflight, start, list, handed, status, streams, abort, finalize, takeback or discard. `then` is called once."""
         try:
             self._acts[act](self, migration_id, body, then)
         except ApiError as refused:
@@ -147,9 +150,9 @@ class MigrationCalls:
         told = json.dumps({"id": read_id(migration_id)}).encode()
         self._caller.ask("$SYS", subject, told, then)
 
-    def _take_back(self, migration_id: str, body: object, then: Then) -> None:
+    def _force(self, subject: bytes, migration_id: str, body: object, then: Then) -> None:
         told = {"id": read_id(migration_id), "stream": read_take_back(body).to_json()}
-        self._caller.ask("$SYS", TAKE_BACK, json.dumps(told).encode(), then)
+        self._caller.ask("$SYS", subject, json.dumps(told).encode(), then)
 
     # ---- what there is --------------------------------------------------------------------------------------------
 
@@ -162,7 +165,7 @@ class MigrationCalls:
                 200,
                 {
                     "migrations": [
-                        migration_status.shown(state, m, facts, self._clients(m))
+                        migration_status.shown(state, m, facts, self._clients(m), self._now_ns)
                         for m in state.migrations.values()
                     ]
                 },
@@ -179,7 +182,8 @@ class MigrationCalls:
         self._facts(
             scope_of(state, migration),
             lambda facts: then(
-                200, migration_status.shown(state, migration, facts, self._clients(migration))
+                200,
+                migration_status.shown(state, migration, facts, self._clients(migration), self._now_ns),
             ),
         )
 
@@ -193,7 +197,9 @@ class MigrationCalls:
                 scope_of(state, migration),
                 lambda facts: then(
                     200,
-                    migration_status.blue_streams(state, migration, facts, self._clients(migration), after),
+                    migration_status.blue_streams(
+                        state, migration, facts, self._clients(migration), after, self._now_ns
+                    ),
                 ),
             )
             return
@@ -214,7 +220,8 @@ class MigrationCalls:
         "status": _status,
         "streams": _streams,
         "abort": lambda self, migration_id, body, then: self._end(ABORT, migration_id, body, then),
-        "takeback": _take_back,
+        "takeback": lambda self, migration_id, body, then: self._force(TAKE_BACK, migration_id, body, then),
+        "discard": lambda self, migration_id, body, then: self._force(DISCARD, migration_id, body, then),
         "finalize": lambda self, migration_id, body, then: self._end(FINALIZE, migration_id, body, then),
     }
 
@@ -228,6 +235,10 @@ class MigrationCalls:
         if self._map.replica is None or not self._map.is_fresh:
             raise self._lost_clusters.not_available()
         return self._map.replica.state
+
+    @property
+    def _now_ns(self) -> int:
+        return self._env.clock.now_ns()
 
     def _known(self, state: MetaState, migration_id: str) -> Migration:
         found = state.migrations.get(read_id(migration_id))
@@ -284,7 +295,7 @@ def answer(meta: MapLeader, call: MetaCall) -> None:
         told = read_json(call.request.payload)
         wanted = Migration.from_json(told) if subject == START else None
         migration_id = str(told["id"])
-        taken = TakeBack(**told["stream"]) if subject == TAKE_BACK else None
+        taken = TakeBack(**told["stream"]) if subject in _FORCED else None
     except NO_CALL:
         call.refuse()
         return
@@ -302,7 +313,8 @@ def answer(meta: MapLeader, call: MetaCall) -> None:
         meta.migrations.start(wanted, answered, call.undecided)
     elif taken is not None:
         key = taken.account, taken.stream
-        meta.migrations.take_back(migration_id, key, taken.attempt, answered, call.undecided)
+        force = meta.migrations.take_back if subject == TAKE_BACK else meta.migrations.discard
+        force(migration_id, key, taken.attempt, answered, call.undecided)
     elif subject == ABORT:
         meta.migrations.abort(migration_id, answered, call.undecided)
     elif subject == FINALIZE:
@@ -313,6 +325,6 @@ def answer(meta: MapLeader, call: MetaCall) -> None:
 
 def _was_so(subject: bytes, before: Migration | None) -> bool:
     """Did the call change nothing?"""
-    if before is None or subject == TAKE_BACK:
+    if before is None or subject in _FORCED:
         return False
     return subject == START or (before.cancelled if subject == ABORT else before.final)

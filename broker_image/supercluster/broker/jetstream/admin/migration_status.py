@@ -19,6 +19,8 @@ from supercluster.broker.protocol.client_reports import AccountClients
 STALLED_MAX = 10
 # Without headway for this long a stream is stalled: each step of a cutover takes less.
 STALLED_MS = 3000
+# Behind *finalize* green shows within seconds that it has a stream.
+CLEANED_WITHIN_NS = 60_000_000_000
 # Streams in one answer; of more the answer says how many there are.
 STREAMS_MAX = 1000
 
@@ -62,9 +64,9 @@ def is_asked(found: Assignment) -> bool:
 
 
 def shown(
-    state: MetaState, migration: Migration, facts: Facts, clients: Clients | None = None
+    state: MetaState, migration: Migration, facts: Facts, clients: Clients | None = None, now_ns: int = 0
 ) -> dict[str, Any]:
-    """The whole of one, bounded."""
+    """The whole of one, bounded. `now_ns`: the time; 0: nothing is late."""
     streams = scope_of(state, migration)
     told_clients = clients if clients is not None else Clients(AccountClients(), "")
     is_redirected = clients is not None and is_all_redirected(state, migration, clients)
@@ -75,7 +77,7 @@ def shown(
         told = facts.get(found.group)
         stage = stage_of(found, migration, told, redirected=is_redirected)
         stages[stage] += 1
-        why = _why_pending(found)
+        why = _why_here(found, migration, now_ns)
         if is_asked(found):
             why = _why(told) if _is_stalled(told) else ""
             lag_entries = max(lag_entries, _count(told, "lag_entries"))
@@ -85,7 +87,9 @@ def shown(
     left = sum(stages[stage] for stage in (Stage.PENDING, Stage.LEARNING, Stage.FENCED, Stage.HANDED))
     return {
         **_head(migration),
-        "done": bool(streams) and stages[Stage.CLEANED] == len(streams) and not migration.cancelled,
+        "done": (bool(streams) or migration.final)
+        and stages[Stage.CLEANED] == len(streams)
+        and not migration.cancelled,
         "aborted": migration.cancelled and not left,
         "stages": stages,
         "worstLag": {"entries": lag_entries, "ms": lag_ms},
@@ -149,9 +153,17 @@ def _why(facts: StreamFacts | None) -> str:
     return str(facts.migrating.get("why", ""))
 
 
-def _why_pending(found: Assignment) -> str:
-    """Why the stream does not begin; empty: it may, or has begun."""
-    return why_not_ready(found) if found.migration is None else ""
+def _why_here(found: Assignment, migration: Migration, now_ns: int) -> str:
+    """Why the stream does not begin, or is not cleaned, by the map; empty: it goes on."""
+    if found.migration is None:
+        return why_not_ready(found)
+    is_late = migration.final and now_ns - migration.final_ns >= CLEANED_WITHIN_NS
+    if not is_late or found.migration.stage is not StreamStage.OPEN:
+        return ""
+    return (
+        "green does not show that it has the stream as it was handed over, and blue keeps its copies until it does; where the stream was "
+        f"deleted or recovered by force on green, drop them by POST /admin/migrations/{migration.id}/discard on blue (docs/admin.md)"
+    )
 
 
 def _count(facts: StreamFacts | None, name: str) -> int:
@@ -160,25 +172,30 @@ def _count(facts: StreamFacts | None, name: str) -> int:
 
 
 def blue_streams(
-    state: MetaState, migration: Migration, facts: Facts, clients: Clients, after: str = ""
+    state: MetaState,
+    migration: Migration,
+    facts: Facts,
+    clients: Clients,
+    after: str = "",
+    now_ns: int = 0,
 ) -> dict[str, Any]:
     """Its streams by account and name, from the one behind `after` (`account/name`) on."""
     streams = [found for found in scope_of(state, migration) if _key(found) > after]
     redirected = is_all_redirected(state, migration, clients)
     told = [
-        _blue(found, migration, facts.get(found.group), redirected=redirected)
+        _blue(found, migration, facts.get(found.group), now_ns, redirected=redirected)
         for found in streams[:STREAMS_MAX]
     ]
     return _page(told, streams)
 
 
 def _blue(
-    found: Assignment, migration: Migration, facts: StreamFacts | None, *, redirected: bool
+    found: Assignment, migration: Migration, facts: StreamFacts | None, now_ns: int, *, redirected: bool
 ) -> dict[str, Any]:
     mine = found.migration is not None and found.migration.id == migration.id
     way: StreamMigration | None = found.migration if mine else None
     stage = stage_of(found, migration, facts, redirected=redirected)
-    why = _why(facts) if is_asked(found) else _why_pending(found)
+    why = _why(facts) if is_asked(found) else _why_here(found, migration, now_ns)
     return {
         "account": found.account,
         "name": found.name,

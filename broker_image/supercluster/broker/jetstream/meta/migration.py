@@ -63,6 +63,8 @@ class Migration:
     """No stream begins any more, and those that are not handed go back. Those that are open stay open."""
     final: bool = False
     """Nobody goes back: blue's copies go as soon as the evidence is there."""
+    final_ns: int = 0
+    """Since when."""
     ended_ns: int = 0
     """When the last of its streams was cleaned, or had gone back."""
     dropped: tuple[tuple[str, int], ...] = ()

@@ -178,7 +178,7 @@ def note_dropped(migrations: dict[str, Migration], found: Assignment) -> None:
 
 _CHANGED: dict[str, Callable[[Migration, Entry], Migration]] = {
     "abort": lambda present, entry: replace(present, cancelled=True),
-    "final": lambda present, entry: replace(present, final=True),
+    "final": lambda present, entry: replace(present, final=True, final_ns=entry.time_ns),
     "end": lambda present, entry: replace(present, ended_ns=entry.time_ns),
 }
 

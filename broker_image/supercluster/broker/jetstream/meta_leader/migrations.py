@@ -25,7 +25,9 @@ from supercluster.broker.jetstream.meta.migration_changes import (
     start_migration,
     unhand_stream,
 )
+from supercluster.broker.jetstream.meta.migration_starts import judge_start
 from supercluster.broker.jetstream.meta.migration_steps import MigrationStep, StepKind
+from supercluster.broker.jetstream.meta.operations import delete_stream
 from supercluster.broker.jetstream.meta.state import MetaState
 from supercluster.broker.jetstream.meta_leader.host import MetaHost
 from supercluster.broker.jetstream.meta_leader.map_tail import MapTail
@@ -147,21 +149,50 @@ class Migrations(MapRequests):
         """A person says that green is gone for good, and what it has taken with it."""
         self._take(lambda: self._judge_take_back(migration_id, key, attempt), answer, undecided)
 
-    def _judge_take_back(self, migration_id: str, key: tuple[str, str], attempt: int) -> int:
-        state = self._tail.state
-        migration, found = _known(state, migration_id), state.streams.get(key)
+    def discard(
+        self,
+        migration_id: str,
+        key: tuple[str, str],
+        attempt: int,
+        answer: Answer,
+        undecided: Callable[[], None],
+    ) -> None:
+        """A person says that green does not have the stream any more which it has opened, so that there is nothing to wait for."""
+        self._take(lambda: self._judge_discard(migration_id, key, attempt), answer, undecided)
+
+    def _gone(
+        self, migration_id: str, key: tuple[str, str], where: tuple[StreamStage, int], code: int
+    ) -> Assignment:
+        """A stream by its migration, stage and attempt.
+
+        Raises:
+            ApiError: of that code; it is elsewhere.
+        """
+        _known(self._tail.state, migration_id)
+        found = self._tail.state.streams.get(key)
         way = found.migration if found is not None else None
-        if not migration.cancelled:
+        if found is None or way is None or way.id != migration_id:
+            raise errors.error(code, f"{key[1]} is not on its way by {migration_id}")
+        if (way.stage, way.attempt) != where:
+            now, wanted = f"{way.stage} at attempt {way.attempt}", f"{where[0]} at {where[1]}"
+            raise errors.error(code, f"{found.name} is {now}, not {wanted}")
+        return found
+
+    def _judge_discard(self, migration_id: str, key: tuple[str, str], attempt: int) -> int:
+        found = self._gone(migration_id, key, (StreamStage.OPEN, attempt), errors.NOT_DISCARDED)
+        self._tail.event(
+            "StreamDiscarded",
+            f"stream {found.name} of migration {migration_id} is discarded by force, at attempt {attempt}: blue drops its copies, and "
+            "forwards nothing to green for it",
+        )
+        return self._tail.propose(delete_stream(found)).index
+
+    def _judge_take_back(self, migration_id: str, key: tuple[str, str], attempt: int) -> int:
+        if not _known(self._tail.state, migration_id).cancelled:
             raise errors.error(
                 errors.NOT_TAKEN_BACK, f"abort {migration_id} first, which asks green to refuse it"
             )
-        if found is None or way is None or way.id != migration_id:
-            raise errors.error(errors.NOT_TAKEN_BACK, f"{key[1]} is not on its way by {migration_id}")
-        if (way.stage, way.attempt) != (StreamStage.HANDING, attempt):
-            raise errors.error(
-                errors.NOT_TAKEN_BACK,
-                f"{found.name} is {way.stage} at attempt {way.attempt}, not handed at {attempt}",
-            )
+        found = self._gone(migration_id, key, (StreamStage.HANDING, attempt), errors.NOT_TAKEN_BACK)
         self._tail.event(
             "StreamTakenBack",
             f"stream {found.name} of migration {migration_id} is taken back by force, at attempt {attempt}: what green has taken of it "
@@ -361,30 +392,3 @@ def scope_of(state: MetaState, migration: Migration) -> list[Assignment]:
         if is_mine or (is_wanted and not migration.cancelled):
             found.append(stream)
     return found
-
-
-def judge_start(state: MetaState, wanted: Migration) -> None:
-    """May it begin?
-
-    Raises:
-        ApiError: another one has its id, or streams in common with it.
-    """
-    present = state.migrations.get(wanted.id)
-    if present is not None:
-        asked = replace(wanted, started_ns=0)
-        known = replace(
-            present, started_ns=0, cancelled=False, final=False, ended_ns=0, dropped=(), world=asked.world
-        )
-        if known != asked:
-            differs = ", ".join(
-                name
-                for name in ("green", "account", "clusters", "bridges")
-                if getattr(known, name) != getattr(asked, name)
-            )
-            raise errors.error(errors.MIGRATION_DIFFERS, f"{wanted.id} differs in {differs}")
-        return
-    for found in state.migrations.values():
-        if found.bars(wanted.account, state.ways):
-            scope = f"account {found.account}" if found.account else "all accounts"
-            going = ", whose streams are going back" if found.cancelled else ""
-            raise errors.error(errors.MIGRATION_OVERLAPS, f"{found.id} of {scope}{going}")

@@ -18,7 +18,7 @@ IN_PARALLEL := --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 SELECT ?= 'not long'
 STAMP := $(VENV)/.supercluster-stamp
 
-.PHONY: help setup check format test test-one test-all smoke compat kube-table compat-restless sim sim-mutants fuzz demo e2e e2e-kube e2e-kind e2e-moves e2e-cutover demo-cutover bench bench-moves bench-cutovers bench-repairs bench-turns bench-operator image crds clean
+.PHONY: help setup check format test test-one test-all test-spark smoke compat kube-table compat-restless sim sim-mutants fuzz demo e2e e2e-kube e2e-kind e2e-moves e2e-cutover demo-cutover bench bench-moves bench-cutovers bench-repairs bench-turns bench-operator image crds clean
 
 help: ## Show this help
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -67,6 +67,11 @@ sim-mutants: $(STAMP) ## Take each safety rule out of a copy of the code and sho
 
 fuzz: $(STAMP) ## Say anything to real brokers, kill them, and look whether they last (an hour; SECONDS=600 SEED=17, ONCE=1: that seed)
 	$(PY) -m tests.fuzz.run $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(if $(ONCE),--once)
+
+test-spark: ## Spark's tests on another Spark of the range, in a virtual environment of its own (ten minutes; SPARK=4.2.1)
+	$(MAKE) VENV=$(VENV)-spark setup
+	$(VENV)-spark/bin/python -m pip install --quiet 'pyspark==$(or $(SPARK),4.2.1)'
+	$(VENV)-spark/bin/python -m pytest tests/spark -m 'not long' $(IN_PARALLEL)
 
 compat: $(STAMP) ## What NATS clients see, row by row, on our brokers and on nats-server (one: ONLY='core.ping')
 	$(PY) -m pytest tests/compat -q $(if $(ONLY),-k '$(ONLY)')

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
+from contextlib import suppress
+from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Self
 
 import pytest
 from pyarrow.fs import LocalFileSystem
@@ -57,6 +62,105 @@ def begin_and_fail(location: Location) -> None:
     with location.new_file("a/c") as path:
         path.write_bytes(b"half")
         raise InterruptedError
+
+
+def test_arrows_options_stay_behind_the_path() -> None:
+    options = "?endpoint_override=minio:9000&scheme=http"
+    below = Location(f"s3a://bucket/flights{options}").below("_archive")
+    assert below.where == f"s3a://bucket/flights/_archive{options}"
+    assert below._remote()[1] == "bucket/flights/_archive"
+    assert Location("/a?b").below("c").where == "/a?b/c"
+
+
+class KilledError(BaseException):
+    """Nothing of the process goes on."""
+
+
+class FakeSystem:
+    """Files in memory, as HDFS or an object store has them; the process is killed before the call or the write of a number."""
+
+    def __init__(self, type_name: str, files: dict[str, bytes], die_in: int = 0) -> None:
+        self.type_name, self.files, self.die_in = type_name, files, die_in
+        self.calls = 0
+
+    def step(self) -> None:
+        self.calls += 1
+        if 0 < self.die_in <= self.calls:
+            raise KilledError
+
+    def create_dir(self, path: str, *, recursive: bool) -> None:
+        self.step()
+
+    def open_input_stream(self, path: str) -> BytesIO:
+        if path not in self.files:
+            raise FileNotFoundError(path)
+        return BytesIO(self.files[path])
+
+    def open_output_stream(self, path: str) -> FakeStream:
+        self.step()
+        if self.type_name == "hdfs":
+            self.files[path] = b""
+        return FakeStream(self, path)
+
+    def get_file_info(self, path: str) -> SimpleNamespace:
+        self.step()
+        return SimpleNamespace(is_file=path in self.files)
+
+    def move(self, source: str, target: str) -> None:
+        """As Arrow does it on HDFS, whose rename refuses a name that is there."""
+        assert self.type_name == "hdfs"
+        self.step()
+        self.files.pop(target, None)
+        self.step()
+        self.files[target] = self.files.pop(source)
+
+    def delete_file(self, path: str) -> None:
+        self.step()
+        del self.files[path]
+
+
+class FakeStream:
+    """An object store has a file when its stream was closed; HDFS has what was written so far."""
+
+    def __init__(self, system: FakeSystem, path: str) -> None:
+        self._system, self._path, self._data = system, path, b""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._system.step()
+        self._system.files[self._path] = self._data
+
+    def write(self, data: bytes) -> None:
+        for at in range(len(data)):
+            self._system.step()
+            self._data += data[at : at + 1]
+            if self._system.type_name == "hdfs":
+                self._system.files[self._path] = self._data
+
+
+@pytest.mark.parametrize("before", [None, b"00"])
+@pytest.mark.parametrize("type_name", ["hdfs", "s3"])
+def test_kills_leave_the_file_before_or_after_a_write_whole(
+    type_name: str, before: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location = Location("hdfs://host/a")
+    steps = 11
+    for deaths in itertools.product(range(1, steps + 1), repeat=2):
+        files = {} if before is None else {"/a/r": before}
+        found = before
+        for die_in, data in zip((*deaths, 0), (b"01", b"02", b"03"), strict=True):
+            system = FakeSystem(type_name, files, die_in)
+            monkeypatch.setattr(Location, "_remote", lambda _, system=system: (system, "/a"))
+            with suppress(KilledError):
+                location.write("r", data)
+            found, last = location.read("r"), found
+            assert found in (last, data)
+        assert found == b"03"
+        assert system.calls < steps, "each step was a kill's"
+        with location.local_file("r") as path:
+            assert path.read_bytes() == b"03"
 
 
 def test_a_location_that_no_file_system_has_is_refused() -> None:

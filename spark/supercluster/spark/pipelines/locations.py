@@ -1,26 +1,32 @@
 """Folders where pipelines keep files: a path of this machine, or a URI that Arrow reaches (s3://, gs://, hdfs://).
 
-A file appears whole or not at all: it is written elsewhere first. On a local disk it is synced before it gets its name.
+A file appears whole or not at all: it is written elsewhere first. On a local disk it is synced before it gets its name. An object store shows a
+file when it was sent to its end. Other systems, such as HDFS, get it under another name; Arrow renames it there by deleting the file of
+that name first, so a file that is whole and waits for its name is read in its place.
 """
 
 from __future__ import annotations
 
 import os
 import posixpath
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from supercluster.spark.pipelines.parameters import ParameterError
 
 if TYPE_CHECKING:
+    from pyarrow import NativeFile
     from pyarrow.fs import FileSystem
 
 COPY_BYTES = 4 * 1024 * 1024
 TEMPORARY = ".writing-"
+READY = ".ready-"
+OBJECT_STORES = ("s3", "gcs", "abfs")
 
 
 class Location:
@@ -55,15 +61,18 @@ class Location:
         return found, path
 
     def below(self, name: str) -> Location:
-        return Location(posixpath.join(self.where, name))
+        if self._local is not None:
+            return Location(posixpath.join(self.where, name))
+        # Options of Arrow stand behind the path.
+        path, mark, options = self.where.partition("?")
+        return Location(posixpath.join(path, name) + mark + options)
 
     def read(self, name: str) -> bytes | None:
         """The file's content; None when there is none."""
         try:
             if self._local is not None:
                 return (self._local / name).read_bytes()
-            system, path = self._remote()
-            with system.open_input_stream(posixpath.join(path, name)) as stream:
+            with self._open(name) as stream:
                 return bytes(stream.read())
         except FileNotFoundError:
             return None
@@ -97,7 +106,7 @@ class Location:
             temporary.unlink(missing_ok=True)
 
     def remove_unfinished(self, folder: str) -> None:
-        """Delete what writers that were killed have left below a folder. A writer that still runs there fails."""
+        """Delete what writers that were killed have left below a folder of this machine. A writer that still runs there fails."""
         if self._local is not None:
             for each in (self._local / folder).rglob(f"{TEMPORARY}*"):
                 each.unlink(missing_ok=True)
@@ -105,9 +114,37 @@ class Location:
     def _upload(self, source: Path, name: str) -> None:
         system, path = self._remote()
         target = posixpath.join(path, name)
-        system.create_dir(posixpath.dirname(target), recursive=True)
-        with source.open("rb") as file, system.open_output_stream(target) as stream:
-            shutil.copyfileobj(file, stream, COPY_BYTES)
+        folder = posixpath.dirname(target)
+        system.create_dir(folder, recursive=True)
+        if system.type_name in OBJECT_STORES:
+            _send(source, system, target)
+            return
+        written = posixpath.join(folder, f"{TEMPORARY}{secrets.token_hex(8)}")
+        try:
+            _send(source, system, written)
+            if not system.get_file_info(target).is_file:
+                system.move(written, target)
+                return
+            system.move(written, _ready(target))
+            system.move(_ready(target), target)
+        except BaseException:
+            with suppress(OSError):
+                system.delete_file(written)
+            raise
+
+    def _open(self, name: str) -> NativeFile:
+        """
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        system, path = self._remote()
+        target = posixpath.join(path, name)
+        try:
+            return system.open_input_stream(target)
+        except FileNotFoundError:
+            if system.type_name in OBJECT_STORES:
+                raise
+            return system.open_input_stream(_ready(target))
 
     @contextmanager
     def local_file(self, name: str) -> Iterator[Path]:
@@ -119,9 +156,8 @@ class Location:
         if self._local is not None:
             yield self._local / name
             return
-        system, path = self._remote()
         with tempfile.NamedTemporaryFile() as file:
-            with system.open_input_stream(posixpath.join(path, name)) as stream:
+            with self._open(name) as stream:
                 shutil.copyfileobj(stream, file, COPY_BYTES)
             file.flush()
             yield Path(file.name)
@@ -143,6 +179,16 @@ class Location:
                 if each.type == FileType.File
             ]
         return sorted(name for name in names if not any(part[0] in "._" for part in name.split("/")))
+
+
+def _ready(target: str) -> str:
+    folder, name = posixpath.split(target)
+    return posixpath.join(folder, READY + name)
+
+
+def _send(source: Path, system: FileSystem, target: str) -> None:
+    with source.open("rb") as file, system.open_output_stream(target) as stream:
+        shutil.copyfileobj(file, stream, COPY_BYTES)
 
 
 def _sync(path: Path) -> None:

@@ -109,6 +109,21 @@ _MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     mutant(
+        "cleaned-by-another-digest",
+        "SF-19",
+        "Blue's copies go although green says another digest than blue has recorded.",
+        (
+            "jetstream/meta_leader/migrations.py",
+            "        if word.digest == way.digest and word.last_seq >= way.last_seq:\n",
+            "        if word.last_seq >= way.last_seq:\n",
+        ),
+        (
+            "jetstream/meta/migration_changes.py",
+            '    if found is None or not found.digest or op["digest"] != found.digest or op["last_seq"] < found.last_seq:\n',
+            '    if found is None or op["last_seq"] < found.last_seq:\n',
+        ),
+    ),
+    mutant(
         "forgotten-when-cleaned",
         "SF-19",
         "Blue's map forgets that a stream which was cleaned up is another super-cluster's.",

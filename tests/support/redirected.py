@@ -68,7 +68,7 @@ class TwoWorlds:
 
         def tell_users(users: Any) -> None:
             told = redirect_words.decode_users(redirect_words.encode_users(users))
-            blue.users_reported([User(*user) for user in told])
+            blue.users_reported("", [User(*user) for user in told])
 
         def tell_unsettled(connections: Any) -> None:
             told = redirect_words.decode_closing(redirect_words.encode_closing(connections))

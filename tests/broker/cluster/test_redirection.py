@@ -207,7 +207,7 @@ async def test_a_client_that_returns_to_the_old_url_is_served_and_asked_again(wo
     watched = Watched("stays")
     client = await watched.connect(worlds.blue, reconnect_time_wait=0.05)
     core = worlds.blue.redirection.redirects
-    core.reported(User("$G", ""), 0)
+    core.reported("", User("$G", ""), 0)
 
     def only_blue(servers: Any, info: Any) -> Any:
         blue = worlds.blue.advertised_client_url
@@ -306,7 +306,7 @@ async def test_at_the_end_new_clients_are_refused_and_find_green(worlds: TwoWorl
 
 async def test_by_policy_a_new_client_is_refused_as_soon_as_green_has_its_user(worlds: TwoWorlds) -> None:
     worlds.order_all(Phase.REDIRECT, policy=Policy.REFUSE)
-    worlds.blue.redirection.users_reported([User("$G", "")])
+    worlds.blue.redirection.users_reported("", [User("$G", "")])
     watched = Watched("new")
     # It tries the server first that it has left; by chance it would go to green at once.
     client = await watched.connect(worlds.blue, reconnect_time_wait=0.05, dont_randomize=True)

@@ -498,7 +498,9 @@ async def test_brokers_tell_each_other_of_users_and_of_what_is_unsettled_in_acco
     client = await worlds.brokers.client(green, name="early")
     await worlds.link()
     on_green = blue.redirection.redirects.on_green
-    await worlds.brokers.until(lambda: on_green == {User("$G", "")}, "the user that green has")
+    await worlds.brokers.until(
+        lambda: {user for _, user in on_green} == {User("$G", "")}, "the user that green has"
+    )
     blue.redirection.tell_unsettled([Closing("$G", "7"), Closing("$SYS", "8")])
     heard, now_ms = green.redirection.heard, green.clock.monotonic_ms
     await worlds.brokers.until(lambda: bool(heard.closing("$G", now_ms())), "what blue has unsettled")

@@ -43,6 +43,7 @@ def _order(told: RedirectOrder) -> Order:
         told.urls,
         told.urls,
         Policy.BRIDGE if told.bridges else Policy.REFUSE,
+        told.world,
     )
 
 

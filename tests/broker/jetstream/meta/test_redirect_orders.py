@@ -26,7 +26,7 @@ URLS = ("green-0:4222", "green-1:4222")
 LINKED = Surroundings({WORLD: URLS}, {WORLD}, {WORLD})
 ALONE = replace(LINKED, linked_by_all=())
 CUT = Surroundings({}, (), ())
-ASKS = RedirectOrder("m1", "", URLS, asks=True, bridges=True)
+ASKS = RedirectOrder("m1", WORLD, "", URLS, asks=True, bridges=True)
 
 
 def state(migration: Migration, **streams: str) -> MetaState:
@@ -50,7 +50,7 @@ def test_nobody_hears_of_green_before_it_has_all_streams(streams: dict[str, str]
 
 def test_streams_of_other_accounts_are_not_waited_for() -> None:
     found = redirect_orders(state(ONE, A1="open", B1="pending"), LINKED, {})
-    assert found == {"m2": RedirectOrder("m2", "A", URLS, asks=True, bridges=False)}
+    assert found == {"m2": RedirectOrder("m2", WORLD, "A", URLS, asks=True, bridges=False)}
 
 
 def test_nobody_hears_of_green_before_core_subjects_are_bridged() -> None:

@@ -94,7 +94,7 @@ async def test_the_wait_for_answers_is_bounded_and_a_client_that_does_not_close_
     broker, core = await one(brokers, limits={"drainMs": 100})
     core.waiting = {"c"}
     raw = await connected(brokers, broker)
-    broker.redirection.redirects.reported(next(iter(broker.redirection.users)), 0)
+    broker.redirection.redirects.reported("", next(iter(broker.redirection.users)), 0)
     broker.redirection.set_orders(Orders(Phase.CLOSED))
     await raw.to_end()
     await brokers.until(lambda: not broker.server.clients, "the client to be cut off")

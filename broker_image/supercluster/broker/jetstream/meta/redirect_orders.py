@@ -19,6 +19,8 @@ class RedirectOrder:
     """For the clients of one account, or of all."""
 
     migration: str
+    world: str
+    """Green's."""
     account: str
     """Empty: all."""
     urls: tuple[str, ...]
@@ -56,6 +58,7 @@ def redirect_orders(
             continue
         found[migration.id] = RedirectOrder(
             migration.id,
+            migration.world,
             migration.account,
             urls or (known.urls if known is not None else ()),
             asks=is_open and migration.world in around.linked_by_all,

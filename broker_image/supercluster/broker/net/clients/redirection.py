@@ -91,10 +91,10 @@ class Redirection:
                 self._server.clients[number].owe_info()
         self._wake()
 
-    def users_reported(self, users: Collection[User]) -> None:
-        """Blue: a broker of green says that these are connected there."""
+    def users_reported(self, world: str, users: Collection[User]) -> None:
+        """Blue: a broker of green, of that world, says that these are connected there."""
         for user in users:
-            self.redirects.reported(user, self._clock.monotonic_ms())
+            self.redirects.reported(world, user, self._clock.monotonic_ms())
 
     def parting_told(self, account: str, address: str) -> None:
         """Blue: another broker of blue is about to send such a client away, at the latest when it has waited for its answers."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
+from supercluster.broker.migration.worlds import world_of
 from supercluster.broker.net.clients.redirect.facts import User
 from supercluster.broker.net.clients.redirection import Redirection
 from supercluster.broker.net.links.link import Link
@@ -43,7 +44,8 @@ class RedirectLinks:
             self._redirection.unsettled_told(link.peer.node, _crossing(link, told))
         elif frame_type == FrameType.USERS:
             users = [User(*user) for user in redirect_words.decode_users(body)]
-            self._redirection.users_reported([user for user in users if _crosses(link, user.account)])
+            crossing = [user for user in users if _crosses(link, user.account)]
+            self._redirection.users_reported(world_of(link.peer.node), crossing)
         else:
             return False
         return True

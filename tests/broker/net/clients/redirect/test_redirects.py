@@ -38,8 +38,13 @@ from supercluster.broker.protocol.client_reports import AccountClients, Publishi
 
 pytestmark = pytest.mark.covers("BG-5")
 
+WORLD = "3fa9c21b"
 ORDER = Order(
-    "m1", Phase.REDIRECT, ("green-0:4222", "green-1:4222"), ("green-0.example:4222", "10.0.0.1:4222")
+    "m1",
+    Phase.REDIRECT,
+    ("green-0:4222", "green-1:4222"),
+    ("green-0.example:4222", "10.0.0.1:4222"),
+    world=WORLD,
 )
 ANN, BOB = User("A", "ann"), User("A", "bob")
 
@@ -105,11 +110,26 @@ def test_one_connection_of_each_user_goes_first_and_the_others_follow_when_green
     ann = [story.came(ANN)[0] for _ in range(3)]
     bob = [story.came(BOB)[0] for _ in range(2)]
     assert [*story.step(), *story.step(), *story.step()] == [ann[0], bob[0]]
-    story.core.reported(BOB, story.now_ms)
+    story.core.reported(WORLD, BOB, story.now_ms)
     assert [*story.step(), *story.step()] == bob[1:]
-    story.core.reported(ANN, story.now_ms)
+    story.core.reported(WORLD, ANN, story.now_ms)
     assert story.step() == ann[1:]
     assert story.core.reach(story.core.tracked[ann[1]]) is Reach.SEEN
+
+
+def test_a_user_whom_another_green_has_goes_to_this_one_by_one_connection_first() -> None:
+    """Rule 22: an earlier migration was called off, and the second green may refuse the user."""
+    story = Story()
+    story.core.reported(WORLD, ANN, story.now_ms)
+    story.order = None
+    story.core.orders_changed()
+    story.order = replace(ORDER, migration="m2", world="00000000")
+    first, second = story.came()[0], story.came()[0]
+    assert [story.step(), story.step()] == [[first], []]
+    story.core.reported(WORLD, ANN, story.now_ms)
+    assert story.step() == [], "it is connected to the other one still"
+    story.core.reported("00000000", ANN, story.now_ms)
+    assert story.step() == [second]
 
 
 def test_a_user_that_is_not_seen_on_green_stays_on_blue_and_is_listed_until_green_reports_it() -> None:
@@ -130,7 +150,7 @@ def test_a_user_that_is_not_seen_on_green_stays_on_blue_and_is_listed_until_gree
     assert story.core.why(waiting) == "green has not reported the user"
     told = counted(story.core, [("A", connected(waiting.facts.id, "c"))], {})
     assert (told["A"].failing, told["A"].waiting) == (("ann",), 0)
-    story.core.reported(ANN, story.now_ms)
+    story.core.reported(WORLD, ANN, story.now_ms)
     assert story.step() == numbers[SCOUTS_MAX:]
     assert list(story.core.failing) == []
 
@@ -154,7 +174,7 @@ def test_a_scout_that_comes_back_says_nothing_about_green_and_the_next_one_is_se
 def test_what_green_says_before_the_order_counts() -> None:
     story = Story()
     order, story.order = story.order, None
-    story.core.reported(ANN, 0)
+    story.core.reported(WORLD, ANN, 0)
     story.order = order
     numbers = [story.came()[0] for _ in range(3)]
     assert story.step() == numbers[:1]
@@ -164,7 +184,7 @@ def test_what_green_says_before_the_order_counts() -> None:
 def test_a_client_that_comes_back_is_served_and_asked_when_it_is_quiet_three_times_in_all() -> None:
     """Rule 20."""
     story = Story()
-    story.core.reported(ANN, 0)
+    story.core.reported(WORLD, ANN, 0)
     number, _ = story.came()
     for asked in (1, 2, 3):
         assert story.step(AGAIN_MS) == [number]
@@ -210,7 +230,7 @@ def test_a_client_that_another_broker_of_blue_sent_away_is_refused_once_here_too
 
 def test_a_client_that_came_back_and_is_never_quiet_is_asked_all_the_same() -> None:
     story = Story()
-    story.core.reported(ANN, 0)
+    story.core.reported(WORLD, ANN, 0)
     number, _ = story.came()
     assert story.step() == [number]
     story.went(number)
@@ -241,7 +261,7 @@ def test_a_client_that_waits_for_answers_is_left_alone_for_a_bounded_time() -> N
     assert story.step() == []
     quiet, _ = story.came()
     assert story.step() == [quiet], "the next one of the user goes first instead"
-    story.core.reported(ANN, story.now_ms)
+    story.core.reported(WORLD, ANN, story.now_ms)
     assert story.step() == []
     assert story.step(PATIENCE_MS) == [busy]
 
@@ -275,7 +295,7 @@ def test_a_publisher_at_a_rate_need_not_be_quiet_the_first_time() -> None:
 
 def test_the_pace_is_bounded() -> None:
     story = Story()
-    story.core.reported(ANN, 0)
+    story.core.reported(WORLD, ANN, 0)
     for _ in range(4 * PER_S):
         story.came()
     story.step()
@@ -351,7 +371,7 @@ def test_those_that_are_connected_when_the_order_comes_are_taken_in() -> None:
 def test_by_policy_new_clients_of_a_user_that_green_knows_are_told_and_then_refused() -> None:
     story = Story(replace(ORDER, policy=Policy.REFUSE))
     assert story.came(name="early")[1] is Verdict.SERVE, "nobody knows yet whether green takes the user"
-    story.core.reported(ANN, 0)
+    story.core.reported(WORLD, ANN, 0)
     number, verdict = story.came(name="late")
     assert verdict is Verdict.TELL, "it need not know green"
     story.went(number)
@@ -363,7 +383,7 @@ def test_by_policy_new_clients_of_a_user_that_green_knows_are_told_and_then_refu
 
 def test_behind_the_end_nobody_is_served() -> None:
     story = Story()
-    story.core.reported(ANN, 0)
+    story.core.reported(WORLD, ANN, 0)
     number, _ = story.came()
     assert story.step() == [number]
     story.went(number)

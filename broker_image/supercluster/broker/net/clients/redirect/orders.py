@@ -39,6 +39,8 @@ class Order:
     tls_urls: tuple[str, ...] = ()
     """For clients that use TLS: names, since an address is verified against the name of the server before."""
     policy: Policy = Policy.BRIDGE
+    world: str = ""
+    """Green's."""
 
     def urls_for(self, *, is_tls: bool) -> list[str]:
         """What INFO names; empty: there is nothing for such a client."""

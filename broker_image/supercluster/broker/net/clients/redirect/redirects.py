@@ -103,8 +103,8 @@ class Redirects:
         self.orders = orders
         self.tracked: dict[int, Tracked] = {}
         self.users: dict[User, Scouting] = {}
-        self.on_green: set[User] = set()
-        """Users that green has reported, before there was an order as well."""
+        self.on_green: set[tuple[str, User]] = set()
+        """Users that a green has reported, by its world, before there was an order as well."""
         self._candidates: dict[User, OrderedDict[int, None]] = {}
         """Who may be asked, in the order in which they are looked at."""
         self._departures = Departures()
@@ -169,11 +169,11 @@ class Redirects:
         self.counts["refused"] += is_refused
         return is_refused
 
-    def reported(self, user: User, now_ms: int) -> None:
-        """Green says that the user is connected there; it may say so before there is an order."""
+    def reported(self, world: str, user: User, now_ms: int) -> None:
+        """A green says that the user is connected there; it may say so before there is an order."""
         if len(self.on_green) < USERS_MAX:
-            self.on_green.add(user)
-        if user in self.users:
+            self.on_green.add((world, user))
+        if user in self.users and world == self._world_for(user):
             self.users[user].reported(now_ms)
 
     def orders_changed(self) -> None:
@@ -255,8 +255,14 @@ class Redirects:
 
     def _scouting(self, user: User) -> Scouting:
         if user not in self.users:
-            self.users[user] = Scouting(Stage.SEEN if user in self.on_green else Stage.UNTRIED)
+            is_seen = (self._world_for(user), user) in self.on_green
+            self.users[user] = Scouting(Stage.SEEN if is_seen else Stage.UNTRIED)
         return self.users[user]
+
+    def _world_for(self, user: User) -> str | None:
+        """The green that the user is to go to."""
+        order = self.orders.order_of(user.account)
+        return order.world if order is not None else None
 
     def _stage(self, user: User) -> Stage:
         return self._scouting(user).stage

@@ -145,6 +145,14 @@ def test_a_stream_that_is_handed_over_gets_a_mark_that_the_map_has_lost_at_once(
     assert stages(story) == [StreamStage.HANDING] * 2
 
 
+def test_a_mark_that_was_under_way_at_the_abort_holds_no_stream() -> None:
+    """SF-20: its leader may be gone, and green silent, which would have to show what became of it."""
+    story = blue("S")
+    assert ask(story, story.replica.migrations.abort, TO_GREEN.id) is None
+    step(story, "S", StepKind.HANDING)
+    assert stages(story) == [StreamStage.LEARNING]
+
+
 @pytest.mark.covers("BG-9")
 def test_a_stream_that_has_not_begun_says_what_it_waits_for() -> None:
     story = blue(*(f"S{number:02}" for number in range(AT_ONCE_MAX + 1)))

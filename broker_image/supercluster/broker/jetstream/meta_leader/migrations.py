@@ -302,6 +302,9 @@ class Migrations(MapRequests):
         # What ends a stream's turn goes before what begins another's.
         for step in sorted(steps.values(), key=awaits_turn):
             if awaits_turn(step):
+                migration = self._tail.state.migrations.get(step.migration)
+                if migration is not None and migration.cancelled:
+                    continue  # It was under way: its leader may be gone, and nobody would end it.
                 # All marks are looked at once, and again where one was added.
                 if is_stale:
                     self._hand_turns.look(self._tail.state, now_ms)

@@ -213,3 +213,11 @@ def test_a_record_that_another_run_has_written_is_left_alone(location: Location)
     location.write("T.json", b"[]")
     with pytest.raises(ValueError, match="is no record of a pipeline"):
         Record(location, "T.json").load()
+
+
+def test_a_secret_in_a_location_is_refused_and_not_repeated() -> None:
+    """A manifest and every error have the location."""
+    with pytest.raises(ParameterError, match="leave it out") as refused:
+        Location("s3://AKIAX:hunter2@bucket/flights")
+    assert "hunter2" not in str(refused.value)
+    assert Location("hdfs://ops@namenode:8020/flights").where.startswith("hdfs://ops@")

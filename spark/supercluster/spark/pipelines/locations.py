@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from supercluster.spark.pipelines.parameters import ParameterError
 
@@ -37,7 +38,12 @@ class Location:
     """
 
     def __init__(self, where: str) -> None:
-        """Raises ParameterError when no file system has such a location."""
+        """Raises ParameterError when no file system has such a location, or it has a secret: parameters stand in manifests and logs."""
+        if ":" in urlsplit(where).netloc.rpartition("@")[0]:
+            raise ParameterError(
+                "location has a password or a secret key in it; leave it out, and give it in the pods' environment, as "
+                "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            )
         self.where = where
         self._local = None if "://" in where else Path(where).absolute()
         if where.startswith("file://"):

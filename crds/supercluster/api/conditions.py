@@ -636,7 +636,8 @@ REASONS: dict[Reason, Entry] = {
         "Blocked", "No stream is left in the scope of a migration under way. The message says what to do."
     ),
     Reason.MIGRATION_OVERLAPS: Entry(
-        "Ready, Whole, PreflightPassed", "An older Migration has the same streams. The message names it."
+        "Ready, Whole, PreflightPassed",
+        "An older Migration has the same streams, or blue forwards to another green. The message names it.",
     ),
     Reason.MIGRATION_UNKNOWN: Entry(
         "Blocked", "Blue's brokers do not know a migration that was started. The message says what to do."

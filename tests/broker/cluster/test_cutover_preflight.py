@@ -56,6 +56,7 @@ async def test_preflight_says_why_green_is_not_reached_and_what_it_takes(sides: 
     await here.flush()
     document = await sides.blue.running[0].get("/varz")
     assert [link["remote_name"].partition("%")[0] for link in document["migration"]["links"]] == ["east-0"]
+    assert (await sides.blue.running[0].get("/admin/identity"))["greens"] == [], "nothing leads there yet"
     await there.publish("core", b"does not cross")
     await there.flush()
     await here.publish("core", b"of this side")

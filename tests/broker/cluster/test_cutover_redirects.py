@@ -148,6 +148,7 @@ async def test_clients_follow_their_streams_and_nothing_is_lost_or_stored_twice(
         return (await sides.call("/m1/finalize"))[0] in (200, 202)
 
     await until(is_final, "the migration to be final")
+    assert (await sides.blue.running[0].get("/admin/identity"))["greens"] == ["id-green"]
     await sides.reached(("cleaned",))
     for broker in sides.blue.running:
         assert [found for found in (await broker.get("/jsz"))["streams"] if found["name"] in STREAMS] == []

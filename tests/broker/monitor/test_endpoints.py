@@ -139,6 +139,7 @@ async def test_a_broker_says_which_super_cluster_it_is_of(broker: BrokerProcess)
     assert (status, told["identity"], told["migrationPort"]) == (200, broker.settings.identity, None)
     assert (told["superCluster"], told["version"]) == (broker.settings.super_cluster, VERSION)
     assert told["timeNs"] > 0
+    assert told["greens"] == []
 
 
 async def test_more_requests_than_the_bound_are_turned_away(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.reconcilers.builders import condition
 from tests.reconcilers.handlers.test_rounds import NS
-from tests.reconcilers.kinds.test_migration_rounds import OVER, Cutover
+from tests.reconcilers.kinds.test_migration_rounds import GREEN, GREEN_URL, OVER, Cutover
 
 from supercluster.reconcilers.ports import Key
 
@@ -70,6 +70,33 @@ async def test_a_migration_opens_green_s_port_and_gives_blue_the_key_to_it() -> 
     assert started["green"]["addresses"] == [
         f"west-{number}.west-brokers.{NS}.svc:7223" for number in range(3)
     ]
+
+
+@pytest.mark.covers("BG-2")
+async def test_a_second_green_is_refused_before_anything_is_written() -> None:
+    """The first one has streams that were handed over, whatever became of its Migration: blue forwards to it for good."""
+    world = Twins()
+    await world.converge()
+    world.over()
+    await world.converge()
+    given = world.file("demo", "migration.json")
+    world.brokers.migrations.all_to("open")
+    world.delete(OVER)
+    await world.round(OVER)
+    assert ("Migration", NS, "over") not in world.kube.objects
+    world.brokers.migrations.sides["demo"]["greens"] = ["id-green"]
+    world.begin("second", green=GREEN, approval="Manual")
+    second = Key("Migration", NS, "second")
+    world.brokers.migrations.sides[GREEN_URL]["identity"] = "id-third"
+    for _ in range(3):
+        await world.round(second)
+    assert world.status(second)["phase"] == "Refused"
+    message = condition(world.status(second), "PreflightPassed")["message"]
+    assert "forward to the super-cluster with identity id-green" in message
+    assert world.file("demo", "migration.json") == given
+    world.brokers.migrations.sides["demo"]["greens"] = ["id-third"]
+    await world.round(second)
+    assert world.status(second)["phase"] != "Refused", "it is the one that blue is linked with"
 
 
 async def test_the_port_stays_open_when_the_migration_is_gone_until_a_person_closes_it() -> None:

@@ -237,7 +237,13 @@ class BrokerProcess:
             "version": VERSION,
             "timeNs": self.clock.now_ns(),
             "migrationPort": self.migration_port or None,
+            "greens": self._greens(),
         }
+
+    def _greens(self) -> list[str]:
+        """Identities of super-clusters that clients' messages cross to: where none does, the other one is only asked for a preflight."""
+        wanted = self.core.wanted_far() if self.core is not None else {}
+        return [identity for identity, found in sorted(wanted.items()) if found.accounts != frozenset()]
 
     def _security(self) -> dict[str, Any]:
         return {"config": views.config(self), "tls": views.certificates(self)}

@@ -30,6 +30,7 @@ from supercluster.reconcilers.ports import (
     mapping,
 )
 
+GREENS_MAX = 8
 UNAUTHORIZED = frozenset({401, 403})
 
 
@@ -92,6 +93,9 @@ async def look_at_side(
         addresses=_addresses(cache, namespace, side, target, answer.get("migrationPort")),
         has_tls=has_tls or side.ca_secret is not None,
         tls_name=server_name(whole) if whole is not None and has_tls else "",
+        greens=tuple(
+            text(found, NAME_CHARACTERS_MAX) for found in list(answer.get("greens") or ())[:GREENS_MAX]
+        ),
     )
 
 

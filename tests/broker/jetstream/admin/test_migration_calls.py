@@ -95,6 +95,7 @@ def test_a_migration_from_its_preflight_to_the_last_copy() -> None:
     story.until(lambda: bool(ask(story, "blue-0", "status")[1]["done"]))
     assert ask(story, "blue-0", "finalize")[0] == 200
     assert ask(story, "blue-0", "list")[1]["migrations"][0]["stages"]["cleaned"] == 1
+    assert set(story.core("blue-1").wanted_far()) == {IDENTITY[GREEN]}, "blue forwards to it for good"
     back = {"identity": IDENTITY[BLUE], "name": BLUE, "addresses": ["blue-0:7422"], "tlsName": ""}
     told = ask(story, "green-0", "preflight", {**BODY, "id": "shop/back/1", "green": back})[1]
     (finding,) = told["findings"]

@@ -26,6 +26,13 @@ def own_trouble(desired: Migration, observed: MigrationObserved) -> Trouble | No
         return Reason.SAME_SUPER_CLUSTER, (
             f"spec.blue and spec.green are one super-cluster: both answer with identity {blue.told.identity}; name another one as spec.green"
         )
+    others = [each for each in blue.greens if each != green.told.identity]
+    if others:
+        # The Secret of its brokers has one user for that, so what comes now would cut off what was handed over.
+        return Reason.MIGRATION_OVERLAPS, (
+            f"blue's brokers are linked with one green at a time, and forward to the super-cluster with identity {others[0]}, which has streams that "
+            f"they handed over or are to hand over; {desired.spec.green.text} has identity {green.told.identity}: name the former as spec.green"
+        )
     if blue.told.version != green.told.version:
         return Reason.OTHER_VERSION, (
             f"blue's brokers have version {blue.told.version} and green's {green.told.version}; roll one of them out first, so that both have one"

@@ -48,6 +48,8 @@ class SideView:
     """Are links of its migration port encrypted?"""
     tls_name: str = ""
     """What certificates of its migration port are for; empty: the port is not encrypted."""
+    greens: tuple[str, ...] = ()
+    """Identities of super-clusters that it migrates to, or forwards to."""
 
 
 @dataclass(frozen=True, slots=True)

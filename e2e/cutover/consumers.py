@@ -19,8 +19,8 @@ from nats.js.api import AckPolicy, ConsumerConfig
 
 BATCH = 200
 FETCH_SECONDS = 2.0
-ACK_SECONDS = 10.0
-ACK_WAIT_SECONDS = 20.0
+ACK_SECONDS = 5.0
+ACK_WAIT_SECONDS = 10.0
 """Longer than an acknowledgement takes whatever happens, so that a delivery that comes again is one that was not confirmed."""
 ACKS_OPEN_MAX = 400
 HEARTBEAT_SECONDS = 1.0

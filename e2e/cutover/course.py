@@ -19,8 +19,8 @@ from e2e.cutover.stages import CutoverWatch, median_and_worst
 
 RATE = 2_000.0
 """Messages a second, all publishers."""
-WARM_MESSAGES = 1_000
-"""Answered before the migration begins, and behind each event."""
+WARM_SECONDS = 0.5
+"""So much of the rate is answered before the migration begins, and behind each event."""
 FLOW_SECONDS = 60.0
 FLOW_SHARES = {WINDOWED: 0.2, REPEATED: 0.2, PLAIN: 0.2, SINGLE: 0.02}
 """A publisher that waits for each answer is as fast as the machine lets it be."""
@@ -81,12 +81,13 @@ class Running:
         self.check()
         return entered.broker.removeprefix("blue ") if entered is not None else ""
 
-    def flow(self, messages: int = WARM_MESSAGES) -> None:
+    def flow(self, messages: int = 0) -> None:
         """Until so many more messages are answered or, plain, sent, each publisher's share of them.
 
         Raises:
             TimeoutError: one has not.
         """
+        messages = messages or int(self.load.rate * WARM_SECONDS)
         before = self.load.progress
 
         def look() -> bool:
@@ -244,6 +245,8 @@ def under_load(pair: Pair, row: Row, say: Callable[[str], None], rate: float = R
         pair.blue.leader(kind.name)
     streams.preload(pair.blue)
     load = Load(urls_for(pair), rate, pair.blue.login)
+    # It reads only what it asked for, so it would see too late that blue sends it away.
+    pair.blue.hang_up()
     with pair.watch() as watch:
         running = Running(pair, row, load, watch, say)
         began = time.monotonic()

@@ -40,6 +40,8 @@ class Load:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="clients")
         self._login, self._urls = login, urls
+        self.rate = rate
+        """Messages a second that all publishers together try to send."""
         self.connections: list[Connection] = []
         self.publishers: dict[int, Publisher] = {
             mode: KINDS[mode](mode, self._connection(MODES[mode]), rate * share)

@@ -157,10 +157,14 @@ class Site:
             self._session = JetStreamSession(servers, patience_seconds=PATIENCE_SECONDS)
         return self._session
 
-    def close(self) -> None:
+    def hang_up(self) -> None:
+        """Close that connection."""
         if self._session is not None:
             self._session.drop()
             self._session = None
+
+    def close(self) -> None:
+        self.hang_up()
 
     def info(self, stream: str) -> dict[str, Any]:
         return self.session().ask(f"$JS.API.STREAM.INFO.{stream}", {"supercluster_details": True})

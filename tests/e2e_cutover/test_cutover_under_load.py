@@ -28,7 +28,7 @@ def check(directory: Path, name: str) -> None:
     assert row.sent > 0
 
 
-@pytest.mark.covers("BG-4", "BG-5", "BG-8", "BG-10", "BG-12")
+@pytest.mark.covers("BG-4", "BG-5", "BG-8", "BG-10", "BG-12", "SF-22")
 def test_everything_goes_to_green_and_every_message_is_there_once_and_in_order(tmp_path: Path) -> None:
     check(tmp_path, "clean")
 
@@ -38,7 +38,6 @@ def test_a_leader_of_blue_killed_while_its_stream_is_fenced_costs_no_message(tmp
     check(tmp_path, f"kill -9, {BLUE} at fenced")
 
 
-@pytest.mark.long
 @pytest.mark.covers("BG-4", "BG-10")
 def test_a_broker_of_green_killed_before_it_opens_costs_no_message(tmp_path: Path) -> None:
     check(tmp_path, f"kill -9, {GREEN} at handed")

@@ -9,7 +9,7 @@ from tests.reconcilers.builders import NOW, condition, metadata, with_status
 
 from supercluster.api import Migration
 from supercluster.api.conditions import Reason
-from supercluster.api.migration import Finding, Proof, SideStatus, StageCounts
+from supercluster.api.migration import Finding, Proof, SideStatus, StageCounts, StalledStream
 from supercluster.reconcilers.planners.migration.migration import plan_migration, start_body
 from supercluster.reconcilers.planners.migration.preflight import report
 from supercluster.reconcilers.planners.migration.views import (
@@ -192,6 +192,22 @@ def test_finalize_is_carried_out_in_a_later_look_than_the_statement() -> None:
     assert plan_migration(stated, stale, NOW).steps == (), "nor by a comparison of an earlier look"
     differing = observed(state=view("redirected"), proof=Proof(streams=1, differing=("flights",)))
     assert plan_migration(stated, differing, NOW).steps == ()
+
+
+def test_a_clean_up_that_stands_still_says_why_and_what_ends_it() -> None:
+    """A stream was deleted on green: it is never compared again, and blue's copies stay."""
+    stalled = StalledStream(
+        account="$G", name="flights", stage="redirected", reason="green does not confirm it"
+    )
+    seen = observed(state=view("redirected", is_final=True, stalled=(stalled,), stalled_total=1))
+    ready = condition(
+        plan_migration(migration(status=STARTED, finalize=True), seen, NOW).status_patch, "Ready"
+    )
+    assert (ready["status"], ready["reason"]) == ("False", "StreamsStalled")
+    assert "flights, redirected: green does not confirm it" in ready["message"]
+    differing = observed(state=view("redirected"), proof=Proof(streams=1, differing=("flights",)))
+    ready = condition(plan_migration(migration(status=STARTED), differing, NOW).status_patch, "Ready")
+    assert "/discard on blue" in ready["message"]
 
 
 def test_a_plan_is_the_same_for_the_same_look_and_empty_when_all_is_said() -> None:

@@ -221,7 +221,9 @@ def _under_way(
 
 def _aborted(state: MigrationView, draft: Draft) -> Plan:
     stays = state.stages.on_green
-    message = "blue serves all streams"
+    message = (
+        "blue serves all streams; green is told to drop what it has of them, at once or when it answers again"
+    )
     if stays:
         message = (
             f"green had opened {stays} of {state.stages.total} streams by then, and goes on serving them, also for clients of blue; the others are "
@@ -240,7 +242,8 @@ def _open(
     if proof is not None and proof.differing:
         message = (
             f"blue says that all streams are open on green, and green's own address does not confirm it of {', '.join(proof.differing)}; nothing is deleted "
-            "on blue while that is so: compare `supercluster migrate status` with STREAM.INFO on green"
+            "on blue while that is so: compare `supercluster migrate status` with STREAM.INFO on green. A stream that was deleted or recovered by "
+            f"force there can't be compared again: POST /admin/migrations/{desired.id}/discard on blue drops what blue has of it (docs/admin.md)"
         )
         draft.enter("Open", Reason.GREEN_DISAGREES, message, ready=False)
         return draft.plan(recheck_after_ms=WAITING_RECHECK_MS)
@@ -293,9 +296,13 @@ def _final(desired: Migration, state: MigrationView, draft: Draft) -> Plan:
         draft.end("Succeeded", Reason.MIGRATED, message)
         return draft.plan()
     draft.name_publishers(state)
-    message = f"blue's copies are being deleted: {stages_text(state.stages)}"
     draft.pass_point_of_no_return(Reason.FINALIZED, "spec.finalize was carried out")
-    draft.enter("Finalizing", Reason.CLEANING_UP, message, ready=True)
+    if state.stalled_total:
+        message = f"{stalled_text(state)}, and blue keeps its copies; {stages_text(state.stages)}"
+        draft.enter("Finalizing", Reason.STREAMS_STALLED, message, ready=False)
+    else:
+        message = f"blue's copies are being deleted: {stages_text(state.stages)}"
+        draft.enter("Finalizing", Reason.CLEANING_UP, message, ready=True)
     return draft.plan(recheck_after_ms=RUNNING_RECHECK_MS)
 
 

@@ -230,3 +230,42 @@ async def test_a_client_that_does_not_read_its_fin_holds_up_others_on_green_for_
     assert len(broker.server.clients) == 1, "it has its connection still"
     assert said[0] == 1
     await raw.close()
+
+
+@pytest.mark.covers("SF-22")
+@pytest.mark.parametrize("is_stalled", [True, False])
+async def test_a_client_is_closing_for_as_long_as_its_fin_may_be_behind_what_it_sent_before(
+    brokers: Any, monkeypatch: pytest.MonkeyPatch, is_stalled: bool
+) -> None:
+    """Rule 10: it may have read FIN and be on green, while blue does not read it, or still reads what it had sent."""
+    monkeypatch.setattr(partings, "CLOSES_MS", 50)
+    broker, core = await one(brokers)
+    raw = await connected(brokers, broker)
+    (client,) = broker.server.clients.values()
+    said: list[tuple[int, int]] = []
+    broker.redirection.tell_unsettled = lambda closing: said.append((len(closing), len(core.orders.taken)))
+    behind_fin: list[int] = []
+    step = broker.redirection.partings.step
+
+    def watched(now_ms: int) -> None:
+        step(now_ms)
+        if client.is_leaving and not client.closed and not behind_fin[9:]:
+            behind_fin.append(now_ms)
+            if not is_stalled:
+                raw.send(b"PUB orders.late 0\r\n\r\n")
+
+    monkeypatch.setattr(broker.redirection.partings, "step", watched)
+    broker.redirection.set_orders(Orders())
+    await brokers.until(lambda: client.is_stalled, "its socket to be read no more")
+    sent = 10
+    if is_stalled:
+        client.stall("green-0")
+        sent = 2000
+        raw.send(b"PUB orders.late 0\r\n\r\n" * sent)
+    await raw.to_end()
+    await brokers.until(lambda: behind_fin[9:], "the tenth step behind FIN")
+    assert behind_fin[-1] - behind_fin[0] > 2 * partings.CLOSES_MS
+    await raw.close()
+    client.unstall("green-0")
+    await brokers.until(lambda: said[-1][0] == 0, "the end of it")
+    assert next(taken for count, taken in said if count == 0) == sent

@@ -5,8 +5,9 @@ sent none. Nor is FIN sent while its publishes have no verdict: with the link cu
 green. What it sent meanwhile is read behind FIN, and stored.
 
 It is named to green as closing from just before FIN, since nobody goes to green before that, until its last publish has a verdict. One
-that does not close for half a second is not on green either. A client may also leave by itself, and INFO has told it of green: it is
-closing as long as its publishes have no verdict.
+that is read, sends nothing and does not close for half a second is not on green either. While it is not read its own FIN may wait behind
+what it sent before. A client may also leave by itself, and INFO has told it of green: it is closing as long as its publishes have no
+verdict.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ SETTLE_MS = 10_000
 stream without a majority settles nothing."""
 
 CLOSES_MS = 500
-"""Behind FIN a client that reads is gone within this. One that does not keeps its connection, and is on no other server."""
+"""Behind FIN, a client of which nothing has come for this long although it is read keeps its connection, and is on no other server."""
 
 _HUSHED = " parting"
 """A reason for not reading that is no broker's name."""
@@ -60,8 +61,10 @@ class _Parting:
     """When the stage ends at the latest; `TOLD` ends then, not before."""
     foreign: Collection[ForeignOrigin] = ()
     """What it is in other accounts; the client forgets that when it is gone."""
-    finished_ms: int = 0
-    """When it was sent FIN."""
+    read_bytes: int = 0
+    """Of the client, when it was last looked at behind FIN."""
+    quiet_ms: int = 0
+    """Since when, behind FIN, it is read and nothing comes."""
 
 
 class Partings:
@@ -85,7 +88,7 @@ class Partings:
         """Connections whose clients may be on green by now, and which may have publishes that are not settled."""
 
         def is_closing(found: _Parting) -> bool:
-            is_open = found.stage is Stage.FINISHED and now_ms < found.finished_ms + CLOSES_MS
+            is_open = found.stage is Stage.FINISHED and now_ms < found.quiet_ms + CLOSES_MS
             return is_open or found.stage in (Stage.CLEARED, Stage.GONE)
 
         partings = self._partings.items()
@@ -131,11 +134,13 @@ class Partings:
                 case Stage.CLEARED:
                     client.finish()
                     client.unstall(_HUSHED)
-                    found.stage, found.finished_ms = Stage.FINISHED, now_ms
+                    found.stage, found.quiet_ms = Stage.FINISHED, now_ms
                     found.due_ms = now_ms + self._server.limits.drain_ms
                 case Stage.FINISHED if now_ms >= found.due_ms:
                     self.cut_off += 1
                     client.close("asked to leave, and did not", tell=False)
+                case Stage.FINISHED if client.is_stalled or client.read_bytes > found.read_bytes:
+                    found.read_bytes, found.quiet_ms = client.read_bytes, now_ms
                 case Stage.LEFT | Stage.GONE if now_ms >= found.due_ms or not (
                     client in unsettled or client.has_input
                 ):

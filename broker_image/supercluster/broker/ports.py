@@ -79,6 +79,8 @@ class FarSuperCluster:
     """The certificates of its brokers have to be for this name; empty: for whatever `migrationTls` says."""
     accounts: frozenset[str] | None = None
     """Their messages cross; None: those of all accounts but the system's."""
+    has_streams: bool = False
+    """It has streams of this super-cluster, or is to get some. Else it is asked for a preflight, or told behind an abort what to drop."""
 
 
 class Clock(Protocol):

@@ -241,9 +241,9 @@ class BrokerProcess:
         }
 
     def _greens(self) -> list[str]:
-        """Identities of super-clusters that clients' messages cross to: where none does, the other one is only asked for a preflight."""
+        """Identities of super-clusters that have streams of this one, or are to get some."""
         wanted = self.core.wanted_far() if self.core is not None else {}
-        return [identity for identity, found in sorted(wanted.items()) if found.accounts != frozenset()]
+        return [identity for identity, found in sorted(wanted.items()) if found.has_streams]
 
     def _security(self) -> dict[str, Any]:
         return {"config": views.config(self), "tls": views.certificates(self)}

@@ -407,3 +407,12 @@ def test_whatever_comes_in_whatever_order_a_stream_has_one_owner_and_no_number_t
         if after.migration is not None:
             key = after.migration.source, after.migration.attempt
             assert groups.setdefault(after.migration.next_group, key) == key
+
+
+def test_a_final_migration_that_has_only_a_farewell_left_keeps_no_other_one_away() -> None:
+    """Its green is silent for good, and a stream that was deleted on the way is still to be told."""
+    final = replace(TO_GREEN, final=True, dropped=(("G", 1),))
+    way = StreamMigration(TO_GREEN.id, 1, StreamStage.OPEN, GREEN, "S.a", "S.b")
+    assert final.bars("", [way])
+    assert not final.bars("", [replace(way, stage=StreamStage.CLEANED)])
+    assert TO_GREEN.bars("", [replace(way, stage=StreamStage.CLEANED)]), "the next streams go with it"

@@ -40,7 +40,7 @@ def test_a_map_without_migrations_wants_nobody() -> None:
 
 def test_a_migration_that_runs_wants_its_green_and_its_account() -> None:
     assert wanted_far(state(ALL)) == {
-        "green": FarSuperCluster("green", ("a:1", "b:1"), "green.example", None)
+        "green": FarSuperCluster("green", ("a:1", "b:1"), "green.example", None, has_streams=True)
     }
     assert wanted_far(state(ONE))["green"].accounts == frozenset({"A"})
 
@@ -59,3 +59,15 @@ def test_a_migration_that_is_over_wants_its_green_while_streams_are_there() -> N
     assert wanted_far(state(over)) == {}
     assert wanted_far(state(over, streams=("00000000",))) == {}
     assert set(wanted_far(state(over, streams=(WORLD,)))) == {"green"}
+
+
+def test_a_green_that_is_only_to_hear_of_an_abort_keeps_no_other_one_away() -> None:
+    """It may be gone for good, and then it never hears of it."""
+    aborted = replace(ALL, cancelled=True, dropped=(("G", 1),))
+    assert wanted_far(state(ALL))["green"].has_streams
+    assert not wanted_far(state(aborted))["green"].has_streams, "it is told alone"
+    assert wanted_far(state(aborted, streams=(WORLD,)))["green"].has_streams, (
+        "a stream goes back, or is there"
+    )
+    assert wanted_far(state(replace(ALL, ended_ns=1), streams=(WORLD,)))["green"].has_streams
+    assert wanted_far(state(ALL, replace(aborted, id="m0")))["green"].has_streams

@@ -157,7 +157,7 @@ def _why_here(found: Assignment, migration: Migration, now_ns: int) -> str:
     """Why the stream does not begin, or is not cleaned, by the map; empty: it goes on."""
     if found.migration is None:
         return why_not_ready(found)
-    is_late = migration.final and now_ns - migration.final_ns >= CLEANED_WITHIN_NS
+    is_late = migration.final_ns > 0 and now_ns - migration.final_ns >= CLEANED_WITHIN_NS
     if not is_late or found.migration.stage is not StreamStage.OPEN:
         return ""
     return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.core.dispatch import Handler
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.links import frames
@@ -109,7 +110,9 @@ class MapFrames:
         following = Following(told.migration, told.attempt, told.group, found.following.world, ())
 
         def respond(outcome: Decided | MovePlan | ApiError | None) -> None:
-            if outcome is not None:
+            # Any other refusal is of this moment alone, such as that of a leader with too many requests: blue asks again.
+            is_gone = isinstance(outcome, ApiError) and outcome.err_code == errors.STREAM_NOT_FOUND
+            if isinstance(outcome, Decided) or is_gone:
                 self._peers.post(node, Frame.PREPARED, dropped)
 
         leader.request(

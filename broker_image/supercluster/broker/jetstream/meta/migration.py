@@ -86,11 +86,15 @@ class Migration:
         return not (self.account and account) or self.account == account
 
     def bars(self, account: str, ways: Iterable[StreamMigration]) -> bool:
-        """Does it keep another migration, of that scope, from beginning? One that is called off does until its streams are back; then
-        green alone is told what to follow no more, by numbers of attempts that the next ones do not have. `ways`: of all streams."""
+        """Does it keep another migration, of that scope, from beginning? One that is called off does until its streams are back, and a final
+        one until they are cleaned; then green alone is told what to follow no more, by numbers of attempts that the next ones do not have.
+        `ways`: of all streams."""
         if not (self.runs and self.overlaps(account)):
             return False
-        return not self.cancelled or any(way.id == self.id and not way.is_far for way in ways)
+        mine = [way for way in ways if way.id == self.id]
+        if self.final:
+            return any(way.stage is not StreamStage.CLEANED for way in mine)
+        return not self.cancelled or any(not way.is_far for way in mine)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -20,10 +20,14 @@ def wanted_far(state: MetaState) -> dict[str, FarSuperCluster]:
         green = migration.green
         accounts = frozenset((migration.account,)) if migration.account else None
         addresses = green.addresses
+        has_streams = migration.world in worlds or not migration.cancelled
         other = found.get(green.identity)
         if other is not None:
             addresses = tuple(dict.fromkeys((*other.addresses, *addresses)))
             both = None not in (accounts, other.accounts)
             accounts = (accounts or frozenset()) | (other.accounts or frozenset()) if both else None
-        found[green.identity] = FarSuperCluster(green.identity, addresses, green.tls_name, accounts)
+            has_streams = has_streams or other.has_streams
+        found[green.identity] = FarSuperCluster(
+            green.identity, addresses, green.tls_name, accounts, has_streams
+        )
     return found

@@ -20,12 +20,14 @@ from supercluster.spark.datasource.options import read_options
 from supercluster.spark.datasource.plan import StreamReplacedError
 from supercluster.spark.datasource.source import BatchReader, StreamReader
 from supercluster.spark.jetstream import (
+    SETTLED_SECONDS,
     ApiRefusedError,
     DataRemovedError,
     JetStreamSession,
     StartBeyondEndError,
     StreamCutOffError,
     StreamMissingError,
+    settled,
 )
 from supercluster.spark.reader import Record, read_range
 
@@ -249,3 +251,23 @@ def test_what_brokers_refuse_names_the_request_and_no_subject() -> None:
     error = {"description": "no", "code": 400, "err_code": 10025}
     told = str(ApiRefusedError("$JS.API.CONSUMER.CREATE.s.spark-1", error))
     assert told == "JetStream refused CONSUMER.CREATE: no (code 400, err_code 10025)"
+
+
+def test_a_leader_that_stood_still_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It answers from its old state until it hears of the next leader. An end that stays is an error."""
+    now_s = [0.0]
+    monkeypatch.setattr("supercluster.spark.jetstream.time.monotonic", lambda: now_s[0])
+    monkeypatch.setattr(
+        "supercluster.spark.jetstream.time.sleep", lambda seconds: now_s.append(now_s.pop() + seconds)
+    )
+
+    def look(right_at_s: float) -> str:
+        if now_s[0] < right_at_s:
+            raise StreamCutOffError("S", 100, 50)
+        return "right"
+
+    assert settled(lambda: look(2.0)) == "right"
+    began_s = now_s[0]
+    with pytest.raises(StreamCutOffError):
+        settled(lambda: look(1000.0))
+    assert now_s[0] - began_s == SETTLED_SECONDS

@@ -9,15 +9,19 @@ from __future__ import annotations
 import datetime as dt
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from supercluster.spark.client import ClientConnection, ConnectionFailedError, Servers
 from supercluster.spark.retention import Left, Limits, left_of
 
+T = TypeVar("T")
 ANSWER_SECONDS = 2.0
 """How long one broker may take to answer before another one is asked."""
 PAUSE_SECONDS_MAX = 0.5
+SETTLED_SECONDS = 5.0
+"""Longer than a broker leads that hears of no majority."""
 LINEAGE_KEY = "supercluster.dev/lineage"
 """Stream metadata that outlives a cutover; without it the time of the stream's creation stands for its lineage."""
 ERR_NO_MESSAGE = 10037
@@ -82,6 +86,23 @@ class StreamCutOffError(Exception):
             f"stream {stream!r} ends at sequence {last}, and this query was at {wanted}: the stream was restored from an older"
             " copy, or a power failure took its end. Start the query with a new checkpoint location."
         )
+
+
+def settled(look: Callable[[], T]) -> T:
+    """What `look` finds, which asks the stream's leader. One that stood still may answer from its old state before it hears of the next
+    leader, so an end that comes too early is looked at again.
+
+    Raises:
+        StreamCutOffError: it stays.
+    """
+    until_s = time.monotonic() + SETTLED_SECONDS
+    while True:
+        try:
+            return look()
+        except StreamCutOffError:
+            if time.monotonic() >= until_s:
+                raise
+            time.sleep(PAUSE_SECONDS_MAX)
 
 
 class ApiRefusedError(Exception):

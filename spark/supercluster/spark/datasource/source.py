@@ -49,7 +49,7 @@ from supercluster.spark.datasource.rows import KINDS, STREAM, check_columns, to_
 from supercluster.spark.datasource.sink import SinkBatchWriter, SinkStreamWriter
 from supercluster.spark.datasource.streams import looking_at
 from supercluster.spark.datasource.write_options import write_options
-from supercluster.spark.jetstream import JetStreamSession, StreamState
+from supercluster.spark.jetstream import JetStreamSession, StreamState, settled
 from supercluster.spark.reader import read_range
 from supercluster.spark.retention import OVERTAKEN, RetentionWatch
 
@@ -203,7 +203,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = {name: state.last_sequence + 1 for name, state in self._states().items()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        before = offsets_from_json(start)
+        states, begin = settled(lambda: self._begin(offsets_from_json(start)))
+        self._position = begin
+        if self._waits(sum(unread(begin, states).values()), limit):
+            return start
+        self._position = end_of_batch(begin, states, target=self._target, limit=_rows_max(limit, states))
+        return offsets_to_json(self._position)
+
+    def _begin(self, before: Offsets) -> tuple[dict[str, StreamState], dict[str, Offset]]:
         states = self._states(before)
         begin = begin_of_batch(
             before,
@@ -211,11 +218,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             fail_on_data_loss=self._options.fail_on_data_loss,
             forgets=self._options.forgets_streams,
         )
-        self._position = begin
-        if self._waits(sum(unread(begin, states).values()), limit):
-            return start
-        self._position = end_of_batch(begin, states, target=self._target, limit=_rows_max(limit, states))
-        return offsets_to_json(self._position)
+        return states, begin
 
     def _waits(self, available: int, limit: ReadLimit) -> bool:
         """Are there fewer rows than the minimum, and has the last batch begun less than maxTriggerDelay ago? Spark knows one
@@ -262,17 +265,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         wanted = {name: stop[name] for name in moved(begin, stop)}
         if not wanted:
             return []
-        with looking_at(self._options) as streams:
-            streams.check_own((*begin, *stop))
-            states = streams.states_of(wanted, is_required=not self._options.forgets_streams)
-        ranges = ranges_of_batch(
-            begin,
-            stop,
-            states,
-            fail_on_data_loss=self._options.fail_on_data_loss,
-            forgets=self._options.forgets_streams,
-        )
-        return self._tasks.share(ranges, states)
+
+        def look() -> Sequence[InputPartition]:
+            with looking_at(self._options) as streams:
+                streams.check_own((*begin, *stop))
+                states = streams.states_of(wanted, is_required=not self._options.forgets_streams)
+            ranges = ranges_of_batch(
+                begin,
+                stop,
+                states,
+                fail_on_data_loss=self._options.fail_on_data_loss,
+                forgets=self._options.forgets_streams,
+            )
+            return self._tasks.share(ranges, states)
+
+        return settled(look)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._tasks.read(partition)

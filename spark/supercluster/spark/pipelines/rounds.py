@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from supercluster.spark.datasource.options import ReadOptions
 from supercluster.spark.datasource.plan import Offset, split_range
-from supercluster.spark.jetstream import DataRemovedError, StreamCutOffError, StreamState
+from supercluster.spark.jetstream import DataRemovedError, StreamCutOffError, StreamState, settled
 from supercluster.spark.pipelines.locations import Location
 from supercluster.spark.pipelines.parameters import Parameters, ParametersChangedError
 from supercluster.spark.pipelines.pipeline import Report
@@ -174,6 +174,9 @@ class StreamRounds(Generic[R]):
             self.end = state.last_sequence + 1
 
     def _state(self) -> StreamState:
+        return settled(self._look)
+
+    def _look(self) -> StreamState:
         state = self.look(self.options)
         self._lineage = self._lineage or state.lineage
         Offset(self.options.stream, self._lineage, self._next).check(

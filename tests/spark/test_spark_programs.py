@@ -24,6 +24,7 @@ source = SparkSession.builder.getOrCreate().readStream.format("rate").load()
 """
 GOOD = "good = source.writeStream.format('noop').start()\n"
 BAD = "bad = source.writeStream.foreachBatch(fail).start()\n"
+EXIT = "import sys\nsys.exit(0)\n"
 UNTIL_IT_FAILED = "while bad.isActive:\n    time.sleep(0.05)\n"
 
 
@@ -45,8 +46,13 @@ def run(folder: Path, *parts: str) -> None:
 
 @pytest.mark.parametrize(
     "parts",
-    [(BAD, UNTIL_IT_FAILED), (GOOD, BAD), (GOOD, BAD, UNTIL_IT_FAILED)],
-    ids=["before the end of the file", "beside one that runs", "before the end, and one runs"],
+    [(BAD, UNTIL_IT_FAILED), (GOOD, BAD), (GOOD, BAD, UNTIL_IT_FAILED), (BAD, EXIT)],
+    ids=[
+        "before the end of the file",
+        "beside one that runs",
+        "before the end, and one runs",
+        "behind an exit",
+    ],
 )
 def test_a_query_that_failed_fails_the_file(streams: Any, tmp_path: Path, parts: tuple[str, ...]) -> None:
     with pytest.raises(StreamingQueryException, match="on purpose"):
@@ -55,4 +61,5 @@ def test_a_query_that_failed_fails_the_file(streams: Any, tmp_path: Path, parts:
 
 def test_a_file_ends_well_when_its_queries_do(streams: Any, tmp_path: Path) -> None:
     run(tmp_path, GOOD, "while not good.lastProgress:\n    time.sleep(0.05)\n", "good.stop()\n")
-    run(tmp_path, BAD, UNTIL_IT_FAILED, "SparkSession.active().streams.resetTerminated()\n")
+    handled = "try:\n    bad.awaitTermination()\nexcept Exception:\n    time.sleep(0.1)\n"
+    run(tmp_path, BAD, handled, "SparkSession.active().streams.resetTerminated()\n")

@@ -52,7 +52,11 @@ class FileProgram:
     def run(self, environment: Mapping[str, str], report: Callable[[Report], None]) -> None:
         sys.argv = [self.file, *self.arguments]
         sys.path.insert(0, str(Path(self.file).parent))
-        runpy.run_path(self.file, run_name="__main__")
+        try:
+            runpy.run_path(self.file, run_name="__main__")
+        except SystemExit as ended:
+            if ended.code:  # Others end as well: `sys.exit(main())`.
+                raise
         _await_queries()
 
 
@@ -102,7 +106,7 @@ def _await_queries() -> None:
     """Wait for queries that the file started and did not wait for.
 
     Raises:
-        StreamingQueryException: one failed, before the file's end or behind it. A file that starts a failed query again calls
+        StreamingQueryException: one failed, before the file's end or behind it. A file that handled the failure calls
             `spark.streams.resetTerminated()`, as for Spark's `awaitAnyTermination`.
     """
     from pyspark.sql import SparkSession

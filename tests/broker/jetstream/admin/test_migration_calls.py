@@ -162,6 +162,8 @@ def test_a_person_drops_blues_copies_of_a_stream_that_was_deleted_on_green() -> 
     assert ask(story, "blue-0", "discard", body | {"acceptLoss": True})[0] == 202
     assert ask(story, "blue-0", "status")[1]["done"]
     story.until(lambda: not any(story.registered(key) for key in story.brokers(BLUE)))
+    story.api("blue-0", f"$JS.API.STREAM.CREATE.{MAIN}", {"name": MAIN, "subjects": ["orders.>"]})
+    assert story.found(BLUE).far_world, "rule 18: blue makes it no more, and does not hand it over again"
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from supercluster.broker.jetstream.meta.migration_changes import (
     abort_migration,
     arrived_stream,
     clean_stream,
+    discard_stream,
     end_migration,
     far_stream,
     finalize_migration,
@@ -135,6 +136,21 @@ def test_a_stream_is_cleaned_only_by_the_evidence_of_both_sides() -> None:
         assert found.do(clean_stream(found.stream, TO_GREEN.id, attempt, digest, last_seq)) == []
     assert found.do(clean_stream(found.stream, TO_GREEN.id, 1, "d1", 50))
     assert found.way.stage is StreamStage.CLEANED
+
+
+def test_a_stream_is_discarded_only_at_its_attempt_and_is_greens_still() -> None:
+    """BG-12, rule 18."""
+    found = handed()
+    assert found.do(discard_stream(found.stream, TO_GREEN.id, 1)) == []
+    found.do(far_stream(found.stream, TO_GREEN.id, 1, "d1", 41))
+    assert found.do(discard_stream(found.stream, TO_GREEN.id, 2)) == []
+    assert found.do(discard_stream(found.stream, TO_GREEN.id, 1))
+    assert (found.way.stage, found.way.discarded, found.stream.far_world) == (
+        StreamStage.CLEANED,
+        True,
+        GREEN,
+    )
+    assert StreamMigration.from_json(found.way.to_json()) == found.way
 
 
 def test_after_a_refusal_the_next_attempt_has_a_group_of_its_own() -> None:
@@ -352,7 +368,7 @@ def test_nothing_is_left_of_a_stream_that_blue_keeps() -> None:
 
 # ---- any order -------------------------------------------------------------------------------------------------------
 
-ACTS = ("migrate", "hand", "unhand", "open", "clean", "unmigrate", "delete", "put", "recovered")
+ACTS = ("migrate", "hand", "unhand", "open", "clean", "discard", "unmigrate", "delete", "put", "recovered")
 
 
 def act(found: Map, what: str, attempt: int) -> None:
@@ -371,6 +387,7 @@ def act(found: Map, what: str, attempt: int) -> None:
             "unhand": lambda: unhand_stream(present, TO_GREEN.id, attempt),
             "open": lambda: far_stream(present, TO_GREEN.id, attempt, "d", 5),
             "clean": lambda: clean_stream(present, TO_GREEN.id, attempt, "d", 5),
+            "discard": lambda: discard_stream(present, TO_GREEN.id, attempt),
             "unmigrate": lambda: unmigrate_stream(present, TO_GREEN.id),
             "delete": lambda: delete_stream(present),
         }

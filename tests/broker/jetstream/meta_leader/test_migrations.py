@@ -14,6 +14,7 @@ from supercluster.broker.jetstream.admin.migration_status import (
     STALLED_MS,
     Clients,
     blue_streams,
+    handed,
     shown,
 )
 from supercluster.broker.jetstream.config.limits import ServerLimits
@@ -34,7 +35,8 @@ from supercluster.broker.jetstream.meta.migration import (
 )
 from supercluster.broker.jetstream.meta.migration_steps import MigrationStep, StepKind
 from supercluster.broker.jetstream.meta.move_record import Move
-from supercluster.broker.jetstream.meta_leader.migrations import AT_ONCE_MAX, TELL_MS, OpenWord
+from supercluster.broker.jetstream.meta.redirect_orders import is_all_open
+from supercluster.broker.jetstream.meta_leader.migrations import AT_ONCE_MAX, TELL_MS, OpenWord, scope_of
 from supercluster.broker.jetstream.meta_leader.recoveries import RecoverCall
 from supercluster.broker.jetstream.meta_leader.stream_request import Decided
 from supercluster.broker.jetstream.placement.stream_facts import StreamFacts
@@ -250,8 +252,35 @@ def test_what_green_has_lost_since_is_discarded_by_force_at_its_attempt_alone() 
     go(story, "T")
     assert (refusal("other", 1), refusal(TO_GREEN.id, 2)) == (19023, 19029)
     assert discard(TO_GREEN.id, 1) is None
-    assert key not in story.replica.state.streams
     assert refusal(TO_GREEN.id, 1) == 19029
+    state = story.replica.state
+    assert [found.name for found in scope_of(state, state.migrations[TO_GREEN.id])] == ["T"]
+    assert story.ask("create", name="S") is None, (
+        "rule 18: its name is green's still, so nobody makes it again"
+    )
+    assert [(told["name"], told["stage"]) for told in handed(state)["streams"]] == [
+        ("S", "cleaned"),
+        ("T", "open"),
+    ]
+
+
+@pytest.mark.covers("BG-9", "BG-12")
+def test_a_stream_that_is_made_behind_finalize_stays_on_blue() -> None:
+    story = blue("S")
+    go(story, "S")
+    assert ask(story, story.replica.migrations.finalize, TO_GREEN.id) is None
+    story.done("create", name="T")
+    story.turn(TELL_MS)
+    state = story.replica.state
+    assert stages(story) == [StreamStage.OPEN, None]
+    assert is_all_open(state, state.migrations[TO_GREEN.id]), "clients of S are asked on"
+    way = story.stream("S").migration
+    assert way is not None
+    hear(story, OpenWord(way.next_group, way.id, 1, "d1", 41))
+    assert shown(state, state.migrations[TO_GREEN.id], {})["done"]
+    for _ in range(3):
+        story.turn(TELL_MS)
+    assert not state.migrations[TO_GREEN.id].runs
 
 
 @pytest.mark.covers("BG-9", "BG-12")

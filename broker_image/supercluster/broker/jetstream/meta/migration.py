@@ -62,7 +62,7 @@ class Migration:
     cancelled: bool = False
     """No stream begins any more, and those that are not handed go back. Those that are open stay open."""
     final: bool = False
-    """Nobody goes back: blue's copies go as soon as the evidence is there."""
+    """Nobody goes back: blue's copies go as soon as the evidence is there. No stream begins any more."""
     final_ns: int = 0
     """Since when."""
     ended_ns: int = 0
@@ -147,6 +147,8 @@ class StreamMigration:
     """Of the leader of G that asked for HANDING: nobody else may fence the stream under it."""
     members: tuple[str, ...] = ()
     """With HANDING: green's copies, under their far names, that alone may be handed the stream under this mark."""
+    discarded: bool = False
+    """With CLEANED: by a person's word, without evidence. The stream does not count as one of the migration's any more."""
 
     @property
     def is_far(self) -> bool:

@@ -79,6 +79,11 @@ def clean_stream(found: Assignment, migration_id: str, attempt: int, digest: str
     )
 
 
+def discard_stream(found: Assignment, migration_id: str, attempt: int) -> bytes:
+    """Blue's copies are to go by a person's word, since green can't show any more that it has what they hold."""
+    return _of_stream("migrate_discarded", found, id=migration_id, attempt=attempt)
+
+
 def unmigrate_stream(found: Assignment, migration_id: str) -> bytes:
     """The migration was called off, and nothing of green's takes part in the stream's group any more."""
     return _of_stream("unmigrate", found, id=migration_id)
@@ -256,6 +261,14 @@ def _cleaned(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignmen
     return replace(present, migration=replace(found, stage=StreamStage.CLEANED))
 
 
+def _discarded(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignment | None:
+    """The record stays, so that nobody makes the stream again here, empty."""
+    found = _of(present, op, StreamStage.OPEN)
+    if found is None:
+        return None
+    return replace(present, migration=replace(found, stage=StreamStage.CLEANED, discarded=True))
+
+
 def _unmigrated(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignment | None:
     found = _of(present, op, StreamStage.LEARNING)
     return replace(present, migration=None) if found is not None else None
@@ -317,6 +330,7 @@ MIGRATION_CHANGES: dict[str, Callable[[Assignment, dict[str, Any], Entry], Assig
     "migrate_unhanded": _unhanded,
     "migrate_opened": _opened,
     "migrate_cleaned": _cleaned,
+    "migrate_discarded": _discarded,
     "unmigrate": _unmigrated,
     "arrived": _arrived,
 }

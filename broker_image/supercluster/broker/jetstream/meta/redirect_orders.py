@@ -76,7 +76,7 @@ def is_all_open(state: MetaState, migration: Migration) -> bool:
     ]
     if not gone or not all(found.far_world for found in gone):
         return False
-    if not migration.runs:
+    if migration.final or not migration.runs:
         return True
     return not any(
         found.is_shown and found.migration is None and migration.covers(found.account)

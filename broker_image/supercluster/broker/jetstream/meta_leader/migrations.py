@@ -19,6 +19,7 @@ from supercluster.broker.jetstream.meta.migration import Migration, StreamStage
 from supercluster.broker.jetstream.meta.migration_changes import (
     abort_migration,
     clean_stream,
+    discard_stream,
     end_migration,
     finalize_migration,
     migrate_stream,
@@ -27,7 +28,6 @@ from supercluster.broker.jetstream.meta.migration_changes import (
 )
 from supercluster.broker.jetstream.meta.migration_starts import judge_start
 from supercluster.broker.jetstream.meta.migration_steps import MigrationStep, StepKind
-from supercluster.broker.jetstream.meta.operations import delete_stream
 from supercluster.broker.jetstream.meta.state import MetaState
 from supercluster.broker.jetstream.meta_leader.host import MetaHost
 from supercluster.broker.jetstream.meta_leader.map_tail import MapTail
@@ -63,7 +63,7 @@ class OpenWord:
 
 def next_streams(state: MetaState, migration: Migration) -> list[Assignment]:
     """The streams that green is to learn next: so many that AT_ONCE_MAX are under way, by their names. Pure."""
-    if migration.cancelled or not migration.runs:
+    if migration.cancelled or migration.final or not migration.runs:
         return []
     under_way = sum(
         1
@@ -99,16 +99,7 @@ def is_over(state: MetaState, migration: Migration) -> bool:
     """Is nothing of it under way, nor left to clean? Pure."""
     if not migration.runs or not (migration.cancelled or migration.final):
         return False
-    mine = [
-        found
-        for key in state.migrating
-        if (found := state.streams[key].migration) is not None and found.id == migration.id
-    ]
-    if any(found.stage is not StreamStage.CLEANED for found in mine):
-        return False
-    return migration.cancelled or not any(
-        migration.covers(key[0]) and found.migration is None for key, found in state.streams.items()
-    )
+    return all(way.stage is StreamStage.CLEANED for way in state.ways if way.id == migration.id)
 
 
 class Migrations(MapRequests):
@@ -183,9 +174,9 @@ class Migrations(MapRequests):
         self._tail.event(
             "StreamDiscarded",
             f"stream {found.name} of migration {migration_id} is discarded by force, at attempt {attempt}: blue drops its copies, and "
-            "forwards nothing to green for it",
+            "its name and subjects stay green's",
         )
-        return self._tail.propose(delete_stream(found)).index
+        return self._tail.propose(discard_stream(found, migration_id, attempt)).index
 
     def _judge_take_back(self, migration_id: str, key: tuple[str, str], attempt: int) -> int:
         if not _known(self._tail.state, migration_id).cancelled:
@@ -386,12 +377,12 @@ def _known(state: MetaState, migration_id: str) -> Migration:
 
 
 def scope_of(state: MetaState, migration: Migration) -> list[Assignment]:
-    """Its streams by their names: those that go or went by it, and while it takes any, all that it covers."""
+    """Its streams by their names: those that go or went by it and were not discarded, and while it takes any, all that it covers."""
     found = []
     for key, stream in sorted(state.streams.items()):
         way = stream.migration
-        is_mine = way is not None and way.id == migration.id
+        is_mine = way is not None and way.id == migration.id and not way.discarded
         is_wanted = way is None and stream.is_shown and migration.covers(key[0]) and migration.runs
-        if is_mine or (is_wanted and not migration.cancelled):
+        if is_mine or (is_wanted and not (migration.cancelled or migration.final)):
             found.append(stream)
     return found

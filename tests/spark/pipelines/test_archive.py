@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ class Archivist:
         assert len(self.lines) == 1
         return []
 
-    async def replay(self, into: str, **given: object) -> str:
+    async def replay(self, into: str, *, checkpoint: Path | None = None, **given: object) -> str:
         wanted = {
             "stream": "S",
             "location": str(self.folder),
@@ -84,7 +85,8 @@ class Archivist:
             **given,
         }
         parameters = read_parameters(ReplayParameters, wanted)
-        await asyncio.to_thread(ReplayPipeline(self.lines.append).start, None, parameters, self._options)
+        options = replace(self._options, checkpoint=None if checkpoint is None else str(checkpoint))
+        await asyncio.to_thread(ReplayPipeline(self.lines.append).start, None, parameters, options)
         return self.lines[-1]
 
     def files(self) -> list[Path]:
@@ -217,6 +219,16 @@ async def test_a_replay_brings_each_message_once_after_a_kill(
     assert (await archivist.replay("R")).startswith("stream S: 0 messages published")
 
 
+def killed_behind(publish: Callable[[Publisher, Sequence[Outgoing]], int]) -> object:
+    """The driver dies when its first batch was published."""
+
+    def killed(self: Publisher, messages: Sequence[Outgoing]) -> int:
+        publish(self, messages)
+        raise InterruptedError("killed")
+
+    return killed
+
+
 @pytest.mark.parametrize(("limit", "goes_on"), [(1, False), (COUNT, True)])
 async def test_a_replay_does_not_go_on_where_a_limit_per_subject_removed_messages(
     archivist: Archivist, js: JetStreamContext, monkeypatch: pytest.MonkeyPatch, limit: int, goes_on: bool
@@ -225,14 +237,8 @@ async def test_a_replay_does_not_go_on_where_a_limit_per_subject_removed_message
     await archivist.archive()
     await js.add_stream(name="R", subjects=["again.>"], max_msgs_per_subject=limit, duplicate_window=0.1)
     monkeypatch.setattr(publisher, "ROWS_PER_PUBLISH", 30)
-    whole = Publisher.publish
-
-    def killed(self: Publisher, messages: Sequence[Outgoing]) -> int:
-        whole(self, messages)
-        raise InterruptedError("killed")
-
     with monkeypatch.context() as patch:
-        patch.setattr(Publisher, "publish", killed)
+        patch.setattr(Publisher, "publish", killed_behind(Publisher.publish))
         with pytest.raises(InterruptedError):
             await archivist.replay("R")
     last = await js.get_last_msg("R", "again.a.0")
@@ -241,10 +247,84 @@ async def test_a_replay_does_not_go_on_where_a_limit_per_subject_removed_message
         assert (await archivist.replay("R")).startswith("stream S: 70 messages published into R")
         return
     with pytest.raises(
-        ParameterError, match=r"which keeps 1 messages of a subject.*; delete the stream, make it"
+        ParameterError, match=r"keeps 1 messages of a subject.* If it has not, and .*, delete the stream"
     ):
         await archivist.replay("R")
     assert (await js.get_last_msg("R", "again.a.0")).data == last.data
+
+
+@pytest.mark.parametrize("tail", [2, 1_000])
+async def test_a_replay_that_has_ended_leaves_newer_messages_when_it_is_started_again(
+    archivist: Archivist, js: JetStreamContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tail: int
+) -> None:
+    """A new image or specification makes a finished Job anew."""
+    monkeypatch.setattr(replay, "TAIL_MESSAGES", tail)
+    await archivist.archive()
+    await js.add_stream(name="R", subjects=["again.>"], max_msgs_per_subject=1, duplicate_window=0.1)
+    checkpoint = tmp_path / "checkpoint"
+    assert "100 messages published" in await archivist.replay("R", checkpoint=checkpoint)
+
+    async def values() -> list[bytes | None]:
+        return [(await js.get_last_msg("R", f"again.a.{each}")).data for each in range(3)]
+
+    # While nothing else writes, what the archive gets later can follow.
+    await fill(js, COUNT + 1, COUNT + 2)
+    await archivist.archive()
+    assert "2 messages published" in await archivist.replay("R", checkpoint=checkpoint)
+    assert await values() == [b"%010d" % number for number in (102, 100, 101)]
+    for each in range(2):
+        await js.publish(f"again.a.{each}", b"new")
+    assert "0 messages published into R, which has those to sequence 102" in await archivist.replay(
+        "R", checkpoint=checkpoint
+    )
+    # Without the note, or with more to replay, nothing is published either, and no advice destroys the new values.
+    with pytest.raises(ParameterError) as refused:
+        await archivist.replay("R")
+    assert ("leave the stream as it is" if tail > 100 else "replay into an empty stream") in str(
+        refused.value
+    )
+    await fill(js, COUNT + 3, COUNT + 5)
+    await archivist.archive()
+    with pytest.raises(ParameterError, match=r"not of this replay.*; replay into an empty stream"):
+        await archivist.replay("R", checkpoint=checkpoint)
+    assert await values() == [b"new", b"new", b"%010d" % 101]
+    # Made again, it is another stream.
+    await js.delete_stream("R")
+    await js.add_stream(name="R", subjects=["again.>"])
+    assert "105 messages published" in await archivist.replay("R", checkpoint=checkpoint)
+
+
+async def test_a_note_of_messages_that_the_stream_has_lost_ends_no_replay(
+    archivist: Archivist, js: JetStreamContext, tmp_path: Path
+) -> None:
+    await archivist.archive()
+    await js.add_stream(name="R", subjects=["again.>"])
+    await archivist.replay("R", checkpoint=tmp_path)
+    note = tmp_path / "archive_replay" / "S" / "R.json"
+    said = json.loads(note.read_text())
+    said["work"]["last"] += 1
+    note.write_text(json.dumps(said))
+    assert "0 messages published into R, 0 were there" in await archivist.replay("R", checkpoint=tmp_path)
+    assert json.loads(note.read_text())["work"]["last"] == COUNT
+
+
+async def test_what_was_removed_before_a_replay_is_none_of_its_messages(
+    archivist: Archivist, js: JetStreamContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await archivist.archive()
+    await js.add_stream(name="R", subjects=["again.>"], max_msgs_per_subject=COUNT, duplicate_window=0.1)
+    for _ in range(7):
+        await js.publish("again.a.0", b"before")
+    with pytest.raises(ParameterError, match=r"has some that are not of this replay.*; replay into an empty"):
+        await archivist.replay("R")
+    await js.purge_stream("R")
+    monkeypatch.setattr(publisher, "ROWS_PER_PUBLISH", 30)
+    with monkeypatch.context() as patch:
+        patch.setattr(Publisher, "publish", killed_behind(Publisher.publish))
+        with pytest.raises(InterruptedError):
+            await archivist.replay("R")
+    assert (await js.stream_info("R")).state.first_seq == 8
+    assert (await archivist.replay("R")).startswith("stream S: 70 messages published into R")
 
 
 async def test_a_replay_whose_subjects_another_stream_captures_publishes_nothing(

@@ -2,19 +2,19 @@
 
 The driver publishes them in the order of their sequences, each with a Nats-Msg-Id made of the archived stream, its lineage and the
 sequence. The stream's window of message ids refuses repeats, and the ids of the stream's last messages say where a run that was killed
-goes on.
+goes on. The checkpoint has a note of a replay that has ended: newer messages may stand behind its own by now.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import Field
 
 from supercluster.spark.datasource.streams import open_session
-from supercluster.spark.jetstream import JetStreamSession
+from supercluster.spark.jetstream import JetStreamSession, StreamState
 from supercluster.spark.pipelines.archive.layout import (
     RECORDS,
     ArchiveName,
@@ -29,6 +29,7 @@ from supercluster.spark.pipelines.pipeline import Pipeline, RunOptions
 from supercluster.spark.pipelines.rounds import Record
 from supercluster.spark.pipelines.running import source_of
 from supercluster.spark.publisher import ID_HEADER, ROWS_PER_PUBLISH, Outgoing, Publisher, bounded
+from supercluster.spark.reader import Record as Message
 from supercluster.spark.reader import read_range
 from supercluster.spark.wire import header_block, parse_headers
 
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TAIL_MESSAGES = 2 * ROWS_PER_PUBLISH
+ArchivedRow = tuple[int, int, str, Any, bytes]
+"""(sequence, time in microseconds, subject, headers, payload)."""
 RESERVED = "nats-"
 """Headers that begin so mean something to the stream that takes the message."""
 
@@ -62,74 +65,137 @@ class ReplayPipeline(Pipeline[ReplayParameters]):
         self._say = say
 
     def start(self, spark: SparkSession | None, parameters: ReplayParameters, options: RunOptions) -> None:
+        stream, into = parameters.stream, parameters.into
         location = Location(parameters.location)
-        found = Record(location.below(RECORDS), f"{parameters.stream}.json").load()
-        if found is None:
-            raise ParameterError(
-                f"location {location.where!r} has no archive of stream {parameters.stream!r}; check both names"
-            )
-        record = ArchiveRecord.from_json(found["work"])
-        wrong = record.differs_from(location.files(stream_folder(parameters.stream)))
-        if wrong:
-            raise ParameterError(
-                f"the archive of stream {parameters.stream!r} in {location.where!r} is not whole: {wrong}; run archive_verify, and bring back"
-                " the files"
-            )
-        archived_to = record.archived_to
-        source = source_of(options.source, parameters.into)
+        archived_to, lineage = _archived(location, stream)
+        checkpoint = options.checkpoint
+        notes = None if checkpoint is None else Location(checkpoint).below(f"{self.name}/{stream}")
+        note = Record(notes, f"{into}.json")
+        source = source_of(options.source, into)
         session = open_session(source)
-        prefix = f"{parameters.stream}:{found['lineage']}:"
-        publisher = Publisher(session, parameters.into, patience_seconds=source.patience_seconds)
+        prefix = f"{stream}:{lineage}:"
+        publisher = Publisher(session, into, patience_seconds=source.patience_seconds)
         try:
-            there = replayed(session, parameters.into, prefix, source.patience_seconds)
+            state = session.stream_state(into)
+            ended = _ended(note.load(), lineage, state)
+            if ended.to >= archived_to:
+                self._say(
+                    f"stream {stream}: 0 messages published into {into}, which has those to sequence {ended.to} by an earlier replay"
+                )
+                return
+
+            def rows_from(first: int) -> Iterator[ArchivedRow]:
+                return archived_rows(location, stream, first, archived_to)
+
+            def first_row() -> int:
+                return next((row[0] for row in rows_from(ended.to + 1)), 0)
+
+            there = replayed(session, state, prefix, ended.last, first_row, source.patience_seconds)
             count = repeats = 0
-            every = archived_rows(location, parameters.stream, min(there, default=1), archived_to)
-            rows = (row for row in every if row[0] not in there)
+            rows = (row for row in rows_from(min(there, default=ended.to + 1)) if row[0] not in there)
             for batch in bounded(outgoing(row, prefix, parameters.subject_prefix) for row in rows):
                 repeats += publisher.publish(batch)
                 count += len(batch)
                 done = int(batch[-1][0].removeprefix(prefix))
-                options.report(
-                    {"stream": parameters.stream, "next": done + 1, "last": archived_to, "messages": count}
-                )
+                options.report({"stream": stream, "next": done + 1, "last": archived_to, "messages": count})
+            last = session.stream_state(into).last_sequence
+            work = {"lineage": lineage, "last": last}
+            note.save({"lineage": state.lineage, "next": archived_to + 1, "open": [], "work": work})
         finally:
             session.drop()
-        self._say(
-            f"stream {parameters.stream}: {count:,} messages published into {parameters.into}, {repeats:,} were there"
-        )
+        self._say(f"stream {stream}: {count:,} messages published into {into}, {repeats:,} were there")
 
 
-def replayed(session: JetStreamSession, into: str, prefix: str, patience_seconds: float) -> set[int]:
-    """Archived sequences among the stream's last messages. They reach back beyond the batch that a killed run left in part.
+def _archived(location: Location, stream: str) -> tuple[int, str]:
+    """The last archived sequence of a stream, and the stream's lineage.
 
     Raises:
-        ParameterError: a limit per subject has removed some. They would be taken for missing, and published behind newer ones.
+        ParameterError: there is no archive of it, or not all of its files.
     """
-    state = session.stream_state(into)
-    tail = max(1, state.last_sequence - TAIL_MESSAGES + 1)
-    first = max(state.first_sequence, tail)
-    found = set()
-    count = 0
-    for records in read_range(
-        session, into, first, state.last_sequence, patience_seconds=patience_seconds, fail_on_data_loss=False
-    ):
-        count += len(records)
-        for record in records:
-            name = next(iter(parse_headers(record[3]).get(ID_HEADER, ())), "")
-            number = name.removeprefix(prefix)
-            if name.startswith(prefix) and number.isdigit():
-                found.add(int(number))
-    if found and state.messages_per_subject and count <= state.last_sequence - tail:
+    found = Record(location.below(RECORDS), f"{stream}.json").load()
+    if found is None:
         raise ParameterError(
-            f"parameter 'into': an earlier replay has written into stream {into!r}, which keeps {state.messages_per_subject} messages of a"
-            " subject, so nobody can tell its missing messages from removed ones; delete the stream, make it again, and replay once more"
+            f"location {location.where!r} has no archive of stream {stream!r}; check both names"
         )
-    return found
+    record = ArchiveRecord.from_json(found["work"])
+    wrong = record.differs_from(location.files(stream_folder(stream)))
+    if wrong:
+        raise ParameterError(
+            f"the archive of stream {stream!r} in {location.where!r} is not whole: {wrong}; run archive_verify, and bring back"
+            " the files"
+        )
+    return record.archived_to, str(found["lineage"])
 
 
-def archived_rows(
-    location: Location, stream: str, first: int, last: int
-) -> Iterator[tuple[int, int, str, Any, bytes]]:
+class Ended(NamedTuple):
+    """A replay that has ended. Both are 0 when none has."""
+
+    to: int
+    """The last archived sequence."""
+    last: int
+    """The stream's last sequence behind it."""
+
+
+def _ended(note: dict[str, Any] | None, lineage: str, state: StreamState) -> Ended:
+    """What the note says of an archive with this lineage and of the stream in this life."""
+    if note is None or (note["lineage"], note["work"]["lineage"]) != (state.lineage, lineage):
+        return Ended(0, 0)
+    found = Ended(note["next"] - 1, note["work"]["last"])
+    return found if found.last <= state.last_sequence else Ended(0, 0)
+
+
+def replayed(
+    session: JetStreamSession,
+    state: StreamState,
+    prefix: str,
+    ended: int,
+    first_row: Callable[[], int],
+    patience_seconds: float,
+) -> set[int]:
+    """Archived sequences among the stream's last messages. They reach back beyond the batch that a killed run left in part.
+
+    `ended`: the stream's last sequence when an earlier replay had ended; 0: none has. `first_row`: the first sequence to replay.
+
+    Raises:
+        ParameterError: a limit per subject has removed some, or other messages are there. Old messages would replace newer ones.
+    """
+    last = state.last_sequence
+    tail = max(ended + 1, last - TAIL_MESSAGES + 1)
+    first = max(state.first_sequence, tail)
+    numbers: list[int | None] = []
+    for records in read_range(
+        session, state.name, first, last, patience_seconds=patience_seconds, fail_on_data_loss=False
+    ):
+        numbers += [_number(record, prefix) for record in records]
+    found = {number for number in numbers if number is not None}
+    limit = state.messages_per_subject
+    if not limit or not state.messages or last < tail:
+        return found
+    if first > tail and numbers[:1] == [first_row()]:
+        # Nothing that was removed before it is of this replay.
+        tail = first
+    if found and len(numbers) == last - tail + 1:
+        return found
+    if found and not ended:
+        raise ParameterError(
+            f"parameter 'into': an earlier replay has written into stream {state.name!r}, which keeps {limit} messages of a subject, so nobody"
+            " can tell its missing messages from removed ones. If that replay has ended, leave the stream as it is. If it has not, and nothing"
+            " else has written since, delete the stream, make it again, and replay once more"
+        )
+    raise ParameterError(
+        f"parameter 'into': stream {state.name!r} keeps {limit} messages of a subject and has some that are not of this replay, so archived"
+        " messages would replace newer ones; replay into an empty stream"
+    )
+
+
+def _number(record: Message, prefix: str) -> int | None:
+    """The archived sequence of a message of the stream; None when it is not of this replay."""
+    name = next(iter(parse_headers(record[3]).get(ID_HEADER, ())), "")
+    number = name.removeprefix(prefix)
+    return int(number) if name.startswith(prefix) and number.isdigit() else None
+
+
+def archived_rows(location: Location, stream: str, first: int, last: int) -> Iterator[ArchivedRow]:
     """Rows with sequences first … last in their order. A block has a file for each date, which are merged."""
     blocks: dict[Any, list[str]] = {}
     for name in location.files(stream_folder(stream)):
@@ -143,7 +209,7 @@ def archived_rows(
                 yield row
 
 
-def _rows(location: Location, name: str) -> Iterator[tuple[int, int, str, Any, bytes]]:
+def _rows(location: Location, name: str) -> Iterator[ArchivedRow]:
     import pyarrow.parquet as pq
 
     with location.local_file(name) as path, pq.ParquetFile(path) as file:
@@ -151,7 +217,7 @@ def _rows(location: Location, name: str) -> Iterator[tuple[int, int, str, Any, b
             yield from rows_of(batch)
 
 
-def outgoing(row: tuple[int, int, str, Any, bytes], prefix: str, subject_prefix: str) -> Outgoing:
+def outgoing(row: ArchivedRow, prefix: str, subject_prefix: str) -> Outgoing:
     """
     Raises:
         ValueError: a header cannot be published.

@@ -19,6 +19,7 @@ from supercluster.spark.pipelines import rounds
 from supercluster.spark.pipelines.audit.pipeline import AuditParameters, AuditPipeline, AuditWork
 from supercluster.spark.pipelines.parameters import read_parameters
 from supercluster.spark.pipelines.pipeline import FindingsError, RunOptions
+from supercluster.spark.pipelines.rounds import RecordTakenError
 
 
 async def publish(js: JetStreamContext, numbers: Sequence[int], *, stream: str = "S") -> None:
@@ -141,6 +142,32 @@ async def test_a_verdict_is_given_though_the_state_cannot_be_kept(
     for _ in range(2):
         with pytest.raises(FindingsError, match=r"^1 messages not yet there$"):
             await auditor.run("job-1")
+
+
+@pytest.mark.parametrize("fail_on", ["lost", "repeated"])
+async def test_a_state_that_cannot_be_kept_is_no_reason_to_keep_no_other(
+    fleet: Fleet,
+    js: JetStreamContext,
+    runner: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fail_on: str,
+) -> None:
+    for stream in "ST":
+        await js.add_stream(name=stream, subjects=[stream])
+        await publish(js, [1, 3], stream=stream)
+    close = AuditWork.close
+
+    def taken(work: AuditWork) -> None:
+        close(work)
+        (tmp_path / "audit" / "S.json").write_text("another run's")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AuditWork, "close", taken)
+        with pytest.raises(FindingsError if fail_on == "lost" else RecordTakenError):
+            await Auditor(fleet, runner, tmp_path, streams="S,T", failOn=fail_on).run("job-1")
+    auditor = Auditor(fleet, runner, tmp_path, streams="T")
+    assert await auditor.run("job-2") == ["stream T: 2 messages audited, nothing found"]
 
 
 def test_a_driver_knows_its_run_by_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -176,14 +176,16 @@ class AuditPipeline(Pipeline[AuditParameters]):
             )
             self._say(f"stream {stream}: {work.audit.messages:,} messages audited, {found}")
             bad.update({kind: count for kind, count in counts.items() if kind in parameters.fail_on})
-        try:
-            for each in rounds:
+        failures: list[Exception] = []
+        for each in rounds:
+            try:
                 each.save()
-        except Exception as error:
-            # The verdict is known, and the next run might not give it again.
-            if not bad:
-                raise
-            self._say(f"the audit's state was not kept: {one_line(error)}")
+            except Exception as error:
+                failures.append(error)
+                self._say(f"the audit's state was not kept: {one_line(error)}")
+        if failures and not bad:
+            raise failures[0]
+        # The verdict is known, and the next run might not give it again.
         if bad:
             raise FindingsError(
                 ", ".join(f"{count:,} messages {kind}" for kind, count in sorted(bad.items()))

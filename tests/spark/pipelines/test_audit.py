@@ -131,6 +131,30 @@ def test_a_number_that_came_late_leaves_its_place_to_another_one() -> None:
     assert story.audit.counts == {"deleted": 2, "late": 1}
 
 
+@pytest.mark.parametrize("late", [*itertools.permutations((2, 3, 4)), (2,), (3,), (4,)])
+def test_a_lost_number_that_came_late_hides_no_other_loss(late: Sequence[int]) -> None:
+    """It had claimed no place that another one could have."""
+    story = Story().read(stored((1, "a", 1), (2, "a", 5)), 1, 2).settle()
+    for sequence, number in enumerate(late, 3):
+        story.kill().read(stored((sequence, "a", number)), sequence, sequence)
+    story.audit.close()
+    assert story.audit.counts == {"lost": 3, "late": len(late)}
+    records = stored((11, "b", 1), (12, "c", 1), (14, "b", 3), (15, "c", 3))
+    story.read(records, 11, 15).settle().audit.close()
+    assert story.audit.counts == {"lost": 4, "late": len(late), "deleted": 2}
+
+
+def test_late_numbers_of_a_gap_leave_the_places_that_they_had_beside_the_lost() -> None:
+    # One of a's 2 to 4 can have been deleted, and two are lost. All come, and b's 2 takes the place.
+    records = stored((1, "a", 1), (2, "b", 1), (4, "a", 5), (5, "b", 3))
+    story = Story().read(records, 1, 5).settle()
+    assert story.audit.counts == {"deleted": 2, "lost": 2}
+    for sequence, number in ((6, 3), (7, 2), (8, 4)):
+        story.kill().read(stored((sequence, "a", number)), sequence, sequence)
+    story.audit.close()
+    assert story.audit.counts == {"deleted": 2, "lost": 2, "late": 3}
+
+
 def test_a_head_that_passes_while_a_block_is_read_is_expiry_and_a_hole_behind_it_is_deletion() -> None:
     records = stored((1, "a", 1), (5, "a", 5), (7, "a", 7))
     story = Story().read(records, 1, 8, begins_at=5)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal
 
 from supercluster.spark.pipelines.audit.gatherer import BlockFacts, Key, Segment
@@ -79,6 +79,18 @@ class Gap:
     """… that were removed inside the stream."""
     since_ns: int
     is_settled: bool = False
+    lost: int = 0
+    """How many of its numbers count as lost. 0 <= lost <= last - first + 1; 0 until it is settled."""
+
+    def parts(self, first: int, last: int) -> tuple[int, list[Gap]]:
+        """Without the numbers first … last: how many of these count as lost, and the gaps that are left."""
+        came = min(last - first + 1, self.lost)
+        below = min(self.lost - came, first - self.first)
+        parts = [
+            replace(self, last=first - 1, lost=below),
+            replace(self, first=last + 1, lost=self.lost - came - below),
+        ]
+        return came, [part for part in parts if part.first <= part.last]
 
 
 @dataclass(slots=True)
@@ -223,23 +235,12 @@ class Audit:
                 continue
             self._before(key, run, (at, first_in - 1), segment)
             self._range(LATE if gap.is_settled else REORDERED, key, (first_in, last_in), segment)
+            were_lost, parts = gap.parts(first_in, last_in)
             if gap.is_settled:
-                self._excused += last_in - first_in + 1
+                # A lost number has claimed no place.
+                self._excused += last_in - first_in + 1 - were_lost
             at = last_in + 1
-            for low, high in ((gap.first, first_in - 1), (last_in + 1, gap.last)):
-                if low <= high:
-                    gaps.append(
-                        Gap(
-                            low,
-                            high,
-                            gap.after,
-                            gap.before,
-                            gap.expired,
-                            gap.deleted,
-                            gap.since_ns,
-                            gap.is_settled,
-                        )
-                    )
+            gaps += parts
         run.gaps = gaps
         self._before(key, run, (at, last), segment)
 
@@ -267,7 +268,8 @@ class Audit:
         self._attributed_deleted += deleted
         self._gap(EXPIRED, key, gap, expired)
         self._gap(DELETED, key, gap, deleted)
-        self._gap(LOST, key, gap, missing - expired - deleted)
+        gap.lost = missing - expired - deleted
+        self._gap(LOST, key, gap, gap.lost)
 
     def _gap(self, kind: Kind, key: Key, gap: Gap, count: int) -> None:
         if count:

@@ -8,12 +8,12 @@ from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Self
+from typing import Any, Self
 
 import pytest
-from pyarrow.fs import LocalFileSystem
+from pyarrow.fs import FileSelector, LocalFileSystem
 
-from supercluster.spark.pipelines.archive.day_file import WriteBlock, facts_of
+from supercluster.spark.pipelines.archive.day_file import WriteBlock, WrittenBlock, facts_of
 from supercluster.spark.pipelines.archive.layout import ArchiveRecord
 from supercluster.spark.pipelines.archive.replay import archived_rows
 from supercluster.spark.pipelines.archive.verify import check_file, judge
@@ -102,8 +102,11 @@ class FakeSystem:
             self.files[path] = b""
         return FakeStream(self, path)
 
-    def get_file_info(self, path: str) -> SimpleNamespace:
+    def get_file_info(self, path: str | FileSelector) -> Any:
         self.step()
+        if isinstance(path, FileSelector):
+            below = f"{path.base_dir}/"
+            return [SimpleNamespace(path=each, is_file=True) for each in self.files if each.startswith(below)]
         return SimpleNamespace(is_file=path in self.files)
 
     def move(self, source: str, target: str) -> None:
@@ -163,6 +166,41 @@ def test_kills_leave_the_file_before_or_after_a_write_whole(
             assert path.read_bytes() == b"03"
 
 
+@pytest.mark.parametrize("before", [None, b"00"])
+def test_what_a_killed_writer_left_on_hdfs_is_named_or_removed(
+    before: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location = Location("hdfs://host/a")
+    waited = 0
+    for die_in in range(1, 12):
+        files = {} if before is None else {"/a/b/r": before}
+        system = FakeSystem("hdfs", files, die_in)
+        monkeypatch.setattr(Location, "_remote", lambda _, system=system: (system, "/a"))
+        with suppress(KilledError):
+            location.write("b/r", b"01")
+        found = location.read("b/r")
+        waited += found is not None and "/a/b/r" not in files
+        monkeypatch.setattr(Location, "_remote", lambda _, files=files: (FakeSystem("hdfs", files), "/a"))
+        location.remove_unfinished("b")
+        assert location.files("b") == ([] if found is None else ["b/r"])
+        assert len(files) == len(location.files("b"))
+        assert location.read("b/r") in (before, b"01")
+    assert waited == (before is not None)
+
+
+def test_a_file_that_gets_its_name_while_it_is_opened_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Renaming(FakeSystem):
+        def open_input_stream(self, path: str) -> BytesIO:
+            if path == "/a/.ready-r" and path in self.files:
+                self.files["/a/r"] = self.files.pop(path)
+            return super().open_input_stream(path)
+
+    system = Renaming("hdfs", {"/a/.ready-r": b"01"})
+    monkeypatch.setattr(Location, "_remote", lambda _: (system, "/a"))
+    assert Location("hdfs://host/a").read("r") == b"01"
+    assert Location("hdfs://host/a").read("other") is None
+
+
 def test_a_location_that_no_file_system_has_is_refused() -> None:
     with pytest.raises(ParameterError, match="location 'ftp://host/a' cannot be used"):
         Location("ftp://host/a").read("b")
@@ -194,6 +232,37 @@ def test_a_block_over_midnight_has_a_file_for_each_date_and_keeps_its_order(loca
     assert judge(record, [check_file(location, "l", written.files[0].name)]) == [
         "date 1970-01-01: 0 files with 0 rows; the record has 1 files with 10 rows"
     ]
+
+
+@pytest.mark.covers("SP-4")
+def test_a_file_of_an_attempt_that_was_killed_is_the_one_that_the_record_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The next attempt finds fewer messages, since retention goes on."""
+    location = Location("hdfs://host/a")
+    records = [(each, DAY_NS, b"s", b"", b"%d" % each) for each in range(1, 4)]
+
+    def attempt(system: FakeSystem, first: int) -> WrittenBlock:
+        monkeypatch.setattr(Location, "_remote", lambda _: (system, "/a"))
+        return WriteBlock(location, "S")(Reading(Block(1, 3), "l", iter([records[first - 1 :]])))
+
+    files: dict[str, bytes] = {}
+    name = attempt(FakeSystem("hdfs", files), 1).files[0].name
+    whole = FakeSystem("hdfs", dict(files))
+    attempt(whole, 1)
+    waited = False
+    for die_in in range(whole.calls - 5, whole.calls + 1):
+        there = dict(files)
+        with pytest.raises(KilledError):
+            attempt(FakeSystem("hdfs", there, die_in), 1)
+        waited = waited or f"/a/{name}" not in there
+        written = attempt(FakeSystem("hdfs", there), 2)
+        record = ArchiveRecord()
+        record.add(written.block, written.files)
+        assert [each.rows for each in written.files] == [3]
+        assert record.differs_from(location.files("stream=S")) == ""
+        assert judge(record, [check_file(location, "l", name)]) == []
+    assert waited
 
 
 def test_a_record_that_another_run_has_written_is_left_alone(location: Location) -> None:

@@ -2,7 +2,8 @@
 
 A file appears whole or not at all: it is written elsewhere first. On a local disk it is synced before it gets its name. An object store shows a
 file when it was sent to its end. Other systems, such as HDFS, get it under another name; Arrow renames it there by deleting the file of
-that name first, so a file that is whole and waits for its name is read in its place.
+that name first, so a file that is whole and waits for its name is read in its place. Listings lack it until `settle` or
+`remove_unfinished` has named it.
 """
 
 from __future__ import annotations
@@ -116,10 +117,28 @@ class Location:
             temporary.unlink(missing_ok=True)
 
     def remove_unfinished(self, folder: str) -> None:
-        """Delete what writers that were killed have left below a folder of this machine. A writer that still runs there fails."""
+        """Delete what writers that were killed have left below a folder, and name the files that wait for it. A writer that still runs
+        there fails."""
         if self._local is not None:
             for each in (self._local / folder).rglob(f"{TEMPORARY}*"):
                 each.unlink(missing_ok=True)
+            return
+        system, path = self._remote()
+        if system.type_name in OBJECT_STORES:
+            return
+        for there in _files(system, posixpath.join(path, folder)):
+            parent, name = posixpath.split(there)
+            if name.startswith(READY):
+                _settle(system, posixpath.join(parent, name.removeprefix(READY)))
+            elif name.startswith(TEMPORARY):
+                system.delete_file(there)
+
+    def settle(self, name: str) -> None:
+        """Give a file its name that is read in its place until then."""
+        if self._local is None:
+            system, path = self._remote()
+            if system.type_name not in OBJECT_STORES:
+                _settle(system, posixpath.join(path, name))
 
     def _upload(self, source: Path, name: str) -> None:
         system, path = self._remote()
@@ -154,7 +173,11 @@ class Location:
         except FileNotFoundError:
             if system.type_name in OBJECT_STORES:
                 raise
+        try:
             return system.open_input_stream(_ready(target))
+        except FileNotFoundError:
+            # It may have got its name in between.
+            return system.open_input_stream(target)
 
     @contextmanager
     def local_file(self, name: str) -> Iterator[Path]:
@@ -179,21 +202,32 @@ class Location:
             there = (self._local / folder).rglob("*")
             names = [each.relative_to(self._local).as_posix() for each in there if each.is_file()]
         else:
-            from pyarrow.fs import FileSelector, FileType
-
             system, path = self._remote()
-            selector = FileSelector(posixpath.join(path, folder), recursive=True, allow_not_found=True)
-            names = [
-                posixpath.relpath(each.path, path)
-                for each in system.get_file_info(selector)
-                if each.type == FileType.File
-            ]
+            names = [posixpath.relpath(each, path) for each in _files(system, posixpath.join(path, folder))]
         return sorted(name for name in names if not any(part[0] in "._" for part in name.split("/")))
 
 
 def _ready(target: str) -> str:
     folder, name = posixpath.split(target)
     return posixpath.join(folder, READY + name)
+
+
+def _settle(system: FileSystem, target: str) -> None:
+    """A file that has the name already is as good as the one that waits."""
+    if not system.get_file_info(_ready(target)).is_file:
+        return
+    if system.get_file_info(target).is_file:
+        system.delete_file(_ready(target))
+    else:
+        system.move(_ready(target), target)
+
+
+def _files(system: FileSystem, folder: str) -> list[str]:
+    """The paths of all files below a folder."""
+    from pyarrow.fs import FileSelector
+
+    selector = FileSelector(folder, recursive=True, allow_not_found=True)
+    return [each.path for each in system.get_file_info(selector) if each.is_file]
 
 
 def _send(source: Path, system: FileSystem, target: str) -> None:

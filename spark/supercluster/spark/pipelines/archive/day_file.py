@@ -61,6 +61,7 @@ class WriteBlock:
         """The file of an earlier attempt stays when it has messages that the stream no longer has."""
         before = facts_of(self.location, new.name, lineage)
         if before is not None and before.rows > new.rows:
+            self.location.settle(new.name)
             path.unlink()
             return before
         return new

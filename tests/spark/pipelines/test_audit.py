@@ -144,6 +144,19 @@ def test_a_lost_number_that_came_late_hides_no_other_loss(late: Sequence[int]) -
     assert story.audit.counts == {"lost": 4, "late": len(late), "deleted": 2}
 
 
+def test_a_late_number_of_those_that_the_sum_reported_hides_no_other_loss() -> None:
+    story = Story().read(stored((1, "a", 1), (2, "b", 1), (4, "a", 3), (5, "b", 3)), 1, 5).settle()
+    story.audit.close()
+    assert story.audit.counts == {"deleted": 2, "lost": 1}
+    # So it was b's number that had the place.
+    story.kill().read(stored((6, "a", 2)), 6, 6).kill().audit.close()
+    assert story.audit.counts == {"deleted": 2, "lost": 1, "late": 1}
+    story.read(stored((7, "c", 1), (8, "d", 1), (10, "c", 3), (11, "d", 3)), 7, 11).settle().audit.close()
+    assert story.audit.counts == {"deleted": 4, "lost": 2, "late": 1}
+    story.kill().audit.close()
+    assert story.audit.counts == {"deleted": 4, "lost": 2, "late": 1}
+
+
 def test_late_numbers_of_a_gap_leave_the_places_that_they_had_beside_the_lost() -> None:
     # One of a's 2 to 4 can have been deleted, and two are lost. All come, and b's 2 takes the place.
     records = stored((1, "a", 1), (2, "b", 1), (4, "a", 5), (5, "b", 3))

@@ -138,7 +138,9 @@ class Audit:
         self._attributed_deleted = 0
         """… only deleted ones."""
         self._excused = 0
-        """Numbers of the excess that are not to be reported: they were reported before, or they came late."""
+        """Numbers with a claim that came late."""
+        self._reported = 0
+        """Numbers of the excess that were reported. A number that comes late afterwards was one of them."""
         self._forgotten = 0
         """Runs that were dropped from the state."""
 
@@ -177,9 +179,9 @@ class Audit:
             for gap in run.gaps:
                 if not gap.is_settled:
                     self._gap(NOT_YET, key, gap, gap.last - gap.first + 1)
-        excess = self._excess() - self._excused
+        excess = self._excess() - self._excused - self._reported
         if excess > 0:
-            self._excused += excess
+            self._reported += excess
             self._add(Finding(LOST, self._stream, "", "", 0, 0, excess, 0, 0))
 
     def _excess(self) -> int:
@@ -238,7 +240,9 @@ class Audit:
             were_lost, parts = gap.parts(first_in, last_in)
             if gap.is_settled:
                 # A lost number has claimed no place.
-                self._excused += last_in - first_in + 1 - were_lost
+                excused = last_in - first_in + 1 - were_lost
+                self._excused += excused
+                self._reported = max(0, self._reported - excused)
             at = last_in + 1
             gaps += parts
         run.gaps = gaps
@@ -295,6 +299,7 @@ class Audit:
             "deleted": self._deleted,
             "attributed": [self._attributed, self._attributed_expired, self._attributed_deleted],
             "excused": self._excused,
+            "reported": self._reported,
             "forgotten": self._forgotten,
         }
 
@@ -305,6 +310,8 @@ class Audit:
         self._expired, self._deleted = value["expired"], value["deleted"]
         self._attributed, self._attributed_expired, self._attributed_deleted = value["attributed"]
         self._excused, self._forgotten = value["excused"], value["forgotten"]
+        # Records of older versions have these among the excused.
+        self._reported = value.get("reported", 0)
 
 
 def _run_of(fields: dict[str, Any]) -> Run:

@@ -308,6 +308,16 @@ async def test_a_note_of_messages_that_the_stream_has_lost_ends_no_replay(
     assert json.loads(note.read_text())["work"]["last"] == COUNT
 
 
+async def test_a_replay_of_an_archive_without_a_file_claims_no_earlier_one(
+    archivist: Archivist, js: JetStreamContext, runner: Any
+) -> None:
+    runner.die_in = 1
+    with pytest.raises(InterruptedError):
+        await archivist.archive()
+    await js.add_stream(name="R", subjects=["again.>"])
+    assert await archivist.replay("R") == "stream S: 0 messages published into R, 0 were there"
+
+
 async def test_what_was_removed_before_a_replay_is_none_of_its_messages(
     archivist: Archivist, js: JetStreamContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:

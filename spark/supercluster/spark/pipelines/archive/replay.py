@@ -78,7 +78,7 @@ class ReplayPipeline(Pipeline[ReplayParameters]):
         try:
             state = session.stream_state(into)
             ended = _ended(note.load(), lineage, state)
-            if ended.to >= archived_to:
+            if 0 < archived_to <= ended.to:
                 self._say(
                     f"stream {stream}: 0 messages published into {into}, which has those to sequence {ended.to} by an earlier replay"
                 )

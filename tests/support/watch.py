@@ -1,11 +1,13 @@
 """A pytest plugin: a run that hangs says in which test, and ends.
 
 pytest-timeout cancels its timer when a test raises, for the sake of debuggers. The teardown of a failed test is what hangs most, so the timer
-goes on here. With pytest-xdist, a line every few minutes names the tests that run.
+goes on here. With pytest-xdist, a line every few minutes names the tests that run, and a run that has a limit ends with such a line.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Generator
@@ -13,6 +15,8 @@ from collections.abc import Generator
 import pytest
 
 LINE_EVERY_S = 300.0
+LIMIT = "SUPERCLUSTER_TESTS_SECONDS_MAX"
+"""In the environment: how long the whole run may take."""
 NAMED_MAX = 8
 
 
@@ -64,8 +68,13 @@ class Running:
         return f"after {now_s - self._began_s:.0f} s: {', '.join(running[:NAMED_MAX]) or 'no test'}"
 
     def _print_lines(self) -> None:
-        while not self._ended.wait(LINE_EVERY_S):
+        ends_s = self._began_s + float(os.environ.get(LIMIT, "inf"))
+        while not self._ended.wait(max(0.0, min(LINE_EVERY_S, ends_s - time.monotonic()))):
             self._config.get_terminal_writer().write(f"\n{self.line(time.monotonic())}\n", flush=True)
+            if time.monotonic() >= ends_s:
+                # As Ctrl-C: pytest says what failed up to now.
+                os.kill(os.getpid(), signal.SIGINT)
+                return
 
 
 def register(config: pytest.Config) -> None:

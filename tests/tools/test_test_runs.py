@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
@@ -74,6 +75,33 @@ def test_a_failed_test_whose_teardown_hangs_is_ended_and_named(tmp_path: Path) -
     assert done.returncode == 1
     assert "Timeout" in done.stdout + done.stderr
     assert "in hangs" in done.stdout + done.stderr
+
+
+def test_a_run_ends_at_its_limit_with_what_runs_and_what_failed(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(
+        "from tests.support import watch\n\ndef pytest_configure(config): watch.register(config)\n"
+    )
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_it.py").write_text(
+        "import threading\n\ndef test_fails():\n    assert False\n\ndef test_hangs():\n    threading.Event().wait()\n"
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-rf",
+        "-n1",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(tmp_path),
+        str(tmp_path),
+    ]
+    limit = {**os.environ, watch.LIMIT: "3"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=limit)
+    assert done.returncode == 2
+    assert " s: test_it.py::test_hangs (" in done.stdout
+    assert "_ test_fails _" in done.stdout
 
 
 def test_a_long_run_names_the_tests_that_run(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 import threading
 from collections.abc import Callable
@@ -141,17 +142,25 @@ def basic(login: str) -> dict[str, str]:
 
 
 class Compared:
-    """Counts comparisons with hashes; `hold` keeps those with wrong passwords from ending."""
+    """Lists the passwords that came and those that are compared; `hold` keeps the wrong ones from ending."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.count = 0
+        self.asked: list[str | None] = []
+        self.given: list[bytes] = []
         self.hold = threading.Event()
         self.hold.set()
         self._really = bcrypt.checkpw
         monkeypatch.setattr(bcrypt, "checkpw", self)
+        really_compare = Comparisons.compare
+
+        def compare(comparisons: Comparisons, address: str, shown: Shown, *rest: Any) -> bool:
+            self.asked.append(shown.password)
+            return really_compare(comparisons, address, shown, *rest)
+
+        monkeypatch.setattr(Comparisons, "compare", compare)
 
     def __call__(self, given: bytes, hashed: bytes) -> bool:
-        self.count += 1
+        self.given.append(given)
         if given != b"right":
             self.hold.wait(60)
         return self._really(given, hashed)
@@ -164,28 +173,28 @@ async def test_eighty_wrong_logins_do_not_keep_a_right_one_out(
     compared = Compared(monkeypatch)
     compared.hold.clear()
     thieves = []
-    for number in range(80):
-        reader, writer = await asyncio.open_connection(
-            broker.place.host, broker.client_port, local_addr=("127.0.0.9", 0)
-        )
-        writer.write(b'CONNECT {"user":"app","pass":"wrong %d"}\r\nPING\r\n' % number)
-        thieves.append((reader, writer))
-    put_off = 80 - ATTEMPTS_BURST
-    await brokers.until(lambda: broker.server.counts.auth_failures == put_off, "those beyond the share")
-    right = await brokers.raw(broker)
-    right.send(b'CONNECT {"user":"app","pass":"right"}\r\nPING\r\n')
-    waiting = asyncio.ensure_future(right.until_line(b"PONG"))
-    await asyncio.sleep(0)
-    compared.hold.set()
-    await waiting
-    assert compared.count <= 3 * THREADS + 1, "it was compared behind those that ran, not behind all"
-    ends = [await reader.read() for reader, _ in thieves]
-    assert sum(b"Authorization Violation" in end for end in ends) == ATTEMPTS_BURST
-    assert "right" not in caplog.text
-    assert caplog.text.count("wrong or missing credentials") <= 21, "the log has its ration"
-    for _, writer in thieves:
-        writer.close()
-    await right.close()
+    async with contextlib.AsyncExitStack() as at_the_end:
+        for number in range(80):
+            reader, writer = await asyncio.open_connection(
+                broker.place.host, broker.client_port, local_addr=("127.0.0.9", 0)
+            )
+            at_the_end.callback(writer.close)
+            writer.write(b'CONNECT {"user":"app","pass":"wrong %d"}\r\nPING\r\n' % number)
+            thieves.append(reader)
+        put_off = 80 - ATTEMPTS_BURST
+        await brokers.until(lambda: broker.server.counts.auth_failures == put_off, "those beyond the share")
+        right = await brokers.raw(broker)
+        at_the_end.push_async_callback(right.close)
+        right.send(b'CONNECT {"user":"app","pass":"right"}\r\nPING\r\n')
+        await brokers.until(lambda: "right" in compared.asked, "the right password to come")
+        compared.hold.set()
+        await right.until_line(b"PONG")
+        place = compared.given.index(b"right")
+        assert place <= 2 * THREADS, "it was compared behind those that ran, not behind all"
+        ends = [await reader.read() for reader in thieves]
+        assert sum(b"Authorization Violation" in end for end in ends) == ATTEMPTS_BURST
+        assert "right" not in caplog.text
+        assert caplog.text.count("wrong or missing credentials") <= 21, "the log has its ration"
 
 
 async def test_probes_are_answered_while_a_hundred_wrong_logins_wait_at_the_admin_calls(
@@ -203,7 +212,7 @@ async def test_probes_are_answered_while_a_hundred_wrong_logins_wait_at_the_admi
                 return answer.status
 
         tries = [asyncio.ensure_future(try_once(number)) for number in range(50)]
-        await brokers.until(lambda: compared.count == THREADS, "comparisons to run")
+        await brokers.until(lambda: len(compared.given) == THREADS, "comparisons to run")
         await brokers.until(lambda: sum(one.done() for one in tries) == 50 - ATTEMPTS_BURST, "the others")
         for kind in ("live", "startup", "ready"):
             async with probe.get(f"{url}/healthz?probe={kind}") as answer:

@@ -160,6 +160,22 @@ async def test_an_earlier_attempts_file_stays_when_the_stream_no_longer_has_its_
     assert await archivist.verify() == []
 
 
+async def test_a_retried_tasks_earlier_file_stays_when_the_stream_no_longer_has_its_messages(
+    archivist: Archivist, js: JetStreamContext, runner: Any
+) -> None:
+    loop = asyncio.get_running_loop()
+
+    def purge() -> None:
+        asyncio.run_coroutine_threadsafe(js.purge_stream("S", seq=COUNT), loop).result(20)
+
+    runner.before_retry = purge
+    await archivist.archive(failOnDataLoss=False)
+    kept = archivist.sequences()
+    assert kept[:10] == list(range(1, 11))
+    assert kept[-1] == COUNT
+    assert await archivist.verify() == []
+
+
 async def test_verify_names_what_is_missing_damaged_foreign_or_twice(archivist: Archivist) -> None:
     await archivist.archive()
     first, second, third, *_ = archivist.files()

@@ -34,6 +34,11 @@ class WrittenBlock:
     lineage: str
     files: tuple[FileFacts, ...]
 
+    @property
+    def is_whole(self) -> bool:
+        """Do the files have a message of each sequence?"""
+        return sum(each.rows for each in self.files) == self.block.last - self.block.first + 1
+
 
 @dataclass(frozen=True)
 class WriteBlock:

@@ -69,7 +69,6 @@ class ArchiveWork:
         self.parameters = parameters
         self._now_s = now_s
         self._waiting_since_s: float | None = None
-        self._may_have_leftovers = False
         self.fail_on_data_loss = parameters.fail_on_data_loss
         self.record = ArchiveRecord()
 
@@ -91,7 +90,7 @@ class ArchiveWork:
         return blocks
 
     def fold(self, skipped: int, results: list[WrittenBlock], caught_up_at_ns: int | None) -> bool:
-        leftovers = self._leftovers(results) if self._may_have_leftovers and results else []
+        leftovers = self._leftovers(results)
         for each in results:
             self.record.add(
                 each.block, [*each.files, *(left for block, left in leftovers if block == each.block)]
@@ -99,11 +98,12 @@ class ArchiveWork:
         return bool(results)
 
     def _leftovers(self, results: list[WrittenBlock]) -> list[tuple[Block, FileFacts]]:
-        """The blocks of a run that was killed are written again. Where all messages of a date were removed meanwhile, the file of the
-        first attempt is the only one that has them."""
-        self._may_have_leftovers = False
+        """The blocks of a run or a task that was killed are written again. Where all messages of a date were removed meanwhile, the file of
+        the first attempt is the only one that has them."""
         written = {file.name for each in results for file in each.files}
-        blocks = {each.block: each.lineage for each in results}
+        blocks = {each.block: each.lineage for each in results if not each.is_whole}
+        if not blocks:
+            return []
         found = []
         for name in self._location.files(stream_folder(self._stream)):
             parsed = parse_name(name)
@@ -122,7 +122,6 @@ class ArchiveWork:
     def restore(self, value: dict[str, Any]) -> None:
         self.record = ArchiveRecord.from_json(value)
         self._location.remove_unfinished(stream_folder(self._stream))
-        self._may_have_leftovers = True
 
 
 class ArchivePipeline(Pipeline[ArchiveParameters]):

@@ -13,7 +13,9 @@ import pytest
 from supercluster.spark.pipelines.audit import audit
 from supercluster.spark.pipelines.audit.audit import Audit, Finding
 from supercluster.spark.pipelines.audit.gatherer import Gatherer
+from supercluster.spark.pipelines.audit.pipeline import AuditParameters, AuditWork
 from supercluster.spark.pipelines.fields import FieldSource, values_of
+from supercluster.spark.pipelines.parameters import read_parameters
 from supercluster.spark.reader import Record
 
 SECOND_NS = 1_000_000_000
@@ -86,6 +88,21 @@ def test_gaps_of_two_publishers_over_one_hole_are_more_than_it_can_hold() -> Non
     assert story.told() == [("deleted", "a", 2, 2, 1), ("deleted", "b", 2, 2, 1)]
     story.audit.close()
     assert story.told()[2:] == [("lost", "", 0, 0, 1)]
+
+
+def test_an_audit_without_an_end_sums_up_once_all_that_is_stored_was_read() -> None:
+    lines: list[str] = []
+    given = {"streams": "S", "number": "json:meta.n", "publisher": "header:From", "settleSeconds": 0}
+    work = AuditWork("S", read_parameters(AuditParameters, given), lines.append)
+    gatherer = Gatherer(1, work.core.sources)
+    gatherer.take(stored((1, "a", 1), (2, "b", 1), (4, "a", 3), (5, "b", 3)))
+    work.fold(0, [gatherer.finish(5, 1)], None)
+    assert len(lines) == 2, "what was not read yet may be late numbers"
+    assert work.fold(0, [], 1_000 * SECOND_NS)
+    assert lines[2:] == [
+        "lost: stream S, 1 numbers of unknown publishers: so many more count as expired or deleted than sequences are missing"
+    ]
+    assert not work.fold(0, [], 1_001 * SECOND_NS)
 
 
 def test_what_retention_removed_is_expired_and_no_more_than_that() -> None:

@@ -57,6 +57,11 @@ class Finding:
     """The sequence at which it was noticed."""
 
     def line(self) -> str:
+        if self.kind == LOST and not self.last:
+            return (
+                f"{self.kind}: stream {self.stream}, {self.count} numbers of unknown publishers: so many more count as expired or deleted"
+                " than sequences are missing"
+            )
         whose = "" if self.kind == UNREADABLE else f", publisher {self.publisher!r}, run {self.run!r}"
         what = "sequences" if self.kind == UNREADABLE else "numbers"
         return (
@@ -179,6 +184,10 @@ class Audit:
             for gap in run.gaps:
                 if not gap.is_settled:
                     self._gap(NOT_YET, key, gap, gap.last - gap.first + 1)
+        self.sum_up()
+
+    def sum_up(self) -> None:
+        """Report what the sum of all holes refutes, at a place where everything stored was taken. May be called again."""
         excess = self._excess() - self._excused - self._reported
         if excess > 0:
             self._reported += excess
@@ -310,8 +319,7 @@ class Audit:
         self._expired, self._deleted = value["expired"], value["deleted"]
         self._attributed, self._attributed_expired, self._attributed_deleted = value["attributed"]
         self._excused, self._forgotten = value["excused"], value["forgotten"]
-        # Records of older versions have these among the excused.
-        self._reported = value.get("reported", 0)
+        self._reported = value["reported"]
 
 
 def _run_of(fields: dict[str, Any]) -> Run:

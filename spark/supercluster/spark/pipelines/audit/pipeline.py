@@ -126,6 +126,8 @@ class AuditWork:
             self.audit.take(facts)
         last_ns = max((facts.last_time_ns for facts in results), default=0)
         self.audit.settle(max(last_ns, caught_up_at_ns or 0))
+        if caught_up_at_ns is not None:
+            self.audit.sum_up()
         return self._lines > lines
 
     def facts(self) -> Report:

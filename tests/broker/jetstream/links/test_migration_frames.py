@@ -27,12 +27,12 @@ from supercluster.broker.jetstream.meta.migration import next_group
 
 CONFIG = StreamConfig(name="ORDERS", subjects=("orders.>",), num_replicas=3)
 GREENS = next_group("S.A.ORDERS.1", "m1", 2)
-PREPARE = Prepare("m1", 2, "A", "ORDERS", "S.A.ORDERS.1", GREENS, CONFIG, 77, "1b3fa9c2")
+PREPARE = Prepare("m1", 2, "A", "ORDERS", "S.A.ORDERS.1", GREENS, CONFIG, 6, 77, "1b3fa9c2")
 FRAMES = [
     PREPARE,
     replace(PREPARE, cluster="east"),
-    Prepared("S.A.ORDERS.1", 2, members=("green-0%9c21b3fa@a.1",)),
-    Prepared("S.A.ORDERS.1", 2, refusal="a stream ORDERS is there already"),
+    Prepared("S.A.ORDERS.1", 2, 6, members=("green-0%9c21b3fa@a.1",)),
+    Prepared("S.A.ORDERS.1", 2, 6, refusal="a stream ORDERS is there already"),
     CutAsk("S.A.ORDERS.1~1-ab", 2, Wants.REFUSE),
     CutTold("S.A.ORDERS.1", "S.A.ORDERS.1~1-ab", "m1", 2, Told.OPEN, b"d" * 16, 10),
     Drop("S.A.ORDERS.1", 2, "m1"),
@@ -86,7 +86,7 @@ def test_other_bytes_are_refused_in_one_way(data: bytes, decode: Callable[[bytes
     [
         (CutAsk.decode, text("g") + u64(1) + b"\x07"),
         (CutAsk.decode, text("g" * 3000) + u64(1) + b"\x00"),
-        (Prepared.decode, text("g") + u64(1) + text("") + bytes(4)),
+        (Prepared.decode, text("g") + u64(1) + u64(1) + text("") + bytes(4)),
         (CutTold.decode, text("g") + text("h") + text("m") + u64(1) + b"\x03" + bytes(4) + u64(1)),
     ],
     ids=["unknown-wish", "long-name", "neither-members-nor-refusal", "unknown-word"],

@@ -170,7 +170,7 @@ def test_what_green_says_of_its_copies_behind_the_fence_hands_nothing_over() -> 
     worlds.cuts_link_when = lambda: worlds.leader().group.copy.appender.is_closed
     worlds.until(lambda: not worlds.is_linked)
     group = worlds.leader().group
-    group.copy.migration.on_prepared(Prepared(group.id, 1, refusal="no room"))
+    group.copy.migration.on_prepared(Prepared(group.id, 1, group.state.config_version, refusal="no room"))
     worlds.until(lambda: group.state.cut.stage is CutStage.FENCED)
     worlds.settle(1000)
     assert group.state.cut.stage is CutStage.FENCED
@@ -187,7 +187,7 @@ def test_copies_that_green_names_behind_the_mark_begin_the_next_attempt() -> Non
     assert found is not None
     assert found.members == (FAR,)
     group = worlds.leader().group
-    group.copy.migration.on_prepared(Prepared(group.id, 1, ("g@2",)))
+    group.copy.migration.on_prepared(Prepared(group.id, 1, group.state.config_version, ("g@2",)))
     worlds.settle(100)
     assert worlds.steps[:2] == ["handing", "unhanded"]
     assert group.state.cut.stage is CutStage.NONE
@@ -212,6 +212,32 @@ def test_green_is_asked_for_a_configuration_that_changed_while_the_mark_was_unde
     assert worlds.steps[:2] == ["handing", "unhanded"]
     assert worlds.green_map is not None
     assert worlds.green_map.config == wider
+
+
+@pytest.mark.covers("BG-2")
+def test_a_late_answer_about_an_earlier_configuration_hides_no_refusal_of_the_present_one() -> None:
+    worlds, marks = started(), list[MigrationStep]()
+    for broker in worlds.brokers.values():
+        broker.migration_step = marks.append  # type: ignore[method-assign, assignment]
+    worlds.begin_migration()
+    worlds.until(lambda: bool(marks))
+    group = worlds.leader().group
+    late = Prepared(group.id, 1, group.state.config_version, (FAR,))
+    worlds.refusal = "the subjects are taken"
+    before = worlds.blue_map
+    wider = replace(before.config, subjects=(*before.config.subjects, "more"))
+    worlds.blue_map = replace(before, config=wider, version=before.version + 1)
+    worlds.assign()
+
+    def is_refused() -> bool:
+        return bool((group.copy.migration.info() or {})["refused"])
+
+    worlds.until(is_refused)
+    marks.clear()
+    group.copy.migration.on_prepared(late)
+    worlds.settle(100)
+    assert not marks
+    assert is_refused()
 
 
 @pytest.mark.covers("SF-20")

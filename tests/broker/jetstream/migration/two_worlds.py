@@ -133,6 +133,8 @@ class TwoWorlds(Replicas):
         """Looked at before anything is sent."""
         self.closed_ms: int | None = None
         """When blue's leader had FENCED in its log."""
+        self.refusal = ""
+        """Green's answer to every PREPARE."""
         self.migration = Migration("m", Green("green"), GREEN)
         self.steps: list[str] = []
         self.map_answers = self.converts = True
@@ -179,6 +181,10 @@ class TwoWorlds(Replicas):
             return
         if frame is Frame.PREPARE:
             asked = Prepare.decode(body)
+            if self.refusal:
+                no = Prepared(asked.group, asked.attempt, asked.version, refusal=self.refusal)
+                self.brokers[node].group.copy.migration.on_prepared(no)
+                return
             following = Following(asked.migration, asked.attempt, asked.group, asked.world, (FAR,))
             self.green_map = replace(
                 ASSIGNMENT, group=asked.next_group, members=(NEAR,), config=asked.config, following=following
@@ -189,7 +195,7 @@ class TwoWorlds(Replicas):
             elif self.green.group.id == following.source:
                 copy = replace(self.green_map, group=following.source)
                 self.green.group.copy.set_assignment(copy)
-            told = Prepared(asked.group, asked.attempt, (FAR,))
+            told = Prepared(asked.group, asked.attempt, asked.version, (FAR,))
             self.brokers[node].group.copy.migration.on_prepared(told)
             self.brokers[node].group.join_requested(FAR)
         elif frame is Frame.CUT_ASK and self.green is not None:

@@ -75,9 +75,10 @@ class MapFrames:
 
         def respond(outcome: Decided | MovePlan | ApiError | None) -> None:
             if isinstance(outcome, ApiError):
-                told = Prepared(asked.group, asked.attempt, refusal=outcome.description)
+                told = Prepared(asked.group, asked.attempt, asked.version, refusal=outcome.description)
             elif isinstance(outcome, Decided) and outcome.assignment.following is not None:
-                told = Prepared(asked.group, asked.attempt, outcome.assignment.following.members)
+                members = outcome.assignment.following.members
+                told = Prepared(asked.group, asked.attempt, asked.version, members)
             else:
                 return  # Blue asks again, whoever leads then.
             self._peers.post(node, Frame.PREPARED, told.encode())
@@ -102,7 +103,7 @@ class MapFrames:
         told, leader = Drop.decode(body), self._copies.map
         if leader is None or not leader.serves:
             return
-        dropped = Prepared(told.group, told.attempt, refusal=DROPPED).encode()
+        dropped = Prepared(told.group, told.attempt, 0, refusal=DROPPED).encode()
         found = leader.state.by_group(told.group)
         if found is None or found.following is None or found.following.world != world_of(node):
             self._peers.post(node, Frame.PREPARED, dropped)

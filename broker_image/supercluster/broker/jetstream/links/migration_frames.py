@@ -48,6 +48,8 @@ class Prepare:
     next_group: str
     """Green's, G'."""
     config: StreamConfig
+    version: int
+    """The configuration's."""
     created_ns: int
     world: str
     """Blue's."""
@@ -58,7 +60,13 @@ class Prepare:
         near = (self.group, self.next_group, self.world, self.cluster)
         names = (self.migration, self.account, self.stream, *near)
         config = json.dumps(self.config.to_json()).encode()
-        return [b"".join(map(text, names)) + u64(self.attempt) + u64(self.created_ns) + blob(config)]
+        return [
+            b"".join(map(text, names))
+            + u64(self.attempt)
+            + u64(self.version)
+            + u64(self.created_ns)
+            + blob(config)
+        ]
 
     @classmethod
     def decode(cls, body: bytes | memoryview) -> Prepare:
@@ -68,7 +76,7 @@ class Prepare:
         """
         reader = Reader(body)
         migration, account, stream, group, next_group, world, cluster = (reader.text() for _ in range(7))
-        attempt, created_ns, raw = reader.u64(), reader.u64(), reader.blob()
+        attempt, version, created_ns, raw = reader.u64(), reader.u64(), reader.u64(), reader.blob()
         _ended(reader)
         _check_names(migration, account, stream, group, next_group, world, cluster)
         try:
@@ -78,7 +86,10 @@ class Prepare:
         is_streams = config.name == stream and group.startswith(f"S.{account}.{stream}.")
         if not is_streams or next_green_group(group, migration, attempt) != next_group:
             raise WireError(f"PREPARE has groups or a configuration that are not of stream {stream[:64]!r}")
-        return cls(migration, attempt, account, stream, group, next_group, config, created_ns, world, cluster)
+        return cls(
+            *(migration, attempt, account, stream, group, next_group),
+            *(config, version, created_ns, world, cluster),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +99,14 @@ class Prepared:
     group: str
     """Blue's, G."""
     attempt: int
+    version: int
+    """Of the configuration that green was asked for; 0: the answer is to a DROP."""
     members: tuple[str, ...] = ()
     """Under their far names."""
     refusal: str = ""
 
     def encode(self) -> Body:
-        head = text(self.group) + u64(self.attempt) + text(self.refusal[:TEXT_CHARS_MAX])
+        head = text(self.group) + u64(self.attempt) + u64(self.version) + text(self.refusal[:TEXT_CHARS_MAX])
         return [head + u32(len(self.members)) + b"".join(map(text, self.members))]
 
     @classmethod
@@ -103,13 +116,14 @@ class Prepared:
             WireError: it is none.
         """
         reader = Reader(body)
-        group, attempt, refusal, count = reader.text(), reader.u64(), reader.text(), reader.u32()
+        group, attempt, version = reader.text(), reader.u64(), reader.u64()
+        refusal, count = reader.text(), reader.u32()
         if count > MEMBERS_MAX or bool(count) == bool(refusal):
             raise WireError(f"PREPARED with {count} members and the refusal {refusal[:64]!r}")
         members = tuple(reader.text() for _ in range(count))
         _ended(reader)
         _check_names(group, *members)
-        return cls(group, attempt, members, refusal)
+        return cls(group, attempt, version, members, refusal)
 
 
 class Wants(IntEnum):

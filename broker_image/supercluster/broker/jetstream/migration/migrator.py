@@ -107,10 +107,10 @@ class Migrator:
             self._look_ms = 0
 
     def on_prepared(self, told: Prepared) -> None:
-        """Green has named its copies, or says why there are none."""
-        if told.attempt != self._attempt.number:
-            return
+        """Green has named its copies, or says why there are none. What it said of an earlier configuration may come late."""
         attempt = self._attempt
+        if (told.attempt, told.version) != (attempt.number, attempt.config_version):
+            return
         if told.refusal and told.refusal != attempt.refusal:
             self._event("MigrationWaits", f"green cannot take the stream: {told.refusal}")
         attempt.members, attempt.refusal = told.members, told.refusal
@@ -274,7 +274,7 @@ class Migrator:
         self._attempt.config_version = state.config_version
         asked = Prepare(
             *(record.id, record.attempt, found.account, found.name, self._replica.id, record.next_group),
-            *(state.config, state.created_ns, self._host.world, cluster),
+            *(state.config, state.config_version, state.created_ns, self._host.world, cluster),
         )
         self._tell_green(Frame.PREPARE, asked.encode())
 

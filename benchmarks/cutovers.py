@@ -86,9 +86,9 @@ def measure(directory: Path, figures: Figures) -> Row:
         load, fenced = running.load, running.watch.stalls_ms()
         figures.quiet += gaps_ms(load, began, started)
         figures.fenced += fenced.values()
-    stalls = load.stalls(started)  # Known once publishing has ended.
+    stalls = load.stalls(started, pair.side_of)  # Known once publishing has ended.
     figures.waits.append(stalls.connected)
-    figures.redirects.append(stalls.redirected)
+    figures.redirects.append(max(stalls.redirected, stalls.reconnected))
     return row
 
 

@@ -10,7 +10,7 @@ import itertools
 import re
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -36,8 +36,23 @@ class Outage:
 
     began: float
     ended: float
+    left: str
+    """The host of the broker before."""
     host: str
-    """Where it is now."""
+    """The host of the broker since."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stalls:
+    """The longest times without an answer to a publisher, in milliseconds."""
+
+    connected: float
+    """Over a connection that stayed."""
+    redirected: float
+    """Over a redirect, from the lost connection to the first answer over the next one."""
+    reconnected: float
+    """Over a reconnection to the same side. A broker that was killed took answers with it, for which a publisher waits until it
+    gives up; and a client may come back before it goes to green."""
 
 
 @dataclass(slots=True)
@@ -53,6 +68,7 @@ class Connection:
     """By stream, plain messages that a broker said it did not store. nats-py gives such texts in lower case."""
     client: Client = field(default_factory=Client)
     _down_at: float = 0.0
+    _last_host: str = ""
 
     async def open(self) -> None:
         """Raises an error of nats-py when no broker takes it."""
@@ -68,6 +84,7 @@ class Connection:
         if self.login.user:
             options |= {"user": self.login.user, "password": self.login.password}
         await self.client.connect(list(self.urls), **options)
+        self._last_host = self.host
 
     def js(self) -> JetStreamContext:
         return self.client.jetstream(timeout=ANSWER_SECONDS, publish_async_max_pending=WINDOW)
@@ -94,7 +111,8 @@ class Connection:
         self._down_at = time.monotonic()
 
     async def _on_up(self) -> None:
-        self.outages.append(Outage(self._down_at, time.monotonic(), self.host))
+        left, self._last_host = self._last_host, self.host
+        self.outages.append(Outage(self._down_at, time.monotonic(), left, self._last_host))
 
     async def close(self) -> None:
         try:
@@ -103,19 +121,25 @@ class Connection:
             pass
 
 
-def longest_gap_ms(
-    answers: Sequence[float], outages: Sequence[Outage], since: float, until: float
-) -> tuple[float, float]:
-    """(longest time without an answer while connected, longest time from a lost connection to the first answer behind it).
-    Pure.
+def longest_stalls(
+    answers: Sequence[float],
+    outages: Sequence[Outage],
+    since: float,
+    until: float,
+    side_of: Callable[[str], str],
+) -> Stalls:
+    """Of one publisher. `side_of`: the super-cluster of a host. Pure.
 
-    A gap that an outage reaches into counts as the redirect's."""
+    A gap that an outage reaches into counts as the redirect's, and one that another reconnection reaches into as that one's."""
     edges = [since, *(at for at in answers if since <= at <= until), until]
-    stall = redirect = 0.0
+    connected = redirected = reconnected = 0.0
     for before, after in itertools.pairwise(edges):
-        broken = any(outage.began < after and outage.ended > before for outage in outages)
-        if broken:
-            redirect = max(redirect, after - before)
+        within = [outage for outage in outages if outage.began < after and outage.ended > before]
+        took_ms = 1000 * (after - before)
+        if not within:
+            connected = max(connected, took_ms)
+        elif all(side_of(outage.left) != side_of(outage.host) for outage in within):
+            redirected = max(redirected, took_ms)
         else:
-            stall = max(stall, after - before)
-    return 1000 * stall, 1000 * redirect
+            reconnected = max(reconnected, took_ms)
+    return Stalls(connected, redirected, reconnected)

@@ -279,8 +279,8 @@ def _note(running: Running, began: float) -> None:
     """The row's figures, whatever became of the story."""
     row, load = running.row, running.load
     row.rate, row.sent = load.rate_reached, load.sent
-    stalls = load.stalls(began)
-    row.stall_ms, row.redirect_ms = stalls.connected, stalls.redirected
+    stalls = load.stalls(began, running.pair.side_of)
+    row.stall_ms, row.redirect_ms, row.reconnect_ms = stalls.connected, stalls.redirected, stalls.reconnected
     row.fenced_ms, row.fenced_worst_ms = median_and_worst(running.watch.stalls_ms())
     row.tries, row.stood_still_ms = running.watch.attempts(), running.watch.stood_still_ms
     running.whereabouts = {name: running.pair.side_of(host) for name, host in load.hosts().items()}

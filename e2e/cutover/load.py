@@ -6,11 +6,10 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from e2e.cutover import consumers
-from e2e.cutover.connections import Connection, longest_gap_ms
+from e2e.cutover.connections import Connection, Stalls, longest_stalls
 from e2e.cutover.consumers import Consumer
 from e2e.cutover.kinds import MODES, PLAIN
 from e2e.cutover.publishers import KINDS, SETTLE_SECONDS, SHARES, Publisher
@@ -20,16 +19,6 @@ from supercluster.spark.client import Credentials
 OPEN_SECONDS = 60.0
 ERRORS_SHOWN = 3
 Found = TypeVar("Found")
-
-
-@dataclass(frozen=True, slots=True)
-class Stalls:
-    """The longest times without an answer to one of the publishers, in milliseconds."""
-
-    connected: float
-    """Over a connection that stayed."""
-    redirected: float
-    """From a lost connection to the first answer over the next one."""
 
 
 class Load:
@@ -147,14 +136,18 @@ class Load:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
 
-    def stalls(self, since: float) -> Stalls:
-        """From `since` until publishing ended."""
-        gaps = [
-            longest_gap_ms(found.answer_times, found.connection.outages, since, self.ended)
+    def stalls(self, since: float, side_of: Callable[[str], str]) -> Stalls:
+        """Of all publishers, from `since` until publishing ended. `side_of`: the super-cluster of a host."""
+        found = [
+            longest_stalls(found.answer_times, found.connection.outages, since, self.ended, side_of)
             for mode, found in self.publishers.items()
             if mode != PLAIN
         ]
-        return Stalls(max(gap for gap, _ in gaps), max(gap for _, gap in gaps))
+        return Stalls(
+            max(one.connected for one in found),
+            max(one.redirected for one in found),
+            max(one.reconnected for one in found),
+        )
 
     def complaints(self) -> list[str]:
         """What publishers were answered instead of a confirmation, and the first errors of each connection."""

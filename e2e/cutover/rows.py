@@ -12,7 +12,8 @@ HEADS = (
     *("by", "event", "victim", "stage wanted", "stage hit"),
     *("msg/s", "sent", "lost", "repeated", "out of order", "displaced", "refused", "unanswered"),
     "order not kept",
-    *("fenced to open, ms", "worst", "longest stall, ms", "redirect, ms", "clients on green"),
+    *("fenced to open, ms", "worst", "longest stall, ms"),
+    *("redirect, ms", "reconnect, ms", "clients on green"),
     *("tries", "stood still, ms", "ended as", "after, s", ""),
 )
 
@@ -37,7 +38,9 @@ class Row:
     stall_ms: float = 0.0
     """The longest time without an answer to a publisher whose connection stayed."""
     redirect_ms: float = 0.0
-    """The longest time from a lost connection to the first answer over the next one."""
+    """The longest time from a connection to blue that was lost to the first answer over the next one, to green."""
+    reconnect_ms: float = 0.0
+    """The same where a connection was lost and the next one is to the same side."""
     order_not_kept: int | None = None
     """Clients that came to green before blue had settled what they had published."""
     on_green: str = "-"
@@ -65,7 +68,10 @@ class Row:
                 *(found.lost, found.repeated, found.disordered, found.displaced),
                 *(found.refused, found.unanswered),
             ]
-        times = (self.fenced_ms, self.fenced_worst_ms, self.stall_ms, self.redirect_ms)
+        times = (
+            *(self.fenced_ms, self.fenced_worst_ms, self.stall_ms),
+            *(self.redirect_ms, self.reconnect_ms),
+        )
         return [
             *(self.way, self.event, self.victim, self.stage, self.hit),
             *(f"{self.rate:,.0f}", f"{self.sent:,d}", *map(str, counts)),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from e2e.cutover.connections import Outage, longest_gap_ms
+from e2e.cutover.connections import Outage, longest_stalls
 from e2e.cutover.kinds import BY_NAME
 from e2e.cutover.ledger import Verdict
 from e2e.cutover.matrix import DIRECT, LINK, OPERATOR, PLANE, Matrix, cases_of
@@ -85,17 +85,30 @@ def test_rows_are_chosen_by_a_part_of_their_name() -> None:
 @pytest.mark.parametrize(
     ("outages", "expected"),
     [
-        ([], (600, 0)),
-        ([Outage(10.3, 10.6, "green")], (100, 600)),
-        ([Outage(10.95, 10.97, "green")], (600, 100)),
+        ([], (600, 0, 0)),
+        ([Outage(10.3, 10.6, "blue-0", "green-0")], (100, 600, 0)),
+        ([Outage(10.95, 10.97, "blue-0", "green-0")], (600, 100, 0)),
+        ([Outage(10.3, 10.4, "blue-0", "blue-1")], (100, 0, 600)),
+        (
+            [Outage(10.3, 10.4, "blue-0", "blue-1"), Outage(10.5, 10.6, "blue-1", "green-0")],
+            (100, 0, 600),
+        ),
+        (
+            [Outage(10.3, 10.4, "blue-0", "blue-1"), Outage(10.85, 10.87, "blue-1", "green-0")],
+            (100, 100, 600),
+        ),
     ],
-    ids=["none", "in the long gap", "in a short gap"],
+    ids=[
+        *("none", "redirected in the long gap", "redirected in a short gap"),
+        *("killed", "killed and redirected before the publisher gives up", "killed, and redirected later"),
+    ],
 )
-def test_a_wait_over_a_reconnection_is_the_redirects_and_no_stall(
-    outages: Iterable[Outage], expected: tuple[float, float]
+def test_a_wait_over_a_redirect_is_told_apart_from_stalls_and_other_reconnections(
+    outages: Iterable[Outage], expected: tuple[float, float, float]
 ) -> None:
     answers = [10.0, 10.1, 10.2, 10.8, 10.9, 11.0]
-    assert longest_gap_ms(answers, list(outages), 10.0, 11.0) == pytest.approx(expected)
+    found = longest_stalls(answers, list(outages), 10.0, 11.0, lambda host: host.partition("-")[0])
+    assert (found.connected, found.redirected, found.reconnected) == pytest.approx(expected)
 
 
 def row(**more: object) -> dict[str, object]:

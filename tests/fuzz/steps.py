@@ -200,7 +200,7 @@ SHAPES: Mapping[int, str] = {
     Frame.CLIENTS: "j",
     Frame.PREFLIGHT: "j",
     Frame.PREFLIGHT_TOLD: "j",
-    Frame.FAR_SUBJECTS: "gn4tt",
+    Frame.FAR_SUBJECTS: "ngn4tt",
     FrameType.PING: "",
     FrameType.INTEREST: "sl1sss",
     FrameType.MESSAGES: "11ssllr",

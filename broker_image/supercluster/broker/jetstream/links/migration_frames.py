@@ -234,23 +234,27 @@ class Drop:
         return cls(group, attempt, migration)
 
 
-def encode_subjects(streams: Iterable[tuple[str, int, Sequence[str]]]) -> Body:
-    """FAR_SUBJECTS: a broker of green → one of blue. Of each stream green's group, the version of its configuration in green's map, and
-    what it captures."""
+def encode_subjects(index: int, streams: Iterable[tuple[str, int, Sequence[str]]]) -> Body:
+    """FAR_SUBJECTS: a broker of green → one of blue. The entry up to which that broker has applied green's map; then of each stream
+    green's group, the version of its configuration in green's map, and what it captures."""
     return [
-        text(group) + u64(version) + u32(len(subjects)) + b"".join(map(text, subjects))
-        for group, version, subjects in streams
+        u64(index),
+        *(
+            text(group) + u64(version) + u32(len(subjects)) + b"".join(map(text, subjects))
+            for group, version, subjects in streams
+        ),
     ]
 
 
-def decode_subjects(body: bytes | memoryview) -> list[tuple[str, int, tuple[str, ...]]]:
+def decode_subjects(body: bytes | memoryview) -> tuple[int, list[tuple[str, int, tuple[str, ...]]]]:
     """
     Raises:
         WireError: it is none.
     """
     reader, found = Reader(body), []
+    index = reader.u64()
     while reader.left:
         group, version, count = reader.text(), reader.u64(), reader.u32()
         _check_names(group)
         found.append((group, version, tuple(reader.text() for _ in range(count))))
-    return found
+    return index, found

@@ -7,13 +7,24 @@ which meta group counts.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from supercluster.broker.jetstream.meta.accounts import NO_LIMITS, AccountLimits
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.map_replica import MapReplica
 from supercluster.broker.jetstream.meta.migration import Migration
 from supercluster.broker.jetstream.replica.lineage import META_GROUP
+
+
+@dataclass(frozen=True, slots=True)
+class FarCapture:
+    """What a stream of another super-cluster captures there."""
+
+    version: int
+    """Of its configuration. Those of two streams do not compare: the version that a stream had before it came goes on."""
+    index: int
+    """An entry of the map there behind which that was so."""
+    subjects: tuple[str, ...]
 
 
 class MapView:
@@ -25,9 +36,8 @@ class MapView:
         """The meta group's entry up to which the map was applied here."""
         self.is_fresh = False
         """Was the map read since the last time that it may have changed without this broker?"""
-        self.far_subjects: dict[tuple[str, str], tuple[int, tuple[str, ...]]] = {}
-        """By world and group: the version of a stream's configuration there, and what it captures (`node/far_subjects.py`). What was
-        told last stands last."""
+        self.far_subjects: dict[tuple[str, str], FarCapture] = {}
+        """By world and group (`node/far_subjects.py`)."""
 
     @property
     def lineage(self) -> str:
@@ -57,10 +67,10 @@ class MapView:
         streams = self.replica.state.streams.values() if self.replica is not None else ()
         if not self.far_subjects:
             return streams
-        told = {key: -place for place, key in enumerate(self.far_subjects)}
 
         def order(found: Assignment) -> tuple[bool, int]:
-            return bool(found.far_world), told.get((found.far_world, found.group), 1)
+            told = self.far_subjects.get((found.far_world, found.group)) if found.far_world else None
+            return bool(found.far_world), -told.index if told is not None else 1
 
         return sorted(map(self._as_told, streams), key=order)
 
@@ -74,9 +84,9 @@ class MapView:
 
     def _as_told(self, found: Assignment) -> Assignment:
         told = self.far_subjects.get((found.far_world, found.group)) if found.far_world else None
-        if told is None or told[1] == found.config.subjects:
+        if told is None or told.subjects == found.config.subjects:
             return found
-        return replace(found, config=replace(found.config, subjects=told[1]))
+        return replace(found, config=replace(found.config, subjects=told.subjects))
 
     def by_group(self, group_id: str) -> Assignment | None:
         """The stream that has the group."""

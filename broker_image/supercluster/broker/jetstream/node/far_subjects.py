@@ -12,7 +12,7 @@ from supercluster.broker.jetstream.links.frames import Frame
 from supercluster.broker.jetstream.links.migration_frames import decode_subjects, encode_subjects
 from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.meta.assignment import Assignment
-from supercluster.broker.jetstream.meta.view import MapView
+from supercluster.broker.jetstream.meta.view import FarCapture, MapView
 from supercluster.broker.migration.worlds import world_of
 
 STREAMS_MAX = 65_536
@@ -56,18 +56,19 @@ class FarSubjects:
             for one in streams
             if one.arrival is not None and one.arrival.world == world_of(node)
         ]
-        if told:
-            self._peers.post(node, Frame.FAR_SUBJECTS, encode_subjects(told))
+        state = self._map.replica.state if self._map.replica is not None else None
+        if told and state is not None:
+            self._peers.post(node, Frame.FAR_SUBJECTS, encode_subjects(state.applied_index, told))
 
     def _on_told(self, node: str, body: memoryview, now_ms: int) -> None:
         """Blue: it may come before the map here says that the stream has gone."""
         known, world = self._map.far_subjects, world_of(node)
         is_new = False
-        for group, version, subjects in decode_subjects(body):
+        index, streams = decode_subjects(body)
+        for group, version, subjects in streams:
             before = known.get((world, group))
-            if len(known) < STREAMS_MAX if before is None else before[0] < version:
-                known.pop((world, group), None)
-                known[world, group] = version, subjects
+            if len(known) < STREAMS_MAX if before is None else before.version < version:
+                known[world, group] = FarCapture(version, index, subjects)
                 is_new = True
         if is_new and self._map.index:
             self.changed()

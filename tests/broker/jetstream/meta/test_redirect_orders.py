@@ -36,7 +36,7 @@ def state(migration: Migration, **streams: str) -> MetaState:
     for name, stage in streams.items():
         way = None if stage == "pending" else SimpleNamespace(id=migration.id, world=WORLD)
         far = WORLD if stage == "open" else ""
-        stream: Any = SimpleNamespace(account=name[0], is_shown=True, migration=way, far_world=far)
+        stream: Any = SimpleNamespace(account=name[0], following=None, migration=way, far_world=far)
         found.streams[name[0], name] = stream
         if way is not None:
             found.migrating.add((name[0], name))

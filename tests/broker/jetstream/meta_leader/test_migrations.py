@@ -441,6 +441,26 @@ def test_blues_copies_go_by_the_evidence_of_both_sides_alone() -> None:
     assert not story.replica.state.migrations[TO_GREEN.id].runs
 
 
+def test_finalize_waits_for_a_stream_that_is_being_restored() -> None:
+    """BG-1, BG-12: it comes after that, and would stay on blue without a word."""
+    story = blue("S")
+    go(story, "S")
+    config = read_stream({"name": "T", "subjects": ["t.>"]})
+    (begun,) = story.call("restore", OPERATOR, "T", config=config, restore_id="r1")
+    assert isinstance(begun, Decided)
+    migration = story.replica.state.migrations[TO_GREEN.id]
+    assert not is_all_open(story.replica.state, migration)
+    told = blue_streams(story.replica.state, migration, {}, Clients(AccountClients(), ""))["streams"]
+    assert [(found["name"], found["why"]) for found in told][1:] == [("T", "it is being restored")]
+    refused = ask(story, story.replica.migrations.finalize, TO_GREEN.id)
+    assert refused is not None
+    assert (refused.err_code, "T" in refused.description) == (19025, True)
+    (shown_now,) = story.call("restored", OPERATOR, "T", restore_id="r1", group=begun.assignment.group)
+    assert isinstance(shown_now, Decided)
+    story.turn()
+    assert stages(story) == [StreamStage.OPEN, StreamStage.LEARNING]
+
+
 def test_two_migrations_that_overlap_are_refused_by_name() -> None:
     """BG-2."""
     story = blue("S")

@@ -79,7 +79,7 @@ def is_all_open(state: MetaState, migration: Migration) -> bool:
     if migration.final or not migration.runs:
         return True
     return not any(
-        found.is_shown and found.migration is None and migration.covers(found.account)
+        found.migration is None and found.following is None and migration.covers(found.account)
         for found in state.streams.values()
     )
 

@@ -377,12 +377,13 @@ def _known(state: MetaState, migration_id: str) -> Migration:
 
 
 def scope_of(state: MetaState, migration: Migration) -> list[Assignment]:
-    """Its streams by their names: those that go or went by it and were not discarded, and while it takes any, all that it covers."""
+    """Its streams by their names: those that go or went by it and were not discarded, and while it takes any, all that it covers, with
+    those that are being restored."""
     found = []
     for key, stream in sorted(state.streams.items()):
         way = stream.migration
         is_mine = way is not None and way.id == migration.id and not way.discarded
-        is_wanted = way is None and stream.is_shown and migration.covers(key[0]) and migration.runs
+        is_wanted = way is None and stream.following is None and migration.covers(key[0]) and migration.runs
         if is_mine or (is_wanted and not (migration.cancelled or migration.final)):
             found.append(stream)
     return found

@@ -24,6 +24,7 @@ from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.hand_turns import TURN_MS_MAX
+from supercluster.broker.jetstream.meta.learning_slots import AT_ONCE_MAX, UNDER_WAY_MAX
 from supercluster.broker.jetstream.meta.map_recovery import MapRecovery, Standing
 from supercluster.broker.jetstream.meta.migration import (
     ENDED_MAX,
@@ -36,7 +37,7 @@ from supercluster.broker.jetstream.meta.migration import (
 from supercluster.broker.jetstream.meta.migration_steps import MigrationStep, StepKind
 from supercluster.broker.jetstream.meta.move_record import Move
 from supercluster.broker.jetstream.meta.redirect_orders import is_all_open
-from supercluster.broker.jetstream.meta_leader.migrations import AT_ONCE_MAX, TELL_MS, OpenWord, scope_of
+from supercluster.broker.jetstream.meta_leader.migrations import TELL_MS, OpenWord, scope_of
 from supercluster.broker.jetstream.meta_leader.recoveries import RecoverCall
 from supercluster.broker.jetstream.meta_leader.stream_request import Decided
 from supercluster.broker.jetstream.placement.stream_facts import StreamFacts
@@ -106,6 +107,43 @@ def test_a_few_streams_are_learned_at_a_time_and_the_next_ones_follow() -> None:
     assert stages(story)[-1] is StreamStage.LEARNING
 
 
+def say_refused(story: Meta, *names: str, refused: bool = True) -> None:
+    """What these streams' leaders say when the map's leader asks the next time, which it does now."""
+    told = {"stage": "learning", "refused": refused}
+    story.host.facts |= {name: facts_of(story.stream(name), migrating=told) for name in names}
+    story.turn(TELL_MS)
+
+
+@pytest.mark.covers("BG-1")
+def test_streams_that_green_refuses_keep_no_others() -> None:
+    story = blue(*(f"S{number:02}" for number in range(AT_ONCE_MAX + 2)))
+    first = [f"S{number:02}" for number in range(AT_ONCE_MAX)]
+    say_refused(story, first[0])
+    assert stages(story).count(StreamStage.LEARNING) == AT_ONCE_MAX + 1
+    say_refused(story, *first)
+    assert stages(story) == [StreamStage.LEARNING] * (AT_ONCE_MAX + 2)
+    say_refused(story, *first, refused=False)
+    story.done("create", name="T")
+    say_refused(story)
+    assert stages(story)[-1] is None
+
+
+def test_streams_that_green_refuses_are_bounded_as_green_may_take_all_of_them_at_once() -> None:
+    names = [f"S{number:02}" for number in range(UNDER_WAY_MAX + 2)]
+    story = blue(*names)
+    for _ in range(UNDER_WAY_MAX // AT_ONCE_MAX + 1):
+        say_refused(story, *names)
+    assert stages(story) == [StreamStage.LEARNING] * UNDER_WAY_MAX + [None] * 2
+
+
+def test_a_new_leader_of_the_map_asks_anew_which_streams_green_refuses() -> None:
+    story = blue(*(f"S{number:02}" for number in range(AT_ONCE_MAX + 1)))
+    say_refused(story, "S00", "S01")
+    story.replica.migrations.clear()
+    story.done("create", name="T")
+    assert stages(story)[-1] is None
+
+
 @pytest.mark.covers("BG-4")
 def test_streams_are_marked_one_after_another() -> None:
     """Publishers of a fenced stream wait for the work on every other one that is between its mark and open."""
@@ -165,7 +203,7 @@ def test_a_stream_that_has_not_begun_says_what_it_waits_for() -> None:
         rows = blue_streams(state, migration, {}, Clients(AccountClients(), ""))["streams"]
         return str(rows[-1]["why"])
 
-    assert why() == f"it begins when fewer than {AT_ONCE_MAX} streams are between learning and open"
+    assert f"fewer than {AT_ONCE_MAX} streams that green takes" in why()
     found = state.streams[last]
     state.streams[last] = replace(found, move=Move("m7", found.members, found.members, Placement(), 0))
     assert why() == "move m7 of the stream has not ended"

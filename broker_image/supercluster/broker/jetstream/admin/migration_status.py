@@ -7,10 +7,15 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from supercluster.broker.jetstream.meta.assignment import Assignment
+from supercluster.broker.jetstream.meta.learning_slots import (
+    AT_ONCE_MAX,
+    UNDER_WAY_MAX,
+    why_not_ready,
+)
 from supercluster.broker.jetstream.meta.migration import Migration, StreamMigration, StreamStage
 from supercluster.broker.jetstream.meta.redirect_orders import is_all_open
 from supercluster.broker.jetstream.meta.state import MetaState
-from supercluster.broker.jetstream.meta_leader.migrations import AT_ONCE_MAX, scope_of, why_not_ready
+from supercluster.broker.jetstream.meta_leader.migrations import scope_of
 from supercluster.broker.jetstream.placement.stream_facts import StreamFacts
 from supercluster.broker.migration import plan
 from supercluster.broker.migration.plan import Log, Stage, View
@@ -24,7 +29,7 @@ CLEANED_WITHIN_NS = 60_000_000_000
 # Streams in one answer; of more the answer says how many there are.
 STREAMS_MAX = 1000
 
-_TURN = f"it begins when fewer than {AT_ONCE_MAX} streams are between learning and open"
+_TURN = f"it begins when fewer than {AT_ONCE_MAX} streams that green takes, and fewer than {UNDER_WAY_MAX} in all, are between learning and open"
 
 Facts = Mapping[str, StreamFacts | None]
 """By group: what the stream's leader says."""

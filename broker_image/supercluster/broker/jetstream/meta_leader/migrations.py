@@ -10,11 +10,11 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 
 from supercluster.broker.jetstream import errors
-from supercluster.broker.jetstream.config.carried import why_not_carried
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.farewells import Farewells
 from supercluster.broker.jetstream.meta.hand_turns import HandTurns, awaits_turn
+from supercluster.broker.jetstream.meta.learning_slots import LearningSlots
 from supercluster.broker.jetstream.meta.migration import Migration, StreamStage
 from supercluster.broker.jetstream.meta.migration_changes import (
     abort_migration,
@@ -34,10 +34,9 @@ from supercluster.broker.jetstream.meta_leader.map_tail import MapTail
 from supercluster.broker.jetstream.meta_leader.map_waits import MapRequests
 from supercluster.broker.jetstream.meta_leader.names_on_green import as_on_green
 from supercluster.broker.jetstream.meta_leader.stream_request import NotAppendedError
+from supercluster.broker.jetstream.placement.stream_facts import StreamFacts
 from supercluster.broker.raft.entry import EntryKind, make_entry
 
-# Streams of one migration that are learned or handed at a time: their copies share the links and the disks.
-AT_ONCE_MAX = 8
 # So often green is told again, and asked again.
 TELL_MS = 5000
 # Steps that wait for a turn, one of each stream.
@@ -61,40 +60,6 @@ class OpenWord:
     """At the cut."""
 
 
-def next_streams(state: MetaState, migration: Migration) -> list[Assignment]:
-    """The streams that green is to learn next: so many that AT_ONCE_MAX are under way, by their names. Pure."""
-    if migration.cancelled or migration.final or not migration.runs:
-        return []
-    under_way = sum(
-        1
-        for key in state.migrating
-        if (found := state.streams[key].migration) is not None
-        and found.id == migration.id
-        and not found.is_far
-    )
-    waiting = [
-        found
-        for key, found in sorted(state.streams.items())
-        if migration.covers(key[0]) and found.migration is None and not why_not_ready(found)
-    ]
-    return waiting[: max(0, AT_ONCE_MAX - under_way)]
-
-
-def why_not_ready(found: Assignment) -> str:
-    """Why green cannot learn the stream now; empty: it can. It may be younger than the preflight."""
-    if reasons := why_not_carried(found.config):
-        return f"stream {found.name} {reasons[0]}, which this version cannot hand over"
-    if not found.is_shown:
-        return "it is being restored"
-    if found.is_unconfirmed:
-        return "the map was recovered by force, and the stream's own group has not said who its members are"
-    if found.move is not None:
-        return f"move {found.move.id} of the stream has not ended"
-    if found.is_short:
-        return "a forced recovery has left it fewer replicas than it is to have; add the missing ones"
-    return ""
-
-
 def is_over(state: MetaState, migration: Migration) -> bool:
     """Is nothing of it under way, nor left to clean? Pure."""
     if not migration.runs or not (migration.cancelled or migration.final):
@@ -112,6 +77,7 @@ class Migrations(MapRequests):
         self._steps: dict[str, MigrationStep] = {}
         self._words: dict[str, OpenWord] = {}
         self._hand_turns = HandTurns()
+        self._slots = LearningSlots()
         self._said: set[str] = set()
         """Groups of which it was said that the evidence differs."""
         self._tell_ms = 0
@@ -279,12 +245,14 @@ class Migrations(MapRequests):
         for word in words.values():
             self._clean(word)
         for migration in self._running:
-            for found in next_streams(self._tail.state, migration):
+            for found in self._slots.next_streams(self._tail.state, migration):
                 self._append(migrate_stream(found, migration))
         if self._running and now_ms >= self._tell_ms:
             self._tell_ms = now_ms + TELL_MS
             for migration in self._running:
                 self._tell(migration)
+            for found in self._slots.to_ask(self._tail.state, self._running):
+                self._ask_refused(found)
             self._end(self._running)
 
     def _take_steps(self, now_ms: int) -> None:
@@ -324,6 +292,17 @@ class Migrations(MapRequests):
             if way is not None and way.id == migration.id and way.stage is StreamStage.OPEN:
                 self._meta_host.ask_cut(migration.world, way.next_group, way.attempt)
 
+    def _ask_refused(self, found: Assignment) -> None:
+        """Does green refuse the stream?"""
+
+        def answered(facts: StreamFacts | None) -> None:
+            if self._tail.serves:
+                is_refused = facts is not None and facts.migrating.get("refused") is True
+                self._slots.told(found.group, is_refused=is_refused)
+                self._tail.touch()
+
+        self._meta_host.ask_stream(found, answered)
+
     def _end(self, running: list[Migration]) -> None:
         over = [migration for migration in running if is_over(self._tail.state, migration)]
         for migration in self._farewells.ended(running, over, self._tail.time_ns()):
@@ -353,6 +332,7 @@ class Migrations(MapRequests):
         super().clear()
         self._steps.clear()
         self._hand_turns.clear()
+        self._slots.clear()
         self._words.clear()
         self._said.clear()
         self._farewells.clear()

@@ -22,6 +22,7 @@ from supercluster.broker.jetstream.config.metadata_keys import PREFERRED_LEADER_
 from supercluster.broker.jetstream.config.stream import Placement
 from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.meta import migration_changes
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.hand_turns import TURN_MS_MAX
 from supercluster.broker.jetstream.meta.learning_slots import AT_ONCE_MAX, UNDER_WAY_MAX
@@ -403,6 +404,28 @@ def test_green_hears_again_and_again_what_it_is_to_follow_no_more() -> None:
     story.host.dropped.clear()
     story.turn(TELL_MS)
     assert story.host.dropped == []
+
+
+def test_a_word_for_green_that_the_map_has_no_room_for_is_not_lost_in_silence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """BG-9: green's hidden copy keeps the stream's name and subjects until a person looks for it."""
+    monkeypatch.setattr(migration_changes, "DROPPED_MAX", 2)
+    story = blue("A", "B", "C", "D")
+    groups = [story.stream(name).group for name in "ABCD"]
+    for name in "AB":
+        story.done("delete", name=name)
+    story.turn(TELL_MS)
+    story.replica.migrations.on_dropped(GREEN, groups[1], 1)
+    for name in "CD":
+        story.done("delete", name=name)
+    story.turn(TELL_MS)
+    assert story.host.events.count("DropForgotten") == 1
+    assert f"copies of {groups[0]} (1 in all)" in story.host.texts[-1], (
+        "green has answered about the other one"
+    )
+    story.turn(TELL_MS)
+    assert story.host.events.count("DropForgotten") == 1
 
 
 def test_of_many_greens_that_never_answer_the_last_ones_are_told_on() -> None:

@@ -16,7 +16,8 @@ from supercluster.broker.jetstream.replica.lineage import next_lineage
 
 # Migrations that ended and are remembered by their ids, so that a call that comes late starts nothing.
 ENDED_MAX = 16
-# Streams that green may have copies of and blue keeps, or deleted. Of more than these green has to be told by hand.
+# Streams that green may have copies of and blue keeps, or deleted. Of more than these the oldest are forgotten, and an event names
+# those that green has not answered.
 DROPPED_MAX = 1024
 # A map that was recovered by force does not know how many attempts there were since: it goes on behind all that there can be.
 ATTEMPTS_SKIPPED = 1000

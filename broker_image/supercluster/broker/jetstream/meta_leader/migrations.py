@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.assignment import Assignment
-from supercluster.broker.jetstream.meta.farewells import Farewells
+from supercluster.broker.jetstream.meta.farewells import Farewells, named
 from supercluster.broker.jetstream.meta.hand_turns import HandTurns, awaits_turn
 from supercluster.broker.jetstream.meta.learning_slots import LearningSlots
-from supercluster.broker.jetstream.meta.migration import Migration, StreamStage
+from supercluster.broker.jetstream.meta.migration import DROPPED_MAX, Migration, StreamStage
 from supercluster.broker.jetstream.meta.migration_changes import (
     abort_migration,
     clean_stream,
@@ -285,6 +285,12 @@ class Migrations(MapRequests):
     def _tell(self, migration: Migration) -> None:
         """Green hears what it is to follow no more, and is asked for the evidence of what is to be cleaned."""
         state = self._tail.state
+        if forgotten := self._farewells.forgotten(migration):
+            self._tail.event(
+                "DropForgotten",
+                f"migration {migration.id}: green has not answered that it drops its copies of {named(forgotten)}, and is told no more, since "
+                f"{DROPPED_MAX} others came after; look for them on green",
+            )
         for group, attempt in migration.dropped:
             self._meta_host.drop_far(migration.world, group, attempt, migration.id)
         for key in sorted(state.migrating) if migration.final else ():
@@ -308,11 +314,7 @@ class Migrations(MapRequests):
         for migration in self._farewells.ended(running, over, self._tail.time_ns()):
             self._append(end_migration(migration.id))
             left = self._farewells.unheard(migration)
-            untold = (
-                f"; green was not told to drop its copies of {', '.join(left[:3])} ({len(left)} in all)"
-                if left
-                else ""
-            )
+            untold = f"; green was not told to drop its copies of {named(left)}" if left else ""
             self._tail.event("MigrationEnded", f"migration {migration.id} has ended{untold}")
 
     def _append(self, body: bytes) -> None:

@@ -497,9 +497,11 @@ def test_blues_copies_go_by_the_evidence_of_both_sides_alone() -> None:
     assert story.host.events.count("EvidenceDiffers") == 1
     hear(story, right)
     assert stages(story) == [StreamStage.CLEANED]
+    story.done("create", name="T")
     for _ in range(3):
         story.turn(TELL_MS)
     assert not story.replica.state.migrations[TO_GREEN.id].runs
+    assert "made here behind finalize, and not handed over: T (1 in all)" in story.host.texts[-1]
 
 
 def test_finalize_waits_for_a_stream_that_is_being_restored() -> None:

@@ -315,7 +315,9 @@ class Migrations(MapRequests):
             self._append(end_migration(migration.id))
             left = self._farewells.unheard(migration)
             untold = f"; green was not told to drop its copies of {named(left)}" if left else ""
-            self._tail.event("MigrationEnded", f"migration {migration.id} has ended{untold}")
+            here = [] if migration.cancelled else left_out(self._tail.state, migration)
+            stay = f"; made here behind finalize, and not handed over: {named(here)}" if here else ""
+            self._tail.event("MigrationEnded", f"migration {migration.id} has ended{untold}{stay}")
 
     def _append(self, body: bytes) -> None:
         try:
@@ -356,6 +358,12 @@ def _known(state: MetaState, migration_id: str) -> Migration:
     if found is None:
         raise errors.error(errors.NO_MIGRATION, migration_id)
     return found
+
+
+def left_out(state: MetaState, migration: Migration) -> list[str]:
+    """Streams of the accounts that it covers which no migration took."""
+    found = (stream for key, stream in sorted(state.streams.items()) if migration.covers(key[0]))
+    return [one.name for one in found if one.migration is None and one.following is None]
 
 
 def scope_of(state: MetaState, migration: Migration) -> list[Assignment]:

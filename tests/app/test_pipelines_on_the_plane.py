@@ -42,6 +42,7 @@ numbers.writeStream.foreachBatch(show).option("checkpointLocation", os.environ["
 """
 # It starts and ends once: the compiler that is slow to compile would never earn its time back.
 QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+ONE = {"count": 1, "cpu": "100m"}
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +75,7 @@ def pipeline() -> dict[str, Any]:
 
 def named(name: str, pipeline_name: str, parameters: dict[str, str]) -> dict[str, Any]:
     """A pipeline that ends at the messages that are there."""
-    spec = pipeline()["spec"]
+    spec = {**pipeline()["spec"], "executors": ONE}
     del spec["python"]
     spec |= {"pipeline": {"name": pipeline_name, "parameters": parameters}, "trigger": "AvailableNow"}
     return custom("StreamPipeline", name, {**spec, "checkpoint": {"type": "Ephemeral"}, "backoffLimit": 0})
@@ -222,7 +223,12 @@ def test_a_pipeline_runs_by_name_and_bad_ones_say_what_is_wrong_and_what_to_do(
 
 def filed(name: str, program: str) -> dict[str, Any]:
     """A Python file whose driver is started once."""
-    spec = {**pipeline()["spec"], "python": {"configMap": {"name": program}}, "backoffLimit": 0}
+    spec = {
+        **pipeline()["spec"],
+        "executors": ONE,
+        "python": {"configMap": {"name": program}},
+        "backoffLimit": 0,
+    }
     return custom("StreamPipeline", name, spec)
 
 

@@ -66,6 +66,10 @@ class PeerInfo:
     first one (SF-9)."""
     founding: str = ""
     """Which beginning of the map of streams its map goes back to; empty while it has read none (SF-26)."""
+    client_tls: bool = False
+    """Does it take clients with TLS?"""
+    client_plain: bool = True
+    """Does it take clients without TLS?"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ pytestmark = pytest.mark.covers("BG-5", "CL-3")
 LOGIN = {"user": "blue", "password": "m1gr4te"}
 CREDENTIALS = {"migration.json": {"accept": [LOGIN], "send": LOGIN}}
 PORT = 7322
+BOTH = {"allowPlain": True}
 BLUE, GREEN = world_id("blue"), world_id("green")
 
 
@@ -516,3 +517,19 @@ async def test_brokers_tell_each_other_of_users_and_of_what_is_unsettled_in_acco
     await late
     assert green.redirection.pongs.not_kept_total == 0
     await client.flush()
+
+
+@pytest.mark.parametrize(
+    ("options", "taken"), [(None, (False, True)), ({}, (True, False)), (BOTH, (True, True))]
+)
+async def test_blue_hears_which_clients_green_takes(
+    worlds: TwoWorlds, tmp_path: Path, options: dict[str, bool] | None, taken: tuple[bool, bool]
+) -> None:
+    """Rule 21."""
+    document: dict[str, Any] = {}
+    if options is not None:
+        document["clientTls"] = {**Authority(tmp_path, "ours").sign("server").settings(), **options}
+    await worlds.start(**document)
+    await worlds.link()
+    (link,) = worlds.blue[0].mesh.far.links.values()
+    assert (link.peer.client_tls, link.peer.client_plain) == taken

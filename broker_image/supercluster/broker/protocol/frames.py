@@ -91,6 +91,10 @@ class Hello:
     """Which beginning of the map of streams its map goes back to; empty while it has read none (SF-26)."""
     migration_url: str = ""
     """host:port for brokers of another super-cluster; empty when this one takes none in, and then not said."""
+    client_tls: bool = False
+    """Does the port for clients take clients with TLS?"""
+    client_plain: bool = True
+    """And clients without TLS?"""
 
     def __repr__(self) -> str:
         return f"Hello(node={self.node!r}, process={self.process!r}, channel={self.channel})"

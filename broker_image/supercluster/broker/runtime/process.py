@@ -259,6 +259,8 @@ class BrokerProcess:
             incarnation=self.core.incarnation if self.core is not None else self.process_id,
             process=self.process_id,
             client_url=self.advertised_client_url,
+            client_tls=lambda: self.settings.client_tls is not None,
+            client_plain=lambda: self.settings.client_tls is None or self.settings.client_tls.allow_plain,
             meta_state=lambda: self.core.meta_state if self.core is not None else 0,
             lineage=lambda: self.core.lineage if self.core is not None else "",
             founding=lambda: self.core.founding_id if self.core is not None else "",

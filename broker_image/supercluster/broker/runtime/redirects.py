@@ -36,12 +36,11 @@ class MapOrders:
 
 
 def _order(told: RedirectOrder) -> Order:
-    """Green's brokers take both kinds of clients at one address; who uses TLS is told of those that are names."""
     return Order(
         told.migration,
         Phase.REDIRECT if told.asks else Phase.ANNOUNCE,
         told.urls,
-        told.urls,
+        told.tls_urls,
         Policy.BRIDGE if told.bridges else Policy.REFUSE,
         told.world,
     )

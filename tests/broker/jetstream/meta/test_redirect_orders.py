@@ -75,6 +75,16 @@ def test_who_has_heard_of_green_is_not_told_otherwise() -> None:
     assert redirect_orders(state(ALL, A1="open"), LINKED, waits) == before
 
 
+def test_clients_with_tls_have_addresses_of_their_own() -> None:
+    """BG-5: green may take only them; and what they were told of is kept while green is away."""
+    there = state(ALL, A1="open")
+    secure = replace(LINKED, urls={}, tls_urls={WORLD: URLS})
+    told = {"m1": replace(ASKS, urls=(), tls_urls=URLS)}
+    assert redirect_orders(there, secure, {}) == told
+    assert redirect_orders(there, replace(secure, tls_urls={}), told) == told
+    assert redirect_orders(there, LINKED, told) == {"m1": ASKS}
+
+
 def test_a_migration_that_is_called_off_redirects_nobody() -> None:
     gone = state(replace(ALL, cancelled=True), A1="open")
     assert redirect_orders(gone, LINKED, {"m1": ASKS}) == {}

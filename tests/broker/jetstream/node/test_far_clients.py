@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,12 +11,14 @@ import pytest
 from supercluster.broker.jetstream.links.frames import Frame
 from supercluster.broker.jetstream.meta.migration import Green, Migration
 from supercluster.broker.jetstream.node.far_clients import FRESH_MS, REPORT_MS, FarClients
+from supercluster.broker.ports import PeerInfo
 from supercluster.broker.protocol.client_reports import (
     AccountClients,
     ClientReport,
     decode_report,
     encode_report,
 )
+from supercluster.broker.runtime.redirects import MapOrders
 
 pytestmark = pytest.mark.covers("BG-5", "BG-8", "BG-12")
 
@@ -43,7 +45,7 @@ class Brokers:
             streams={("A", "S"): stream},
             migrating={("A", "S")},
         )
-        far = SimpleNamespace(node=f"green-0%{WORLD}", client_url="green-0:4222")
+        far = PeerInfo(f"green-0%{WORLD}", "green", "v0", "p0", "green-0:4222", 0, 1)
         env: Any = SimpleNamespace(
             node="blue-0", clock=SimpleNamespace(monotonic_ms=lambda: self.now_ms), settings=None
         )
@@ -139,3 +141,25 @@ def test_clients_are_asked_when_all_brokers_say_that_they_are_linked(blue: Broke
     blue.peers.far.clear()
     blue.part.far_changed()
     assert blue.part.orders["m1"].urls == ("green-0:4222",)
+
+
+@pytest.mark.parametrize(
+    ("tls", "plain", "urls"),
+    [
+        (False, True, (("green-0:4222",), ())),
+        (True, False, ((), ("green-0:4222",))),
+        (True, True, (("green-0:4222",), ("green-0:4222",))),
+    ],
+)
+def test_clients_are_told_of_ports_that_take_them(
+    blue: Brokers, *, tls: bool, plain: bool, urls: tuple[tuple[str, ...], tuple[str, ...]]
+) -> None:
+    """Rule 21: one with TLS would send its password in plain, or never come to green."""
+    (node, found), *_ = blue.peers.far.items()
+    blue.peers.far[node] = replace(found, client_tls=tls, client_plain=plain)
+    blue.part.far_changed()
+    order = blue.part.orders["m1"]
+    assert (order.urls, order.tls_urls) == urls
+    shown = MapOrders(lambda: blue.part.orders, lambda: "SYS").order_of("A")
+    assert shown is not None
+    assert (shown.urls, shown.tls_urls) == urls

@@ -8,7 +8,7 @@ that restarts, or a stream that somebody makes meanwhile, only ends the asking f
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from supercluster.broker.jetstream.meta.migration import Migration
 from supercluster.broker.jetstream.meta.state import MetaState
@@ -24,11 +24,13 @@ class RedirectOrder:
     account: str
     """Empty: all."""
     urls: tuple[str, ...]
-    """host:port of green's brokers for clients."""
+    """host:port of green's brokers for clients without TLS."""
     asks: bool
     """Are connections asked to leave? Otherwise INFO names green, and nobody is asked."""
     bridges: bool
     """Are those that come back served?"""
+    tls_urls: tuple[str, ...] = ()
+    """host:port of green's brokers for clients with TLS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +38,13 @@ class Surroundings:
     """What a broker knows besides the map."""
 
     urls: Mapping[str, tuple[str, ...]]
-    """World → where green's linked brokers take clients."""
+    """World → where green's linked brokers take clients without TLS."""
     linked: Collection[str]
     """Worlds all of whose brokers are linked with this one."""
     linked_by_all: Collection[str]
     """Worlds all of whose brokers are linked with every broker of this super-cluster that is in contact."""
+    tls_urls: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """World → where green's linked brokers take clients with TLS."""
 
 
 def redirect_orders(
@@ -53,16 +57,20 @@ def redirect_orders(
             continue
         known = before.get(migration.id)
         is_open = is_all_open(state, migration)
-        urls = around.urls.get(migration.world, ())
-        if known is None and not (is_open and urls and migration.world in around.linked):
+        urls, tls_urls = around.urls.get(migration.world, ()), around.tls_urls.get(migration.world, ())
+        is_named = bool(urls or tls_urls)
+        if known is None and not (is_open and is_named and migration.world in around.linked):
             continue
+        if known is not None and not is_named:
+            urls, tls_urls = known.urls, known.tls_urls
         found[migration.id] = RedirectOrder(
             migration.id,
             migration.world,
             migration.account,
-            urls or (known.urls if known is not None else ()),
+            urls,
             asks=is_open and migration.world in around.linked_by_all,
             bridges=migration.bridges,
+            tls_urls=tls_urls,
         )
     return found
 

@@ -6,7 +6,7 @@ What becomes of the connections is the network's affair, which sets the function
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.links.frames import Frame
@@ -20,6 +20,7 @@ from supercluster.broker.jetstream.meta.redirect_orders import (
 )
 from supercluster.broker.jetstream.meta.view import MapView
 from supercluster.broker.migration.worlds import world_of
+from supercluster.broker.ports import PeerInfo
 from supercluster.broker.protocol.client_reports import (
     AccountClients,
     ClientReport,
@@ -143,10 +144,9 @@ class FarClients:
             self.orders_changed()
 
     def _around(self) -> Surroundings:
-        urls: dict[str, set[str]] = {}
-        for peer in self._peers.far.values():
-            if peer.client_url:
-                urls.setdefault(world_of(peer.node), set()).add(peer.client_url)
+        far = [peer for peer in self._peers.far.values() if peer.client_url]
+        urls = _urls(peer for peer in far if peer.client_plain)
+        tls_urls = _urls(peer for peer in far if peer.client_tls)
         own = self.linked()
         fresh = self._fresh()
         by_all = {
@@ -154,4 +154,12 @@ class FarClients:
             for world in own
             if all(node in fresh and world in fresh[node].linked for node in self._peers.linked)
         }
-        return Surroundings({world: tuple(sorted(found)) for world, found in urls.items()}, own, by_all)
+        return Surroundings(urls, own, by_all, tls_urls)
+
+
+def _urls(peers: Iterable[PeerInfo]) -> dict[str, tuple[str, ...]]:
+    """By world."""
+    found: dict[str, set[str]] = {}
+    for peer in peers:
+        found.setdefault(world_of(peer.node), set()).add(peer.client_url)
+    return {world: tuple(sorted(urls)) for world, urls in found.items()}

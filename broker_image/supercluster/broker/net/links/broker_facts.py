@@ -17,6 +17,10 @@ class BrokerFacts:
     incarnation: str
     process: str
     client_url: str
+    client_tls: Callable[[], bool]
+    """Does the port for clients take clients with TLS? Asked at every handshake."""
+    client_plain: Callable[[], bool]
+    """And clients without TLS?"""
     meta_state: Callable[[], int]
     """0: no meta log on the volume; otherwise its last index. Asked at every handshake."""
     lineage: Callable[[], str] = str

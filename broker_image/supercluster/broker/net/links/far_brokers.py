@@ -171,6 +171,8 @@ class FarBrokers:
             version=min(hello.version, frames.VERSION),
             tags=hello.tags,
             gateway_url=hello.gateway_url,
+            client_tls=hello.client_tls,
+            client_plain=hello.client_plain,
         )
         identity = hello.identity
         bridge = Bridge(lambda account: self._carries(identity, account))

@@ -159,6 +159,8 @@ class Handshakes:
                 incarnation=facts.incarnation,
                 process=facts.process,
                 client_url=facts.client_url,
+                client_tls=facts.client_tls(),
+                client_plain=facts.client_plain(),
                 meta_state=facts.meta_state(),
                 channel=channel,
                 pair=connection.pair,

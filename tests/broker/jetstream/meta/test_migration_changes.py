@@ -39,8 +39,14 @@ from supercluster.broker.jetstream.meta.migration_changes import (
     unhand_stream,
     unmigrate_stream,
 )
-from supercluster.broker.jetstream.meta.operations import delete_stream, put_stream, start_move
+from supercluster.broker.jetstream.meta.operations import (
+    delete_stream,
+    put_stream,
+    recover_stream,
+    start_move,
+)
 from supercluster.broker.jetstream.meta.state import MetaState
+from supercluster.broker.jetstream.meta.stream_recovery import Recovery
 from supercluster.broker.jetstream.replica.lineage import is_same_stream, lineage_of
 from supercluster.broker.raft.entry import EntryKind, make_entry
 
@@ -249,6 +255,16 @@ def test_what_is_deleted_while_green_learns_is_remembered_for_green() -> None:
     found.do(delete_stream(found.stream))
     assert found.state.migrations[TO_GREEN.id].dropped == ((GROUP, 1),)
     assert (found.state.migrating, found.state.other_groups) == (set(), {})
+
+
+def test_a_lineage_that_ended_while_green_learned_it_is_remembered_for_green() -> None:
+    """BG-9: an abort names the new group, of which green may know nothing, and the hidden stream would be there for ever."""
+    found = blue()
+    found.do(migrate_stream(found.stream, TO_GREEN))
+    recovery = Recovery("r", MEMBERS[0], GROUP, 0, 0, 0, 0, "")
+    found.do(recover_stream(found.stream, "S.$G.S.1~1", recovery))
+    assert (found.way.source, found.way.attempt) == ("S.$G.S.1~1", 2)
+    assert found.state.migrations[TO_GREEN.id].dropped == ((GROUP, 1),)
 
 
 def test_a_stream_that_moves_is_not_learned() -> None:

@@ -173,7 +173,7 @@ def _forget_ended(migrations: dict[str, Migration], needed: Container[str]) -> N
 
 
 def note_dropped(migrations: dict[str, Migration], found: Assignment) -> None:
-    """The stream is deleted, or its migration was called off: green may follow it still."""
+    """The stream is deleted or begins anew under another group, or its migration was called off: green may follow it still."""
     told = found.migration
     present = migrations.get(told.id) if told is not None and not told.is_far else None
     if present is not None and told is not None:

@@ -150,7 +150,8 @@ class MetaState:
         changed = CHANGES[what](present, op, entry) if what != "unfollow" else None
         if changed is None:
             return []
-        if present.migration is not None and changed.migration is None:
+        way, now = present.migration, changed.migration
+        if way is not None and (now is None or now.source != way.source):
             note_dropped(self.migrations, present)
         self._put(key, changed)
         return _touched(present, changed)

@@ -123,9 +123,15 @@ def test_streams_that_green_refuses_keep_no_others() -> None:
     assert stages(story).count(StreamStage.LEARNING) == AT_ONCE_MAX + 1
     say_refused(story, *first)
     assert stages(story) == [StreamStage.LEARNING] * (AT_ONCE_MAX + 2)
-    say_refused(story, *first, refused=False)
-    story.done("create", name="T")
-    say_refused(story)
+
+
+def test_a_stream_that_green_takes_again_counts_again() -> None:
+    names = [f"S{number:02}" for number in range(2 * AT_ONCE_MAX + 1)]
+    story = blue(*names)
+    say_refused(story, *names[:AT_ONCE_MAX])
+    assert stages(story) == [StreamStage.LEARNING] * (2 * AT_ONCE_MAX) + [None]
+    say_refused(story, *names[:AT_ONCE_MAX], refused=False)
+    go(story, names[-2])
     assert stages(story)[-1] is None
 
 

@@ -569,7 +569,9 @@ def test_the_next_migration_begins_as_soon_as_the_streams_of_one_that_is_called_
 # ---- green -----------------------------------------------------------------------------------------------------------
 
 
-def follow(story: Meta, verb: str = "follow", attempt: int = 1, called: str = "", **fields: Any) -> Any:
+def follow(
+    story: Meta, verb: str = "follow", attempt: int = 1, called: str = "", version: int = 0, **fields: Any
+) -> Any:
     config = read_stream({"name": "S", "subjects": ["s"], "num_replicas": 1, **fields})
     (answer,) = story.call(
         verb,
@@ -578,7 +580,7 @@ def follow(story: Meta, verb: str = "follow", attempt: int = 1, called: str = ""
         config=config if verb == "follow" else None,
         asked_at=story.host.node,
         group=next_group(SOURCE, TO_GREEN.id, attempt),
-        following=Following(TO_GREEN.id, attempt, SOURCE, "b1b1b1b1", (), called),
+        following=Following(TO_GREEN.id, attempt, SOURCE, "b1b1b1b1", (), called, version),
         created_ns=77,
     )
     return answer
@@ -599,6 +601,22 @@ def test_a_hidden_stream_is_placed_like_a_new_one_and_answered_alike_when_it_is_
     wider = follow(story, num_replicas=3, subjects=["s", "t"])
     assert wider.assignment.members == found.members
     assert wider.assignment.config.subjects == ("s", "t")
+
+
+@pytest.mark.covers("BG-2")
+def test_a_late_call_brings_no_earlier_configuration_back() -> None:
+    """A leader of blue that stood still sends one behind its successor's. The subjects in between could go to another stream here."""
+    story = meta()
+    follow(story, version=4)
+    follow(story, version=5, subjects=["s", "t"])
+    late = follow(story, version=4)
+    assert "version 4 of the configuration is older than version 5" in late.description
+    assert story.stream().config.subjects == ("s", "t")
+    follow(story, version=6, subjects=["s", "t"])
+    assert isinstance(follow(story, version=5), ApiError), "the same configuration, taken back and put again"
+    assert isinstance(follow(story, attempt=2, version=3), Decided), (
+        "of a lineage that was recovered by force"
+    )
 
 
 def nodes_of(found: Assignment) -> list[str]:

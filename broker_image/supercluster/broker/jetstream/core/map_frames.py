@@ -83,7 +83,9 @@ class MapFrames:
                 return  # Blue asks again, whoever leads then.
             self._peers.post(node, Frame.PREPARED, told.encode())
 
-        following = Following(asked.migration, asked.attempt, asked.group, asked.world, (), asked.cluster)
+        following = Following(
+            *(asked.migration, asked.attempt, asked.group, asked.world, (), asked.cluster, asked.version)
+        )
         leader.request(
             StreamRequest(
                 "follow",

@@ -183,6 +183,8 @@ class Following:
     """The copies in blue's group, under their far names: the assignment's own members are the same ones under near names."""
     cluster: str = ""
     """What green calls the cluster of the stream's placement. The configuration that follows has blue's name, until it is open."""
+    version: int = 0
+    """Of the configuration in blue, as far as green was asked for it."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -27,6 +27,7 @@ from supercluster.broker.jetstream.meta_leader.candidates import Candidates
 from supercluster.broker.jetstream.meta_leader.follow import (
     check_migration,
     follow,
+    is_repeated,
     judge_follow,
     near_cluster,
     unfollow,
@@ -157,8 +158,8 @@ class StreamDecisions:
         if request.verb == "unfollow":
             return unfollow(present, request)
         before = judge_follow(present, request)
-        if before is not None and before.config == request.config and before.group == request.group:
-            return None  # A call that is repeated, since its answer was lost.
+        if before is not None and is_repeated(before, request):
+            return None
         assert request.config is not None
         self._room.check_limits(request.config)
         judge_origins(request.config, self._room.config_of)

@@ -92,7 +92,21 @@ def judge_follow(present: Assignment | None, request: StreamRequest) -> Assignme
             errors.STREAM_NAME_IN_USE,
             f"attempt {found.attempt} of migration {found.migration} came later than attempt {wanted.attempt} of {wanted.migration}",
         )
+    if found.attempt == wanted.attempt and found.version > wanted.version:
+        raise errors.detailed(
+            errors.STREAM_NAME_IN_USE,
+            f"version {wanted.version} of the configuration is older than version {found.version}, which came first",
+        )
     return present if found.source == wanted.source else None
+
+
+def is_repeated(before: Assignment, request: StreamRequest) -> bool:
+    """Is it a call whose answer was lost?"""
+    wanted, found = request.following, before.following
+    assert wanted is not None
+    assert found is not None
+    is_same = (before.config, before.group) == (request.config, request.group)
+    return is_same and found.version == wanted.version
 
 
 def near_cluster(before: Assignment | None, request: StreamRequest, known: Iterable[NodeFacts]) -> str:

@@ -12,6 +12,7 @@ from tests.broker.jetstream.frontend.test_far_calls import Story
 
 from supercluster.broker.jetstream.links.frames import Frame
 from supercluster.broker.jetstream.links.migration_frames import encode_subjects
+from supercluster.broker.jetstream.meta.map_recovery import LINEAGE_ENTRIES
 from supercluster.broker.jetstream.meta.migration import Arrival, next_group
 from supercluster.broker.jetstream.meta.view import FarCapture
 from supercluster.broker.jetstream.node import far_subjects
@@ -111,6 +112,17 @@ def test_a_deleted_stream_gets_no_subject_back_by_a_broker_of_green_whose_map_is
     assert captured(story, b"s") == "T", "S was deleted there"
     tell(story, group, version + 1, "s", index=10)
     assert captured(story, b"s") == "S", "it had not gone: T gave the subject back"
+
+
+def test_a_map_of_greens_that_was_recovered_by_force_takes_an_earlier_configuration_back() -> None:
+    """SF-9: it counts its entries on from a later one, and its streams' versions may go back."""
+    story = Story()
+    group = story.goes().group
+    tell(story, group, 5, "s", "more", index=9)
+    tell(story, group, 4, "s", index=LINEAGE_ENTRIES)
+    assert captured(story, b"more") is None
+    tell(story, group, 5, "s", "more", index=10)
+    assert captured(story, b"more") is None, "a broker of green that still shows the older map"
 
 
 def test_green_says_how_new_its_word_is() -> None:

@@ -21,9 +21,10 @@ class FarCapture:
     """What a stream of another super-cluster captures there."""
 
     version: int
-    """Of its configuration. Those of two streams do not compare: the version that a stream had before it came goes on."""
+    """Of its configuration. Those of two streams do not compare: the version that a stream had before it came goes on. A map that is
+    recovered by force may go back to an earlier one."""
     index: int
-    """An entry of the map there behind which that was so."""
+    """The last entry of the map there behind which that is known to have been so. A recovered map counts on from a later one."""
     subjects: tuple[str, ...]
 
 

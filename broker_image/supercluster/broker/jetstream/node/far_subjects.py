@@ -7,6 +7,7 @@ keeps that until it stops, beside its map, which goes on to have the subjects of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from supercluster.broker.jetstream.links.frames import Frame
 from supercluster.broker.jetstream.links.migration_frames import decode_subjects, encode_subjects
@@ -67,8 +68,8 @@ class FarSubjects:
         index, streams = decode_subjects(body)
         for group, version, subjects in streams:
             before = known.get((world, group))
-            if len(known) < STREAMS_MAX if before is None else before.version < version:
-                known[world, group] = FarCapture(version, index, subjects)
-                is_new = True
+            if len(known) < STREAMS_MAX if before is None else before.index < index:
+                now = known[world, group] = FarCapture(version, index, subjects)
+                is_new = is_new or before is None or replace(before, index=index) != now
         if is_new and self._map.index:
             self.changed()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from supercluster.spark import jetstream
 from supercluster.spark.datasource.options import ReadOptions, read_options
 from supercluster.spark.datasource.plan import StreamReplacedError
 from supercluster.spark.jetstream import StreamCutOffError, StreamState
@@ -90,10 +91,12 @@ def test_what_retention_removes_on_one_side_during_a_comparison_is_no_difference
 
 
 def test_a_stream_that_ends_before_the_record_was_restored_from_an_older_copy(
-    tmp_path: Path, runner: Any
+    tmp_path: Path, runner: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(jetstream, "PAUSE_SECONDS_MAX", 0.0)
+    monkeypatch.setattr(jetstream, "SETTLED_SECONDS", 0.1)
     record = Record(Location(str(tmp_path)), "S.json")
-    record.save({"lineage": "l", "next": 11, "open": [], "work": {}})
+    record.save({"lineage": "l", "parameters": {}, "next": 11, "open": [], "work": {}})
 
     class NoWork:
         parameters = Parameters()
@@ -101,13 +104,16 @@ def test_a_stream_that_ends_before_the_record_was_restored_from_an_older_copy(
         def restore(self, value: object) -> None:
             pass
 
-    def rounds(last: int) -> StreamRounds[Any]:
+    def rounds(*ends: int) -> StreamRounds[Any]:
         work: Any = NoWork()
-        return StreamRounds(options(), work, runner, record, print, lambda: 0, lambda _: state_of(last=last))
+        states = iter([state_of(last=last) for last in ends])
+        return StreamRounds(options(), work, runner, record, print, lambda: 0, lambda _: next(states))
 
     rounds(10).open(is_continuous=False)
+    # The leader that stood still answers first.
+    rounds(9, 10).open(is_continuous=False)
     with pytest.raises(StreamCutOffError):
-        rounds(9).open(is_continuous=False)
+        rounds(*[9] * 100_000).open(is_continuous=False)
 
 
 AUDIT: dict[str, object] = {"streams": "S", "number": "json:meta.n", "publisher": "header:From"}

@@ -36,6 +36,7 @@ def streams(spark: Any) -> Iterator[Any]:
     for query in spark.streams.active:
         query.stop()
     spark.streams.resetTerminated()
+    spark.createDataFrame([(1,)], "a int")  # It makes this session the active one again.
 
 
 def run(folder: Path, *parts: str) -> None:
@@ -46,12 +47,19 @@ def run(folder: Path, *parts: str) -> None:
 
 @pytest.mark.parametrize(
     "parts",
-    [(BAD, UNTIL_IT_FAILED), (GOOD, BAD), (GOOD, BAD, UNTIL_IT_FAILED), (BAD, EXIT)],
+    [
+        (BAD, UNTIL_IT_FAILED),
+        (GOOD, BAD),
+        (GOOD, BAD, UNTIL_IT_FAILED),
+        (BAD, EXIT),
+        (BAD, "SparkSession.active().newSession().createDataFrame([(1,)], 'a int').count()\n"),
+    ],
     ids=[
         "before the end of the file",
         "beside one that runs",
         "before the end, and one runs",
         "behind an exit",
+        "behind another session",
     ],
 )
 def test_a_query_that_failed_fails_the_file(streams: Any, tmp_path: Path, parts: tuple[str, ...]) -> None:
@@ -61,5 +69,22 @@ def test_a_query_that_failed_fails_the_file(streams: Any, tmp_path: Path, parts:
 
 def test_a_file_ends_well_when_its_queries_do(streams: Any, tmp_path: Path) -> None:
     run(tmp_path, GOOD, "while not good.lastProgress:\n    time.sleep(0.05)\n", "good.stop()\n")
-    handled = "try:\n    bad.awaitTermination()\nexcept Exception:\n    time.sleep(0.1)\n"
+    handled = "try:\n    bad.awaitTermination()\nexcept Exception:\n    pass\n"
     run(tmp_path, BAD, handled, "SparkSession.active().streams.resetTerminated()\n")
+
+
+@pytest.mark.parametrize("code", ["None", "0", "False"])
+def test_an_exit_without_an_error_ends_a_file_well(tmp_path: Path, code: str) -> None:
+    run_alone(tmp_path, code)
+
+
+@pytest.mark.parametrize("code", ["1", "''", "0.0", "'two flights are missing'"])
+def test_any_other_exit_fails_as_it_does_in_python(tmp_path: Path, code: str) -> None:
+    with pytest.raises(SystemExit):
+        run_alone(tmp_path, code)
+
+
+def run_alone(folder: Path, code: str) -> None:
+    file = folder / "program.py"
+    file.write_text(f"import sys\nsys.exit({code})\n")
+    FileProgram(str(file), []).run({}, lambda report: None)

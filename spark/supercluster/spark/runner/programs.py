@@ -55,7 +55,8 @@ class FileProgram:
         try:
             runpy.run_path(self.file, run_name="__main__")
         except SystemExit as ended:
-            if ended.code:  # Others end as well: `sys.exit(main())`.
+            # Others end as well: `sys.exit(main())`. Python takes every other value, such as "", for a failure.
+            if not (ended.code is None or (isinstance(ended.code, int) and ended.code == 0)):
                 raise
         _await_queries()
 
@@ -103,7 +104,7 @@ class PipelineProgram:
 
 
 def _await_queries() -> None:
-    """Wait for queries that the file started and did not wait for.
+    """Wait for queries that the file started and did not wait for, in the builder's session or the active one.
 
     Raises:
         StreamingQueryException: one failed, before the file's end or behind it. A file that handled the failure calls
@@ -112,13 +113,16 @@ def _await_queries() -> None:
     from pyspark.sql import SparkSession
 
     session = SparkSession.getActiveSession()
-    while session is not None:
-        active = session.streams.active
+    if session is None:
+        return
+    managers = (SparkSession.builder.getOrCreate().streams, session.streams)
+    active = True
+    while active:
+        active = [query for manager in managers for query in manager.active]
         if active:
             active[0].awaitTermination(FAILED_POLL_SECONDS)
         else:
             # Spark takes a query from this list a moment before it notes its error.
             time.sleep(NOTED_SECONDS)
-        session.streams.awaitAnyTermination(0)
-        if not active:
-            return
+        for manager in managers:
+            manager.awaitAnyTermination(0)

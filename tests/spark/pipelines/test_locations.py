@@ -289,6 +289,8 @@ def test_a_record_that_another_run_has_written_is_left_alone(location: Location)
     [
         "s3://AKIAX:hunter2@bucket/flights",
         "s3://AKIAX:hun/ter2+x@bucket/flights",
+        "s3://AKIAX:/hunter2+x@bucket/flights",
+        "s3://AKIAX:12/hunter2@bucket/flights",
         "abfs://files@account/flights?client_secret=hunter2",
     ],
 )
@@ -304,6 +306,7 @@ def test_a_secret_in_a_location_is_refused_and_not_repeated(where: str) -> None:
     [
         "hdfs://ops@namenode:8020/flights",
         "hdfs://namenode:8020",
+        "hdfs://[::1]:8020/flights",
         "s3://bucket/at:12:00?endpoint_override=minio:9000&scheme=http",
         "/archive/a:b",
     ],

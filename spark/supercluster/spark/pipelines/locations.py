@@ -29,10 +29,12 @@ COPY_BYTES = 4 * 1024 * 1024
 TEMPORARY = ".writing-"
 READY = ".ready-"
 OBJECT_STORES = ("s3", "gcs", "abfs")
-# A word behind a colon that is no port: a secret may have a slash, so that it does not end where the host does. Or an option of Arrow.
+# A colon before an @, since a secret may have a slash; a word behind a colon that is no port; or an option of Arrow.
 _SECRET = re.compile(
-    r"://[^/?#]*?:(?!\d*(?:[/?#,]|$))|[?&](?:client_secret|secret_key|account_key|sas_token)=", re.ASCII
+    r"://[^?#]*:[^?#]*@|://[^/?#]*?:(?!\d*(?:[/?#,]|$))|[?&](?:client_secret|secret_key|account_key|sas_token)=",
+    re.ASCII,
 )
+_IPV6 = re.compile(r"\[[0-9A-Fa-f:.]*\]")
 
 
 class Location:
@@ -44,7 +46,7 @@ class Location:
 
     def __init__(self, where: str) -> None:
         """Raises ParameterError when no file system has such a location, or it has a secret: parameters stand in manifests and logs."""
-        if "://" in where and _SECRET.search(where):
+        if "://" in where and _SECRET.search(_IPV6.sub("", where)):
             raise ParameterError(
                 "location has a password or a secret key in it; leave it out, and give it in the pods' environment, as "
                 "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"

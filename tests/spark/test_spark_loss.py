@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ from supercluster.spark.jetstream import (
     StartBeyondEndError,
     StreamCutOffError,
     StreamMissingError,
+    StreamState,
     settled,
 )
 from supercluster.spark.reader import Record, read_range
@@ -271,3 +273,41 @@ def test_a_leader_that_stood_still_is_asked_again(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(StreamCutOffError):
         settled(lambda: look(1000.0))
     assert now_s[0] - began_s == SETTLED_SECONDS
+
+
+class LateLeader:
+    """Of the streams of a read: its first answer is from before the query's last batch."""
+
+    def __init__(self) -> None:
+        self.ends = [50, 150]
+
+    def states(self, before: Any = None, *, was_read: bool = False) -> dict[str, StreamState]:
+        last = self.ends.pop(0)
+        return {"S": StreamState("S", "l", 1, last, last, 100)}
+
+    def states_of(self, names: Any, *, is_required: bool) -> dict[str, StreamState]:
+        return self.states()
+
+    def check_own(self, names: Any) -> None:
+        pass
+
+
+def test_a_query_asks_a_leader_that_stood_still_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("supercluster.spark.jetstream.PAUSE_SECONDS_MAX", 0.0)
+    leaders: list[LateLeader] = []
+
+    @contextmanager
+    def looking_at(options: Any) -> Iterator[LateLeader]:
+        yield leaders[-1]
+
+    monkeypatch.setattr(source, "looking_at", looking_at)
+    reader = StreamReader(
+        read_options({"url": "nats://nowhere:1", "stream": "S"}, streaming=True), ("sequence",)
+    )
+    begin, end = ({"stream": "S", "lineage": "l", "next": number} for number in (101, 151))
+    leaders.append(LateLeader())
+    assert reader.latestOffset(begin, ReadAllAvailable()) == end
+    leaders.append(LateLeader())
+    ranges: Any = reader.partitions(begin, end)
+    assert (ranges[0].first, ranges[-1].last) == (101, 150)
+    assert [leader.ends for leader in leaders] == [[], []]

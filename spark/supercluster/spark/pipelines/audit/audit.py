@@ -5,7 +5,7 @@ A publisher numbers the messages of a run without gaps. A number that is not in 
 * not yet there, until the gap is older than the settling time;
 * expired, as far as sequences that retention removed from the stream's head can hold it;
 * deleted, as far as sequences that are missing inside the stream can hold it;
-* lost otherwise: there is no place in the stream where it can have been.
+* lost otherwise: there is no place in the stream, between the numbers beside it, where it can have been.
 
 Missing sequences name no publisher. Gaps of several publishers over one hole all count as expired or deleted, and the sums are compared
 at the end: the numbers that exceed the holes are lost, though nobody can say whose they are.

@@ -116,8 +116,7 @@ def _await_queries() -> None:
     if session is None:
         return
     managers = (SparkSession.builder.getOrCreate().streams, session.streams)
-    active = True
-    while active:
+    while True:
         active = [query for manager in managers for query in manager.active]
         if active:
             active[0].awaitTermination(FAILED_POLL_SECONDS)
@@ -126,3 +125,5 @@ def _await_queries() -> None:
             time.sleep(NOTED_SECONDS)
         for manager in managers:
             manager.awaitAnyTermination(0)
+        if not active:
+            return

@@ -25,7 +25,7 @@ class ParametersChangedError(ParameterError):
 
     def __init__(self, where: str, name: str, before: str, now: str) -> None:
         super().__init__(
-            f"parameter {name!r} is {now or 'unset'}, and it was {before or 'unset'} when {where} was written, which means nothing with"
+            f"parameter {name!r} is {now or 'unset'}, and it was {before or 'unset'} when {where} was written, whose counts mean nothing with"
             " another value; set it back, or give the pipeline a new checkpoint"
         )
 
@@ -41,16 +41,6 @@ class Parameters(BaseModel):
         """The values of `of_state`, by the names that users write; "" where a parameter is unset."""
         values = {name: getattr(self, name) for name in self.of_state}
         return {to_camel(name): "" if value is None else str(value) for name, value in values.items()}
-
-    def check_state(self, where: str, before: Mapping[str, str]) -> None:
-        """`before`: what `state_texts` gave when the record `where` was written.
-
-        Raises:
-            ParametersChangedError: it is another value now.
-        """
-        for name, now in self.state_texts().items():
-            if before.get(name, "") != now:
-                raise ParametersChangedError(where, name, before.get(name, ""), now)
 
 
 P = TypeVar("P", bound=Parameters)

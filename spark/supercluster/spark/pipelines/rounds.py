@@ -18,7 +18,7 @@ from supercluster.spark.datasource.options import ReadOptions
 from supercluster.spark.datasource.plan import Offset, split_range
 from supercluster.spark.jetstream import DataRemovedError, StreamCutOffError, StreamState, settled
 from supercluster.spark.pipelines.locations import Location
-from supercluster.spark.pipelines.parameters import Parameters
+from supercluster.spark.pipelines.parameters import Parameters, ParametersChangedError
 from supercluster.spark.pipelines.pipeline import Report
 from supercluster.spark.pipelines.read_task import Block, Reading, ReadTask, read_left, read_state
 from supercluster.spark.retention import OVERTAKEN, RetentionWatch
@@ -162,7 +162,10 @@ class StreamRounds(Generic[R]):
         """
         found = self.record.load()
         if found is not None:
-            self.work.parameters.check_state(self.record.where, found["parameters"])
+            before = found.get("parameters", {})
+            for name, now in self.work.parameters.state_texts().items():
+                if before.get(name, "") != now:
+                    raise ParametersChangedError(self.record.where, name, before.get(name, ""), now)
             self._lineage, self._next = found["lineage"], found["next"]
             self._open = tuple(Block(*each) for each in found["open"])
             self.work.restore(found["work"])

@@ -46,8 +46,6 @@ RESERVED = "nats-"
 class ReplayParameters(Parameters):
     """What is published, and where."""
 
-    of_state = ("location", "subject_prefix")
-
     stream: StreamName = Field(description="Name of the archived stream.")
     location: str = Field(min_length=1, description="Folder or URI of the archive.")
     into: StreamName = Field(
@@ -79,14 +77,10 @@ class ReplayPipeline(Pipeline[ReplayParameters]):
         publisher = Publisher(session, into, patience_seconds=source.patience_seconds)
         try:
             state = session.stream_state(into)
-            noted = note.load()
-            if noted is not None:
-                parameters.check_state(note.where, noted["parameters"])
-            ended = _ended(noted, lineage, state)
+            ended = _ended(note.load(), lineage, state)
             if 0 < archived_to <= ended.to:
                 self._say(
-                    f"stream {stream}: 0 messages published into {into}; an earlier replay has published those to sequence {ended.to}."
-                    f" To publish them again, delete {note.where}"
+                    f"stream {stream}: 0 messages published into {into}, which has those to sequence {ended.to} by an earlier replay"
                 )
                 return
 
@@ -106,15 +100,7 @@ class ReplayPipeline(Pipeline[ReplayParameters]):
                 options.report({"stream": stream, "next": done + 1, "last": archived_to, "messages": count})
             last = session.stream_state(into).last_sequence
             work = {"lineage": lineage, "last": last}
-            note.save(
-                {
-                    "lineage": state.lineage,
-                    "parameters": parameters.state_texts(),
-                    "next": archived_to + 1,
-                    "open": [],
-                    "work": work,
-                }
-            )
+            note.save({"lineage": state.lineage, "next": archived_to + 1, "open": [], "work": work})
         finally:
             session.drop()
         self._say(f"stream {stream}: {count:,} messages published into {into}, {repeats:,} were there")
@@ -135,8 +121,8 @@ def _archived(location: Location, stream: str) -> tuple[int, str]:
     wrong = record.differs_from(location.files(stream_folder(stream)))
     if wrong:
         raise ParameterError(
-            f"the archive of stream {stream!r} in {location.where!r} is not as it was written: {wrong}; run archive_verify,"
-            " and bring back or move away what it names"
+            f"the archive of stream {stream!r} in {location.where!r} is not whole: {wrong}; run archive_verify, and bring back"
+            " the files"
         )
     return record.archived_to, str(found["lineage"])
 

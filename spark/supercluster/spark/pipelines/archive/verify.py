@@ -24,8 +24,6 @@ from supercluster.spark.pipelines.parameters import ParameterError
 from supercluster.spark.pipelines.rounds import Record, Runner
 
 ROWS_PER_READ = 10_000
-NAMED_MAX = 20
-"""Blocks of a date that a finding names."""
 COLUMNS = ["sequence", "time", "subject", "headers", "payload"]
 
 
@@ -76,7 +74,7 @@ def judge(record: ArchiveRecord, checks: Iterable[FileCheck]) -> list[str]:
     """What is wrong, a line each. Pure."""
     findings: list[str] = []
     totals: dict[str, DateTotals] = {}
-    names: list[ArchiveName] = []
+    blocks: list[ArchiveName] = []
     for check in checks:
         name = parse_name(check.name)
         if name is None:
@@ -84,24 +82,17 @@ def judge(record: ArchiveRecord, checks: Iterable[FileCheck]) -> list[str]:
         if check.wrong:
             findings.append(f"{check.name}: {check.wrong}")
         totals.setdefault(name.date, DateTotals()).add(check.rows, check.digest or "0")
-        names.append(name)
+        blocks.append(name)
     for date in sorted({*record.dates, *totals}):
         wanted, has = record.dates.get(date, DateTotals()), totals.get(date, DateTotals())
         if (wanted.files, wanted.rows) != (has.files, has.rows):
             findings.append(
                 f"date {date}: {has.files} files with {has.rows} rows; the record has {wanted.files} files with {wanted.rows} rows"
-                f"{_named(date, names) if has.files > wanted.files else ''}"
             )
         elif wanted != has:
             findings.append(f"date {date}: the rows are not those that were written")
-    findings += _overlaps(names)
+    findings += _overlaps(blocks)
     return findings
-
-
-def _named(date: str, names: Iterable[ArchiveName]) -> str:
-    blocks = sorted(name.block for name in names if name.date == date)
-    more = f" and {len(blocks) - NAMED_MAX} more" if len(blocks) > NAMED_MAX else ""
-    return f"; there are {', '.join(f'{first}-{last}' for first, last in blocks[:NAMED_MAX])}{more}"
 
 
 def _overlaps(names: Iterable[ArchiveName]) -> Iterator[str]:

@@ -33,8 +33,6 @@ class WrittenBlock:
     block: Block
     lineage: str
     files: tuple[FileFacts, ...]
-    is_retry: bool = False
-    """Has an earlier attempt of the task begun in this run?"""
 
     @property
     def is_whole(self) -> bool:
@@ -62,7 +60,7 @@ class WriteBlock:
             written = [
                 self._kept(each.close(reading.lineage), each.path, reading.lineage) for each in files.values()
             ]
-        return WrittenBlock(reading.block, reading.lineage, tuple(written), was_tried_before())
+        return WrittenBlock(reading.block, reading.lineage, tuple(written))
 
     def _kept(self, new: FileFacts, path: Path, lineage: str) -> FileFacts:
         """The file of an earlier attempt stays when it has messages that the stream no longer has."""
@@ -72,14 +70,6 @@ class WriteBlock:
             path.unlink()
             return before
         return new
-
-
-def was_tried_before() -> bool:
-    """Has Spark run this task before?"""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    return context is not None and context.attemptNumber() > 0
 
 
 def facts_of(location: Location, name: str, lineage: str) -> FileFacts | None:

@@ -69,8 +69,6 @@ class ArchiveWork:
         self.parameters = parameters
         self._now_s = now_s
         self._waiting_since_s: float | None = None
-        self._is_restored = False
-        """The blocks of the first round may have been written before."""
         self.fail_on_data_loss = parameters.fail_on_data_loss
         self.record = ArchiveRecord()
 
@@ -103,12 +101,7 @@ class ArchiveWork:
         """The blocks of a run or a task that was killed are written again. Where all messages of a date were removed meanwhile, the file of
         the first attempt is the only one that has them."""
         written = {file.name for each in results for file in each.files}
-        blocks = {
-            each.block: each.lineage
-            for each in results
-            if (self._is_restored or each.is_retry) and not each.is_whole
-        }
-        self._is_restored = self._is_restored and not results
+        blocks = {each.block: each.lineage for each in results if not each.is_whole}
         if not blocks:
             return []
         found = []
@@ -129,7 +122,6 @@ class ArchiveWork:
     def restore(self, value: dict[str, Any]) -> None:
         self.record = ArchiveRecord.from_json(value)
         self._location.remove_unfinished(stream_folder(self._stream))
-        self._is_restored = True
 
 
 class ArchivePipeline(Pipeline[ArchiveParameters]):

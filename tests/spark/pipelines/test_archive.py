@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -290,8 +291,9 @@ async def test_a_replay_that_has_ended_leaves_newer_messages_when_it_is_started_
     assert await values() == [b"%010d" % number for number in (102, 100, 101)]
     for each in range(2):
         await js.publish(f"again.a.{each}", b"new")
-    assert "0 messages published into R, which has those to sequence 102" in await archivist.replay(
-        "R", checkpoint=checkpoint
+    assert (
+        "0 messages published into R; an earlier replay has published those to sequence 102."
+        in await archivist.replay("R", checkpoint=checkpoint)
     )
     # Without the note, or with more to replay, nothing is published either, and no advice destroys the new values.
     with pytest.raises(ParameterError) as refused:
@@ -308,6 +310,45 @@ async def test_a_replay_that_has_ended_leaves_newer_messages_when_it_is_started_
     await js.delete_stream("R")
     await js.add_stream(name="R", subjects=["again.>"])
     assert "105 messages published" in await archivist.replay("R", checkpoint=checkpoint)
+
+
+@pytest.mark.parametrize("ends", [True, False])
+async def test_a_replay_with_another_prefix_publishes_all_under_it(
+    archivist: Archivist, js: JetStreamContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    await archivist.archive()
+    await js.add_stream(name="R", subjects=["again.>", "right.>"])
+    checkpoint = tmp_path / "checkpoint"
+    if ends:
+        await archivist.replay("R", checkpoint=checkpoint)
+    else:
+        monkeypatch.setattr(publisher, "ROWS_PER_PUBLISH", 30)
+        with monkeypatch.context() as patch:
+            patch.setattr(Publisher, "publish", killed_behind(Publisher.publish))
+            with pytest.raises(InterruptedError):
+                await archivist.replay("R", checkpoint=checkpoint)
+    said = await archivist.replay("R", checkpoint=checkpoint, subjectPrefix="right.")
+    assert said == "stream S: 100 messages published into R, 0 were there"
+    subjects = (await js.stream_info("R", subjects_filter="right.>")).state.subjects
+    assert sum((subjects or {}).values()) == COUNT
+
+
+async def test_a_moved_archive_is_replayed_on_and_another_one_with_more_is_refused(
+    archivist: Archivist, js: JetStreamContext, tmp_path: Path
+) -> None:
+    whole = tmp_path / "whole"
+    await archivist.archive(location=str(whole))
+    await js.purge_stream("S", seq=51)
+    await archivist.archive(failOnDataLoss=False)
+    await js.add_stream(name="R", subjects=["again.>"])
+    checkpoint = tmp_path / "checkpoint"
+    assert "50 messages published" in await archivist.replay("R", checkpoint=checkpoint)
+    moved = tmp_path / "moved"
+    shutil.copytree(archivist.folder / "_archive", moved / "_archive")
+    shutil.copytree(archivist.folder / "stream=S", moved / "stream=S")
+    assert "0 messages published" in await archivist.replay("R", checkpoint=checkpoint, location=str(moved))
+    with pytest.raises(ParameterError, match="has the messages of another archive"):
+        await archivist.replay("R", checkpoint=checkpoint, location=str(whole))
 
 
 async def test_a_note_of_messages_that_the_stream_has_lost_ends_no_replay(
@@ -376,7 +417,8 @@ async def test_a_replay_of_files_that_are_not_those_of_the_record_publishes_noth
     else:
         file.with_name(f"{30:020d}-{31:020d}.parquet").write_bytes(file.read_bytes())
     with pytest.raises(
-        ParameterError, match=r"'S' in .* is not whole: date \S+ has \d files, .*; run archive_verify"
+        ParameterError,
+        match=r"'S' in .* is not as it was written: date \S+ has \d files, .*; run archive_verify",
     ):
         await archivist.replay("R")
     assert (await js.stream_info("R")).state.messages == 0
@@ -441,6 +483,6 @@ def test_files_with_the_same_sequences_are_found_even_where_sums_agree() -> None
     names = [file_name("S", "2026-11-27", block) for block in (Block(1, 10), Block(8, 20))]
     record = ArchiveRecord(20, [], {"2026-11-27": DateTotals(2, 5, 3)})
     checks = [FileCheck(names[0], 2, "1"), FileCheck(names[1], 3, "2")]
-    assert judge(record, checks) == ["sequences 8 to 10 are in two files"]
+    assert judge(record, checks) == [f"sequences 8 to 10 are in two files: {names[0]} and {names[1]}"]
     changed = [checks[0], FileCheck(names[1], 3, "4")]
     assert judge(record, changed)[0] == "date 2026-11-27: the rows are not those that were written"

@@ -1,7 +1,7 @@
 """The pipeline `archive_replay`: an archive's messages into a stream.
 
-The driver publishes them in the order of their sequences, each with a Nats-Msg-Id made of the archived stream, its lineage and the
-sequence. The stream's window of message ids refuses repeats, and the ids of the stream's last messages say where a run that was killed
+The driver publishes them in the order of their sequences, each with a Nats-Msg-Id made of the archived stream, its lineage, the prefix of
+subjects and the sequence. The stream's window of message ids refuses repeats, and the ids of the stream's last messages say where a run that was killed
 goes on. The checkpoint has a note of a replay that has ended: newer messages may stand behind its own by now.
 """
 
@@ -67,20 +67,24 @@ class ReplayPipeline(Pipeline[ReplayParameters]):
     def start(self, spark: SparkSession | None, parameters: ReplayParameters, options: RunOptions) -> None:
         stream, into = parameters.stream, parameters.into
         location = Location(parameters.location)
-        archived_to, lineage = _archived(location, stream)
+        archive, lineage = _archived(location, stream)
+        archived_to = archive.archived_to
         checkpoint = options.checkpoint
         notes = None if checkpoint is None else Location(checkpoint).below(f"{self.name}/{stream}")
         note = Record(notes, f"{into}.json")
         source = source_of(options.source, into)
         session = open_session(source)
-        prefix = f"{stream}:{lineage}:"
+        prefix = f"{stream}:{lineage}:" + (
+            f"{parameters.subject_prefix}:" if parameters.subject_prefix else ""
+        )
         publisher = Publisher(session, into, patience_seconds=source.patience_seconds)
         try:
             state = session.stream_state(into)
-            ended = _ended(note.load(), lineage, state)
+            ended = _ended(note.load(), prefix, archive, state)
             if 0 < archived_to <= ended.to:
                 self._say(
-                    f"stream {stream}: 0 messages published into {into}, which has those to sequence {ended.to} by an earlier replay"
+                    f"stream {stream}: 0 messages published into {into}; an earlier replay has published those to sequence {ended.to}."
+                    f" If {into} was emptied since, delete {note.where} to publish them again"
                 )
                 return
 
@@ -99,15 +103,15 @@ class ReplayPipeline(Pipeline[ReplayParameters]):
                 done = int(batch[-1][0].removeprefix(prefix))
                 options.report({"stream": stream, "next": done + 1, "last": archived_to, "messages": count})
             last = session.stream_state(into).last_sequence
-            work = {"lineage": lineage, "last": last}
+            work = {"prefix": prefix, "skipped": archive.skipped, "last": last}
             note.save({"lineage": state.lineage, "next": archived_to + 1, "open": [], "work": work})
         finally:
             session.drop()
         self._say(f"stream {stream}: {count:,} messages published into {into}, {repeats:,} were there")
 
 
-def _archived(location: Location, stream: str) -> tuple[int, str]:
-    """The last archived sequence of a stream, and the stream's lineage.
+def _archived(location: Location, stream: str) -> tuple[ArchiveRecord, str]:
+    """What is archived of a stream, and the stream's lineage.
 
     Raises:
         ParameterError: there is no archive of it, or not all of its files.
@@ -121,10 +125,10 @@ def _archived(location: Location, stream: str) -> tuple[int, str]:
     wrong = record.differs_from(location.files(stream_folder(stream)))
     if wrong:
         raise ParameterError(
-            f"the archive of stream {stream!r} in {location.where!r} is not whole: {wrong}; run archive_verify, and bring back"
-            " the files"
+            f"the archive of stream {stream!r} in {location.where!r} is not as it was written: {wrong}; run archive_verify,"
+            " and bring back files that are missing, or move away those that are too many"
         )
-    return record.archived_to, str(found["lineage"])
+    return record, str(found["lineage"])
 
 
 class Ended(NamedTuple):
@@ -136,11 +140,20 @@ class Ended(NamedTuple):
     """The stream's last sequence behind it."""
 
 
-def _ended(note: dict[str, Any] | None, lineage: str, state: StreamState) -> Ended:
-    """What the note says of an archive with this lineage and of the stream in this life."""
-    if note is None or (note["lineage"], note["work"]["lineage"]) != (state.lineage, lineage):
+def _ended(note: dict[str, Any] | None, prefix: str, archive: ArchiveRecord, state: StreamState) -> Ended:
+    """What the note says of messages with ids of this prefix and of the stream in this life.
+
+    Raises:
+        ParameterError: it is about an archive that lacks other sequences.
+    """
+    if note is None or (note["lineage"], note["work"]["prefix"]) != (state.lineage, prefix):
         return Ended(0, 0)
     found = Ended(note["next"] - 1, note["work"]["last"])
+    if note["work"]["skipped"] != [each for each in archive.skipped if each[0] <= found.to]:
+        raise ParameterError(
+            f"parameter 'location': stream {state.name!r} has the messages of another archive, which lacks other sequences than this"
+            " one; replay into an empty stream, with a checkpoint of its own"
+        )
     return found if found.last <= state.last_sequence else Ended(0, 0)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -11,7 +11,6 @@ from typing import Any
 from supercluster.spark.pipelines.archive.day_file import DIGEST_KEY, LINEAGE_KEY, ROWS_KEY
 from supercluster.spark.pipelines.archive.layout import (
     RECORDS,
-    ArchiveName,
     ArchiveRecord,
     DateTotals,
     date_of,
@@ -21,6 +20,7 @@ from supercluster.spark.pipelines.archive.layout import (
 from supercluster.spark.pipelines.digest import RowDigest
 from supercluster.spark.pipelines.locations import Location
 from supercluster.spark.pipelines.parameters import ParameterError
+from supercluster.spark.pipelines.read_task import Block
 from supercluster.spark.pipelines.rounds import Record, Runner
 
 ROWS_PER_READ = 10_000
@@ -74,7 +74,7 @@ def judge(record: ArchiveRecord, checks: Iterable[FileCheck]) -> list[str]:
     """What is wrong, a line each. Pure."""
     findings: list[str] = []
     totals: dict[str, DateTotals] = {}
-    blocks: list[ArchiveName] = []
+    blocks: dict[Block, str] = {}
     for check in checks:
         name = parse_name(check.name)
         if name is None:
@@ -82,7 +82,7 @@ def judge(record: ArchiveRecord, checks: Iterable[FileCheck]) -> list[str]:
         if check.wrong:
             findings.append(f"{check.name}: {check.wrong}")
         totals.setdefault(name.date, DateTotals()).add(check.rows, check.digest or "0")
-        blocks.append(name)
+        blocks[name.block] = check.name
     for date in sorted({*record.dates, *totals}):
         wanted, has = record.dates.get(date, DateTotals()), totals.get(date, DateTotals())
         if (wanted.files, wanted.rows) != (has.files, has.rows):
@@ -95,11 +95,12 @@ def judge(record: ArchiveRecord, checks: Iterable[FileCheck]) -> list[str]:
     return findings
 
 
-def _overlaps(names: Iterable[ArchiveName]) -> Iterator[str]:
-    blocks = sorted({name.block for name in names})
-    for before, after in pairwise(blocks):
+def _overlaps(files: Mapping[Block, str]) -> Iterator[str]:
+    """`files`: by their blocks."""
+    for before, after in pairwise(sorted(files)):
         if after.first <= before.last:
-            yield f"sequences {after.first} to {min(before.last, after.last)} are in two files"
+            both = f"{files[before]} and {files[after]}"
+            yield f"sequences {after.first} to {min(before.last, after.last)} are in two files: {both}"
 
 
 def check_file(location: Location, lineage: str, name: str) -> FileCheck:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,12 @@ def run(folder: Path, *parts: str) -> None:
 def test_a_query_that_failed_fails_the_file(streams: Any, tmp_path: Path, parts: tuple[str, ...]) -> None:
     with pytest.raises(StreamingQueryException, match="on purpose"):
         run(tmp_path, *parts)
+
+
+def test_a_query_that_another_thread_has_started_is_waited_for(streams: Any, tmp_path: Path) -> None:
+    """The file's own thread has no active session."""
+    with ThreadPoolExecutor(1) as pool, pytest.raises(StreamingQueryException, match="on purpose"):
+        pool.submit(run, tmp_path, BAD).result(120)
 
 
 def test_a_file_ends_well_when_its_queries_do(streams: Any, tmp_path: Path) -> None:

@@ -110,11 +110,13 @@ def _await_queries() -> None:
         StreamingQueryException: one failed, before the file's end or behind it. A file that handled the failure calls
             `spark.streams.resetTerminated()`, as for Spark's `awaitAnyTermination`.
     """
+    from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
-    session = SparkSession.getActiveSession()
-    if session is None:
-        return
+    try:
+        session = SparkSession.active()
+    except PySparkRuntimeError:
+        return  # There is none.
     managers = (SparkSession.builder.getOrCreate().streams, session.streams)
     while True:
         active = [query for manager in managers for query in manager.active]

@@ -77,6 +77,13 @@ def test_a_number_with_no_place_in_the_stream_is_lost_and_one_with_a_hole_is_del
     assert Story().read(records, 1, 6).settle().told() == [("lost", "a", 2, 2, 1), ("deleted", "b", 2, 2, 1)]
 
 
+def test_a_lost_number_0_has_its_publisher() -> None:
+    story = Story(first_number=0).read(stored((1, "a", 1)), 1, 1).settle()
+    assert story.findings[0].line() == (
+        "lost: stream S, publisher 'a', run '1', numbers 0 to 0 (1), between sequences 0 and 1"
+    )
+
+
 def test_more_missing_numbers_than_holes_are_lost_for_the_rest() -> None:
     records = stored((1, "a", 1), (3, "a", 5))
     assert Story().read(records, 1, 3).settle().told() == [("deleted", "a", 2, 4, 1), ("lost", "a", 2, 4, 2)]

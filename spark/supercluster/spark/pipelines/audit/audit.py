@@ -57,7 +57,7 @@ class Finding:
     """The sequence at which it was noticed."""
 
     def line(self) -> str:
-        if self.kind == LOST and not self.last:
+        if self.kind == LOST and not self.before:
             return (
                 f"{self.kind}: stream {self.stream}, {self.count} numbers of unknown publishers: so many more count as expired or deleted"
                 " than sequences are missing"

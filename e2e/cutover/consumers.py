@@ -50,22 +50,21 @@ class Consumer:
         )
 
     async def take(self, message: Msg) -> None:
-        """Note a delivery, and acknowledge it beside what comes next."""
+        """Note a delivery when it comes, and acknowledge it beside what comes next. Were it to wait for acknowledgements here, its
+        second delivery could wait behind it for so long that the first one was confirmed meanwhile."""
         sequence = message.metadata.sequence.stream
         self.found.note(sequence, message.data)
-        await self._room.acquire()
         task = asyncio.create_task(self._acknowledge(message, sequence))
         self._acks.add(task)
         task.add_done_callback(self._acks.discard)
 
     async def _acknowledge(self, message: Msg, sequence: int) -> None:
-        try:
-            await message.ack_sync(timeout=ACK_SECONDS)
-            self.found.confirmed.add(sequence)
-        except ERRORS:
-            pass  # It comes again.
-        finally:
-            self._room.release()
+        async with self._room:
+            try:
+                await message.ack_sync(timeout=ACK_SECONDS)
+                self.found.confirmed.add(sequence)
+            except ERRORS:
+                pass  # It comes again.
 
     async def _settle(self) -> None:
         if self._acks:

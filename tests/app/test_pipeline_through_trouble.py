@@ -26,6 +26,8 @@ SPACING_ROWS = 2_000
 AFTERWARDS_ROWS = 400
 CLUSTERS = {cluster: [f"{cluster}-{n}" for n in range(3)] for cluster in ("east", "west")}
 MOVE_SECONDS = 180.0
+NEXT_IMAGE = "supercluster/spark:next"
+"""On the embedded plane it is the same program."""
 
 
 @pytest.fixture
@@ -79,6 +81,7 @@ def test_every_message_is_kept_once_whatever_is_moved_or_killed(
             "its leader is killed": lambda: brokers.kill(brokers.leader(STREAM)),
             "an executor is killed": lambda: pipes.kill(rng.choice(eventually(pipes.executors, "executors"))),
             "the driver is killed": lambda: pipes.kill(pipes.status()["driver"]),
+            "the image is another one": lambda: pipes.patch({"image": NEXT_IMAGE}),
         }
         for name in rng.sample(list(course), len(course)):
             pipes.wait_for_row(pipes.last_row() + 1 + rng.randrange(SPACING_ROWS))
@@ -88,6 +91,7 @@ def test_every_message_is_kept_once_whatever_is_moved_or_killed(
         pipes.wait_for_row(pipes.last_row() + AFTERWARDS_ROWS)
         compare(pipes, brokers, load)
         pipes.wait(PIPES, "spl/keep")
+        assert pipes.images() == {NEXT_IMAGE}
     finally:
         load.abandon()
         brokers.close()

@@ -185,6 +185,21 @@ class PipelineSite:
         path = "jsonpath={.items[*].metadata.name}"
         return self.kubectl("-n", PIPES, "get", "pods", *words, "-o", path).stdout.split()
 
+    def patch(self, spec: dict[str, Any]) -> None:
+        """Of the StreamPipeline."""
+        patch = json.dumps({"spec": spec})
+        self.kubectl("-n", PIPES, "patch", "spl", NAME, "--type=merge", "-p", patch)
+
+    def images(self) -> set[str]:
+        """Of driver and executors that run."""
+        words = (
+            "--field-selector",
+            "status.phase=Running",
+            "-o",
+            "jsonpath={.items[*].spec.containers[*].image}",
+        )
+        return set(self.kubectl("-n", PIPES, "get", "pods", *words).stdout.split())
+
     def kill(self, pod: str) -> None:
         kill_pod(self.plane, PIPES, pod)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from zlib import crc32
 
 import pytest
 from tests.simulator.sink_life import SinkLife
 from tests.simulator.sink_world import SinkWorld
 from tests.support.tiers import ALL
 
+from supercluster.broker.jetstream.encoding.sections import encode_block
 from supercluster.broker.jetstream.stream import sink_release
 
 
@@ -58,3 +60,23 @@ def test_staged_rows_stay_until_their_messages_are_durable(monkeypatch: pytest.M
     assert leader.log.base_index > 0
     assert not follower.state.sink
     assert follower.log.base_index == 0
+
+
+@pytest.mark.covers("SF-17")
+def test_the_log_is_kept_from_the_first_staged_row_however_few_messages_are_left() -> None:
+    world = SinkWorld(1, queries=1, rows=300)
+    block = encode_block([b"s.late", b"", b"late:1"])
+    head = {"writer": "late", "batch": 0, "token": "t", "block": 1, "crc": crc32(block)}
+    world.asks("SINK.STAGE.S", json.dumps(head).encode() + b"\n" + block)
+    staged = next(iter(world.copies().values())).state.sink.first_index()
+    assert staged is not None
+    world.run(trouble=False)
+    parts = [{"token": "t", "rows": 1, "crc": crc32(block)}]
+    for copy in world.copies().values():
+        assert copy.state.messages <= 60
+        assert copy.log.base_index < staged
+    commit = {"writer": "late", "batch": 0, "offsets_hash": "o", "parts": parts, "run": "r", "write": "w"}
+    world.asks("SINK.COMMIT.S", json.dumps(commit).encode())
+    world.world.run(world.world.now_us / 1000 + 1000)
+    for copy in world.copies().values():
+        assert copy.state.sink.first_index() is None

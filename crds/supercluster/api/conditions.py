@@ -407,7 +407,7 @@ REASONS: dict[Reason, Entry] = {
         "Accepted", "A stream of this name exists and no resource declares it. spec.adopt: true adopts it."
     ),
     Reason.REFUSED_BY_BROKERS: Entry(
-        "Accepted", "The brokers rejected the configuration. The message quotes them."
+        "Accepted, Aborted", "The brokers rejected the configuration, or the call. The message quotes them."
     ),
     Reason.FOUNDER_MISSING: Entry(
         "Accepted",
@@ -457,7 +457,8 @@ REASONS: dict[Reason, Entry] = {
     ),
     Reason.CANCELLING: Entry("Progressing, Complete", "The stream returns to its former brokers."),
     Reason.TOO_LATE: Entry(
-        "Progressing, Aborted", "It was called off after the hand-over, and continues to its end."
+        "Progressing, Aborted",
+        "It was called off after the hand-over, and goes on: a move to its end, a migration as if it had not been called off.",
     ),
     Reason.DRY_RUN: Entry(
         "Progressing, Complete", "spec.dryRun is true. The plan is made, and the move is not started."

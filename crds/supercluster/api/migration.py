@@ -161,7 +161,8 @@ class MigrationSpec(ApiModel):
     approved: bool = Field(default=False, description="With approval Manual: it may start.")
     abort: bool = Field(
         default=False,
-        description="Go back. Streams that green has opened by then stay there; it is refused once all are open.",
+        description="Go back. Streams that green has opened by then stay there. Once all are open it changes nothing more, "
+        "and false lets finalize be true.",
     )
     finalize: bool = Field(
         default=False,
@@ -174,11 +175,6 @@ class MigrationSpec(ApiModel):
             rule="!oldSelf.finalize || self.finalize",
             message="spec.finalize can't be taken back: blue's copies are being deleted",
             field_path=".finalize",
-        ),
-        CelRule(
-            rule="!oldSelf.abort || self.abort",
-            message="spec.abort can't be taken back; create another Migration",
-            field_path=".abort",
         ),
         CelRule(
             rule="!(self.abort && self.finalize)",

@@ -351,7 +351,36 @@ async def test_an_abort_that_comes_too_late_says_so_and_changes_nothing(world: C
     status = await world.to("open")
     assert (status["phase"], world.says("Aborted")) == ("AwaitingFinalize", ("False", "TooLateToCancel"))
     assert "there is no way back to blue yet" in world.message("Aborted")
-    assert not world.brokers.migrations.records[status["migrationId"]]["cancelled"]
+    record = world.brokers.migrations.records[status["migrationId"]]
+    assert not record["cancelled"]
+    # A stream that is made on blue later, or restored, is no reason to go by the old word.
+    world.brokers.migrations.stages = {"flights": "open", "later": "pending"}
+    status = await world.look()
+    assert (status["phase"], record["cancelled"]) == ("Running", False)
+    world.brokers.migrations.stages = {"flights": "redirected"}
+    await world.look()
+    world.edit(abort=False, finalize=True)
+    status = await world.look()
+    assert (status["phase"], record["final"]) == ("Finalizing", True)
+
+
+async def test_an_abort_that_brokers_refuse_for_now_is_asked_for_again(
+    world: Cutover, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await started(world)
+    await world.to("learning")
+
+    def refuse(migration_id: str) -> None:
+        raise BrokersRefusedError(403, 0, "not an operator")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.brokers.migrations, "abort", refuse)
+        world.edit(abort=True)
+        await world.look()
+        assert world.says("Aborted") == ("False", "RefusedByBrokers")
+    await world.look()
+    status = await world.look()
+    assert (status["phase"], world.says("Aborted")) == ("Aborting", ("False", "AbortAsked"))
 
 
 @pytest.mark.parametrize("stage", ["pending", "learning", "fenced"])

@@ -201,11 +201,14 @@ def _under_way(
         draft.enter("Aborting", Reason.ABORT_ASKED, message, ready=False)
         return draft.plan(recheck_after_ms=RUNNING_RECHECK_MS)
     if desired.spec.abort:
-        is_too_late = state.is_on_green or observed.refusal_code == TOO_LATE
+        is_too_late = state.is_on_green or observed.refusal_code == TOO_LATE or _was_too_late(desired)
         if not is_too_late and observed.refusal is None:
             return draft.plan(AbortMigration(desired.id))
-        why = f"green serves all streams, and {NO_WAY_BACK}"
-        draft.aborted(False, Reason.TOO_LATE, why if is_too_late else str(observed.refusal))
+        why = f"green served all streams when it was called off, and {NO_WAY_BACK}; spec.abort can be false again, and has to be for spec.finalize"
+        if is_too_late:
+            draft.aborted(False, Reason.TOO_LATE, why)
+        else:
+            draft.aborted(False, Reason.REFUSED_BY_BROKERS, str(observed.refusal))
     if state.is_on_green:
         return _open(desired, observed, state, draft, now)
     if state.stalled_total:
@@ -217,6 +220,12 @@ def _under_way(
             "Running", Reason.MIGRATING, f"{stages_text(state.stages)}{lag}{passing_text(state)}", ready=False
         )
     return draft.plan(recheck_after_ms=RUNNING_RECHECK_MS)
+
+
+def _was_too_late(desired: Migration) -> bool:
+    """It stays so when a stream is made on blue later: what waits for finalize is not called off by an old word."""
+    reasons = [each.reason for each in desired.status.conditions if each.type == ConditionType.ABORTED]
+    return desired.status.opened_at is not None or Reason.TOO_LATE in reasons
 
 
 def _aborted(state: MigrationView, draft: Draft) -> Plan:

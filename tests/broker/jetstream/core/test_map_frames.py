@@ -25,11 +25,15 @@ BLUE = far_name("blue-0", WORLD)
 DROP = Drop("G", 1, "m1")
 
 
-def answers(outcome: Decided | ApiError | None, asked: Drop | Prepare = DROP) -> list[Prepared]:
-    """What blue hears when the operation that it asked for has that outcome."""
+def answers(
+    outcome: Decided | ApiError | None, asked: Drop | Prepare = DROP, wanted_of: list[Any] | None = None
+) -> list[Prepared]:
+    """What blue hears when the operation that it asked for has that outcome. `wanted_of`: gets what green's map is asked for."""
     posted: list[Prepared] = []
 
     def request(wanted: Any) -> None:
+        if wanted_of is not None:
+            wanted_of.append(wanted)
         respond: Callable[[Any], None] = wanted.respond
         respond(outcome)
 
@@ -66,6 +70,8 @@ def test_an_answer_says_which_configuration_it_is_about() -> None:
     asked = Prepare("m1", 2, "$G", "S", group, next_group(group, "m1", 2), config, 7, 1, WORLD)
     following = SimpleNamespace(members=("green-0@1",))
     decided = Decided(cast("Any", SimpleNamespace(following=following)), 3)
-    assert answers(decided, asked) == [Prepared(group, 2, 7, ("green-0@1",))]
+    wanted: list[Any] = []
+    assert answers(decided, asked, wanted) == [Prepared(group, 2, 7, ("green-0@1",))]
+    assert wanted[0].following.version == 7, "an older configuration is known by it"
     (refused,) = answers(errors.error(10023), asked)
     assert (refused.version, bool(refused.refusal)) == (7, True)

@@ -23,6 +23,7 @@ from supercluster.broker.jetstream.links.migration_frames import Prepared
 from supercluster.broker.jetstream.meta.migration_changes import unhand_stream
 from supercluster.broker.jetstream.meta.migration_steps import MigrationStep
 from supercluster.broker.jetstream.migration.green_copies import far_learners
+from supercluster.broker.jetstream.migration.migrator import PREPARE_AGAIN_MS
 from supercluster.broker.jetstream.state.cut import CUT_SECTIONS, CutStage
 from supercluster.broker.raft.entry import EntryKind
 
@@ -566,3 +567,19 @@ def test_green_hears_of_a_configuration_that_changes_while_it_learns() -> None:
     worlds.until(lambda: bool(worlds.blue_map.far_world))
     assert worlds.green_map is not None
     assert worlds.green_map.config == config
+
+
+@pytest.mark.covers("BG-9")
+def test_a_refused_stream_asks_green_every_few_seconds_and_at_once_for_another_configuration() -> None:
+    """Each call costs green's map leader a placement, and up to 64 streams of a migration are refused at a time."""
+    worlds = started()
+    worlds.refusal = "the subjects are taken"
+    worlds.begin_migration()
+    worlds.until(lambda: bool(worlds.prepares))
+    worlds.settle(2 * PREPARE_AGAIN_MS)
+    assert len(worlds.prepares) == 3
+    worlds.refusal = ""
+    config = replace(ASSIGNMENT.config, subjects=("other",))
+    worlds.blue_map = replace(worlds.blue_map, config=config, version=ASSIGNMENT.version + 1)
+    worlds.until(lambda: len(worlds.prepares) > 3, PREPARE_AGAIN_MS // 10)
+    assert worlds.prepares[3].config == config

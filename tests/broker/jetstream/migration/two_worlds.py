@@ -135,6 +135,8 @@ class TwoWorlds(Replicas):
         """When blue's leader had FENCED in its log."""
         self.refusal = ""
         """Green's answer to every PREPARE."""
+        self.prepares: list[Prepare] = []
+        """Those that green got."""
         self.migration = Migration("m", Green("green"), GREEN)
         self.steps: list[str] = []
         self.map_answers = self.converts = True
@@ -181,6 +183,7 @@ class TwoWorlds(Replicas):
             return
         if frame is Frame.PREPARE:
             asked = Prepare.decode(body)
+            self.prepares.append(asked)
             if self.refusal:
                 no = Prepared(asked.group, asked.attempt, asked.version, refusal=self.refusal)
                 self.brokers[node].group.copy.migration.on_prepared(no)

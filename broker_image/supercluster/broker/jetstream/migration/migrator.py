@@ -48,7 +48,7 @@ LOOK_MS = 25
 # What was asked of the map or of green is asked again after this.
 AGAIN_MS = 500
 ASK_MS = 300
-# Green's copies that do not open, or are out of contact: green may have named others meanwhile.
+# Green's copies that do not open, or are out of contact: green may have named others meanwhile. The same for a stream that green refuses.
 PREPARE_AGAIN_MS = 5000
 _STEPS = {
     Do.MARK: StepKind.HANDING,
@@ -229,7 +229,7 @@ class Migrator:
     def _follow_config(self) -> None:
         """Green has to take subjects and room for the configuration that there is now: it is asked again."""
         attempt, version = self._attempt, self._stream.state.config_version
-        if attempt.members and attempt.config_version != version and self._mark() is Mark.NONE:
+        if attempt.config_version != version and self._mark() is Mark.NONE:
             attempt.members, attempt.config_version = (), version
             attempt.asked_ms.pop(Do.PREPARE, None)
 
@@ -239,7 +239,7 @@ class Migrator:
         record, attempt = self.record, self._attempt
         membership = self._replica.raft.membership
         if step.do is Do.PREPARE:
-            self._prepare(now_ms, AGAIN_MS)
+            self._prepare(now_ms, PREPARE_AGAIN_MS if attempt.refusal else AGAIN_MS)
         elif step.do is Do.ADD:
             self._change((*membership.learners, *step.members))
         elif step.do is Do.DROP:

@@ -110,7 +110,7 @@ def test_a_few_streams_are_learned_at_a_time_and_the_next_ones_follow() -> None:
 
 def say_refused(story: Meta, *names: str, refused: bool = True) -> None:
     """What these streams' leaders say when the map's leader asks the next time, which it does now."""
-    told = {"stage": "learning", "refused": refused}
+    told = {"stage": "learning", "copies_refused": refused}
     story.host.facts |= {name: facts_of(story.stream(name), migrating=told) for name in names}
     story.turn(TELL_MS)
 
@@ -123,6 +123,14 @@ def test_streams_that_green_refuses_keep_no_others() -> None:
     assert stages(story).count(StreamStage.LEARNING) == AT_ONCE_MAX + 1
     say_refused(story, *first)
     assert stages(story) == [StreamStage.LEARNING] * (AT_ONCE_MAX + 2)
+
+
+def test_a_stream_whose_copies_differed_keeps_its_slot_as_it_is_copied_anew() -> None:
+    story = blue(*(f"S{number:02}" for number in range(AT_ONCE_MAX + 1)))
+    told = {"stage": "learning", "refused": True, "copies_refused": False}
+    story.host.facts |= {"S00": facts_of(story.stream("S00"), migrating=told)}
+    story.turn(TELL_MS)
+    assert stages(story)[-1] is None
 
 
 def test_a_stream_that_green_takes_again_counts_again() -> None:

@@ -393,7 +393,7 @@ def test_green_refuses_a_copy_that_differs_and_blue_has_its_stream_again() -> No
         "green has refused the attempt: green's copy differs from blue's in bounds; if green goes on to refuse, abort"
         in told["why"]
     )
-    assert told["refused"] is True
+    assert (told["refused"], told["copies_refused"]) == (True, False)
     worlds.publish(3, b"z")
     worlds.settle(100)
     assert worlds.leader().group.state.last_seq == 3
@@ -578,6 +578,7 @@ def test_a_refused_stream_asks_green_every_few_seconds_and_at_once_for_another_c
     worlds.until(lambda: bool(worlds.prepares))
     worlds.settle(2 * PREPARE_AGAIN_MS)
     assert len(worlds.prepares) == 3
+    assert (worlds.leader().group.copy.migration.info() or {})["copies_refused"] is True
     worlds.refusal = ""
     config = replace(ASSIGNMENT.config, subjects=("other",))
     worlds.blue_map = replace(worlds.blue_map, config=config, version=ASSIGNMENT.version + 1)

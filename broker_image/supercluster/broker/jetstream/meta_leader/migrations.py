@@ -303,7 +303,8 @@ class Migrations(MapRequests):
 
         def answered(facts: StreamFacts | None) -> None:
             if self._tail.serves:
-                is_refused = facts is not None and facts.migrating.get("refused") is True
+                # A stream whose copies differed is copied anew.
+                is_refused = facts is not None and facts.migrating.get("copies_refused") is True
                 self._slots.told(found.group, is_refused=is_refused)
                 self._tail.touch()
 

@@ -367,6 +367,7 @@ class Migrator:
             "stage": str(self.step.stage),
             "why": self._why(),
             "refused": bool(self._attempt.refusal) or self._is_refused,
+            "copies_refused": bool(self._attempt.refusal),
             "no_headway_ms": self._headway.none_ms(self._host.clock.monotonic_ms()),
             "lag_entries": max((copy.lag_entries for copy in copies), default=0),
             "lag_ms": max((copy.lag_ms for copy in copies), default=0),

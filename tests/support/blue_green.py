@@ -32,8 +32,10 @@ class BlueGreen:
         await self.green.start(count, ports={"migration": PORT}, **told)
 
     async def stop(self) -> None:
-        await self.blue.stop()
-        await self.green.stop()
+        try:
+            await self.blue.stop()
+        finally:
+            await self.green.stop()
 
     def body(self, migration_id: str = "m1", **more: Any) -> dict[str, Any]:
         """Of preflight and start."""

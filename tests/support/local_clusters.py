@@ -161,8 +161,15 @@ class Broker:
         """kill -9."""
         assert self.process is not None
         self.process.kill()
-        self.process.wait()
+        self.process.wait(WAIT_S)
         self.process = None
+
+    def end(self) -> str:
+        """kill -9. What it died of, if it had died before; else nothing."""
+        assert self.process is not None
+        code = self.process.poll()
+        self.kill()
+        return "" if code is None else f"{self.name} had ended with {code}: {self.log()[-2000:]}"
 
     def terminate(self) -> None:
         """Ask it to leave; `exited` waits for the end."""
@@ -399,8 +406,9 @@ class Fleet:
         for client in self.clients:
             if not client.is_closed:
                 await client.close()
-        for broker in self.running:
-            broker.kill()
+        ended = [broker.end() for broker in self.running]
+        told = "\n".join(text for text in ended if text)
+        assert not told, told
 
 
 def _odd(names: list[str]) -> list[str]:

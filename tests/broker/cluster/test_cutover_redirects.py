@@ -152,7 +152,15 @@ async def test_clients_follow_their_streams_and_nothing_is_lost_or_stored_twice(
     await sides.reached(("cleaned",))
     for broker in sides.blue.running:
         assert [found for found in (await broker.get("/jsz"))["streams"] if found["name"] in STREAMS] == []
-    late = await nats.connect(sides.blue.running[-1].url, name="late", allow_reconnect=False)
+
+    async def is_taken() -> Client | None:
+        try:
+            return await nats.connect(sides.blue.running[-1].url, name="late", allow_reconnect=False)
+        except ConnectionResetError:
+            # Rule 20: blue takes it for a client of this address that it has just sent away.
+            return None
+
+    late = await until(is_taken, "blue to take a client")
     info = await late.jetstream(timeout=10).add_stream(name="A", subjects=["A.>"], num_replicas=count)
     assert info.state.messages == len(load.acked["A"]), "the stream of that name is green's"
     await late.close()

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests.support import failures, order, watch
+from tests.support import crashes, failures, order, watch
 from tests.support.tiers import examples
 
 # The suite decides whether work lands: the same examples every time, and no verdict on how busy the machine is. Other
@@ -34,6 +34,7 @@ settings.load_profile("suite")
 def pytest_configure(config: pytest.Config) -> None:
     failures.register(config)
     watch.register(config)
+    crashes.register(config)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -104,6 +104,37 @@ def test_a_run_ends_at_its_limit_with_what_runs_and_what_failed(tmp_path: Path) 
     assert "_ test_fails _" in done.stdout
 
 
+def test_a_worker_that_dies_fails_one_test_and_the_run_goes_on(tmp_path: Path) -> None:
+    """With pytest-xdist's own schedule this run does not end."""
+    (tmp_path / "conftest.py").write_text(
+        "from tests.support import crashes\n\ndef pytest_configure(config): crashes.register(config)\n"
+    )
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    for number in range(12):
+        body = "os._exit(1)" if number == 5 else "pass"
+        (tmp_path / f"test_{number:02}.py").write_text(
+            f"import os\n\ndef test_a(): pass\n\ndef test_b(): {body}\n\ndef test_c(): pass\n"
+        )
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-rf",
+        "-n2",
+        "--dist=loadfile",
+        "--no-loadscope-reorder",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(tmp_path),
+        str(tmp_path),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "crashed while running 'test_05.py::test_b'" in done.stdout
+    assert " 1 failed, 35 passed in " in done.stdout
+
+
 def test_a_long_run_names_the_tests_that_run(
     pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:

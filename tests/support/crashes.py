@@ -1,0 +1,39 @@
+"""A pytest plugin: a worker that dies fails one test, and another worker runs the rest of its file.
+
+pytest-xdist's own `loadfile` gives the dead worker's files to the others with the tests that have passed, and the one that killed it. A
+file without a test to run brings no report, no report brings no next file, and the run waits for ever.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+def register(config: pytest.Config) -> None:
+    """In the process that the workers report to."""
+    if config.getoption("dist", "no") == "loadfile" and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Schedulers())
+
+
+class _Schedulers:
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
+        from xdist.scheduler import LoadFileScheduling
+
+        class Scheduling(LoadFileScheduling):  # type: ignore[misc]
+            def remove_node(self, node: Any) -> str | None:
+                """The test in which it died; None when it had run all."""
+                files = self.assigned_work[node]
+                left = [unit for unit in files.values() if not all(unit.values())]
+                crashed = next((test for unit in left for test, done in unit.items() if not done), None)
+                if crashed is not None:
+                    left[0][crashed] = True
+                self.assigned_work[node] = {}
+                super().remove_node(node)
+                self.workqueue.update({name: unit for name, unit in files.items() if not all(unit.values())})
+                for other in self.nodes:
+                    self._reschedule(other)
+                return crashed
+
+        return Scheduling(config, log)

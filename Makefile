@@ -14,8 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 SEEDS ?= 200
 JOBS ?= 2
 # Files of tests run side by side; most of the time those with processes of their own wait for intervals.
-# A worker whose test holds the interpreter's lock can't end itself by pytest-timeout's thread: after 1,000 s it says where, and ends.
-IN_PARALLEL := --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder -o faulthandler_timeout=1000 -o faulthandler_exit_on_timeout=true
+IN_PARALLEL := --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 SELECT ?= 'not long'
 STAMP := $(VENV)/.supercluster-stamp
 

@@ -405,7 +405,7 @@ class Fleet:
     async def stop(self) -> None:
         for client in self.clients:
             if not client.is_closed:
-                await client.close()
+                await asyncio.wait_for(client.close(), WAIT_S)
         ended = [broker.end() for broker in self.running]
         told = "\n".join(text for text in ended if text)
         assert not told, told

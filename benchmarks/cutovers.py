@@ -1,7 +1,8 @@
 """`make bench-cutovers`: how long publishers wait while streams are cut over, beside the quiet time before it.
 
 Each run is the clean row of `e2e.cutover` on brokers that are started directly: six streams, three brokers on each side. Connections that
-stay are held against the limit; redirects are shown apart.
+stay are held against the limit; redirects are shown apart. The rate is one that two cores carry. On a saturated machine each election
+and each answer waits for the processor first, and the figure is the machine's; so the busy share is printed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import psutil
 from benchmarks.machine import describe
 from e2e.cutover import stories
 from e2e.cutover.course import under_load
@@ -28,7 +30,10 @@ from e2e.cutover.rows import Row
 LIMIT_MS = 250
 """The median from fenced to open, beyond the quiet time's median wait."""
 RUNS = 3
-QUIET_MESSAGES = 5000
+RATE, RATE_MIN = 1_000.0, 20
+"""Messages a second of all publishers."""
+SATURATED_PERCENT = 90
+QUIET_SECONDS = 3
 
 
 @dataclass(slots=True)
@@ -39,6 +44,8 @@ class Figures:
     fenced: list[float] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
     redirects: list[float] = field(default_factory=list)
+    busy_percent: list[float] = field(default_factory=list)
+    """Of all processors, over a run; one entry per run."""
 
     @property
     def beyond_quiet(self) -> float:
@@ -51,7 +58,10 @@ class Figures:
     def lines(self) -> list[str]:
         """For people; each list has an entry."""
         verdict = "reached" if self.is_reached else "MISSED"
+        busy = statistics.median(self.busy_percent)
+        saturated = ": saturated, measure at a smaller --rate" if busy > SATURATED_PERCENT else ""
         return [
+            f"processors busy: {busy:.0f} %{saturated}",
             f"quiet time, between answers to a publisher: {_spread(self.quiet)}",
             f"fenced to open: {_spread(self.fenced)}",
             f"fenced to open beyond the quiet time: median {self.beyond_quiet:,.0f} ms, limit {LIMIT_MS} ms: {verdict}",
@@ -74,15 +84,17 @@ def gaps_ms(load: Load, since: float, until: float) -> list[float]:
     return found
 
 
-def measure(directory: Path, figures: Figures) -> Row:
-    """One cutover on a pair of super-clusters of its own."""
+def measure(directory: Path, figures: Figures, rate: float) -> Row:
+    """One cutover on a pair of super-clusters of its own, at `rate` messages a second."""
     row = Row("direct", "clean")
-    with DirectPair(directory, SIZES) as pair, under_load(pair, row, print) as running:
+    with DirectPair(directory, SIZES) as pair, under_load(pair, row, print, rate) as running:
         began = time.monotonic()
-        running.flow(QUIET_MESSAGES)
+        psutil.cpu_percent()
+        running.flow(int(rate * QUIET_SECONDS))
         started = time.monotonic()
         running.start_migration()
         stories.finish(running)
+        figures.busy_percent.append(psutil.cpu_percent())
         load, fenced = running.load, running.watch.stalls_ms()
         figures.quiet += gaps_ms(load, began, started)
         figures.fenced += fenced.values()
@@ -95,13 +107,16 @@ def measure(directory: Path, figures: Figures) -> Row:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cutovers", description=__doc__)
     parser.add_argument("--runs", type=int, default=RUNS, help="cutovers (%(default)s)")
+    parser.add_argument(
+        "--rate", type=float, default=RATE, help="messages a second, all publishers (%(default)s)"
+    )
     arguments = parser.parse_args()
-    if arguments.runs < 1:
-        parser.error("--runs has to be at least 1")
+    if arguments.runs < 1 or arguments.rate < RATE_MIN:
+        parser.error(f"--runs has to be at least 1, --rate at least {RATE_MIN}")
     figures, wrong = Figures(), 0
     for _ in range(arguments.runs):
         with TemporaryDirectory() as directory:
-            row = measure(Path(directory), figures)
+            row = measure(Path(directory), figures, arguments.rate)
         print(row.line)
         wrong += not row.is_right
     print("\n".join([*describe(), f"load average: {os.getloadavg()[0]:.1f}", *figures.lines()]))

@@ -15,6 +15,8 @@ import grimp
 import pytest
 from importlinter.contracts.layers import LayersContract
 
+from supercluster.api.conditions import Reason
+
 ROOT = Path(__file__).resolve().parent.parent
 ROOTS = ("operator", "crds", "reconcilers", "broker_image", "spark")
 PLANNERS = "supercluster.reconcilers.planners"
@@ -172,6 +174,53 @@ def test_a_replica_is_not_called_a_group() -> None:
         "def f(group: Replica | None): ...\ngroup: 'MetaReplica'\ngroup = StreamReplica()"
     ) == [1, 2, 3]
     assert called_group("def f(replica: Replica, group: str): ...\nreplica = MetaReplica(group)") == []
+
+
+OLD_ATTRIBUTES = {
+    "surroundings",
+    "life",
+    "kept",
+    "aside",
+    "founding",
+    "founding_id",
+    "unusable",
+    "book",
+    "judge",
+}
+OLD_REASONS = {
+    "NothingToSay",
+    "Unwise",
+    "SettingsOnTheirWay",
+    "OutOfSight",
+    "NoHeadway",
+    "HeldUp",
+    "MapAnew",
+}
+UNUSABLE_OF_AN_ANSWER = "api/answers.py"
+"""`unusable` is the public word for a replica that can do nothing with its copy."""
+
+
+def old_attributes(source: str) -> set[str]:
+    """Attributes that a source gives to an object or declares in a class, by names that were given up."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ClassDef):
+            found |= {ast.unparse(each.target) for each in node.body if isinstance(each, ast.AnnAssign)}
+            found |= {ast.unparse(each.targets[0]) for each in node.body if isinstance(each, ast.Assign)}
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            found.add(node.attr)
+    return {name for name in found if name.lower() in OLD_ATTRIBUTES}
+
+
+def test_names_that_were_given_up_do_not_come_back() -> None:
+    base = ROOT / "broker_image/supercluster/broker/jetstream"
+    found = {str(path.relative_to(base)): old_attributes(path.read_text()) for path in base.rglob("*.py")}
+    assert {path: names for path, names in found.items() if names} == {UNUSABLE_OF_AN_ANSWER: {"unusable"}}
+    assert old_attributes("class A:\n    ASIDE = 1\n    def f(self): self.life = self.book") == {
+        "ASIDE",
+        "life",
+    }
+    assert not [reason for reason in Reason if reason.value in OLD_REASONS or reason.value.endswith("Begun")]
 
 
 MODULES_MAX = 25

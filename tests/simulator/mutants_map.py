@@ -73,7 +73,7 @@ _MUTANTS: tuple[Mutant, ...] = (
         "Brokers of a map that was begun anew count as in contact with those of the first one.",
         (
             "jetstream/recovery/map_lineages.py",
-            "        return bool(own and peer.founding) and own != peer.founding\n",
+            "        return bool(own and peer.bootstrap_id) and own != peer.bootstrap_id\n",
             "        return False\n",
         ),
     ),

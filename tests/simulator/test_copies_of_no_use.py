@@ -36,7 +36,7 @@ class Exchange(Story):
 
     @property
     def unusable(self) -> list[str]:
-        return sorted(node for node, copies in self.map.unusable.items() if self.stream.group in copies)
+        return sorted(node for node, copies in self.map.failed_copies.items() if self.stream.group in copies)
 
     def run(self, ms: float) -> None:
         self.world.run(self.world.now_us / 1000 + ms)
@@ -95,7 +95,7 @@ def test_what_is_known_of_a_copy_outlives_the_leader_of_the_map() -> None:
     story.disk.failing_writes = FOR_EVER
     story.publish()
     assert story.world.run_until(lambda: story.unusable == [BROKEN], 20_000)
-    since_ns = story.map.unusable[BROKEN][story.stream.group]
+    since_ns = story.map.failed_copies[BROKEN][story.stream.group]
     leader = next(core for core in story.cores if core.meta is not None and core.meta.serves)
     assert leader.node != BROKEN
     story.world.stop(leader.node, power=False)
@@ -104,7 +104,7 @@ def test_what_is_known_of_a_copy_outlives_the_leader_of_the_map() -> None:
     story.run(INTERVAL_MS)
     for core in rest:
         assert core.meta is not None
-        assert core.meta.state.unusable == {BROKEN: {story.stream.group: since_ns}}
+        assert core.meta.state.failed_copies == {BROKEN: {story.stream.group: since_ns}}
 
 
 def test_the_streams_leader_says_so_of_the_copy() -> None:

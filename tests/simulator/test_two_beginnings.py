@@ -7,10 +7,10 @@ from tests.simulator.ledger import Ledger
 from tests.simulator.world import World
 
 
-def founding_of(world: World, name: str) -> str:
+def bootstrap_of(world: World, name: str) -> str:
     core = world.nodes[name].core
     assert core is not None
-    return core.map.founding_id
+    return core.map.bootstrap_id
 
 
 @pytest.mark.covers("SF-26")
@@ -25,9 +25,9 @@ def test_two_maps_never_merge(seed: int) -> None:
         return len(core.meta.raft.committed_membership.voters) if core and core.meta else 0
 
     assert world.run_until(lambda: all(voters(name) == 3 for name in world.names), 20_000)
-    first = founding_of(world, "n0")
+    first = bootstrap_of(world, "n0")
     assert first
-    assert {founding_of(world, name) for name in world.names} == {first}
+    assert {bootstrap_of(world, name) for name in world.names} == {first}
     world.stop("n0", power=False)
     world.lose_volume("n0")
     for other in ("n1", "n2"):
@@ -35,10 +35,10 @@ def test_two_maps_never_merge(seed: int) -> None:
     # What the other map does is judged by itself: in one history it would break every invariant.
     world.apart["n0"] = Ledger(world)
     world.start("n0")
-    assert world.run_until(lambda: founding_of(world, "n0") not in ("", first), 10_000)
+    assert world.run_until(lambda: bootstrap_of(world, "n0") not in ("", first), 10_000)
     world.mend()
     world.run(world.now_us / 1000 + 5000)
-    assert [founding_of(world, name) == first for name in world.names] == [False, True, True]
+    assert [bootstrap_of(world, name) == first for name in world.names] == [False, True, True]
     n0, n1 = world.nodes["n0"].core, world.nodes["n1"].core
     assert n0 is not None
     assert n1 is not None
@@ -52,7 +52,7 @@ def test_two_maps_never_merge(seed: int) -> None:
     del world.apart["n0"]
     world.join_only.add("n0")
     world.start("n0")
-    assert world.run_until(lambda: founding_of(world, "n0") == first, 20_000)
+    assert world.run_until(lambda: bootstrap_of(world, "n0") == first, 20_000)
     assert world.run_until(lambda: not n1.map_lineages.troubles, 20_000)
 
 

@@ -132,8 +132,8 @@ class World:
         self.meta_voters = founders or tuple(names[: meta_voters or nodes])
         self.tags_of: dict[str, tuple[str, ...]] = {}
         self.join_only: set[str] = set()
-        self.founding_wait_ms = 0
-        self.founding_clusters = frozenset[str]()
+        self.bootstrap_wait_ms = 0
+        self.bootstrap_clusters = frozenset[str]()
         self.retired_grace_ms = 600_000
         self.nodes: dict[str, Node] = {}
         for name in names:
@@ -230,8 +230,8 @@ class World:
             self.meta_voters,
             tags=self.tags_of.get(name, ()),
             join_only=name in self.join_only,
-            founding_wait_ms=self.founding_wait_ms,
-            founding_clusters=self.founding_clusters - {self.cluster_of[name]},
+            bootstrap_wait_ms=self.bootstrap_wait_ms,
+            bootstrap_clusters=self.bootstrap_clusters - {self.cluster_of[name]},
             retired_grace_ms=self.retired_grace_ms,
             window_wait_ms=WINDOW_WAIT_MS,
         )
@@ -452,7 +452,7 @@ class World:
             version=frames.VERSION,
             tags=self.tags_of.get(there, ()),
             lineage=peer.core.map.lineage,
-            founding=peer.core.map.founding_id,
+            bootstrap_id=peer.core.map.bootstrap_id,
         )
         self._announce(here, there, info)
         self.want_turn(here)

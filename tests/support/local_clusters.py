@@ -48,7 +48,7 @@ BLOCKS, BLOCK_ADDRESSES = 250, 250
 LINKS = {"accept": [{"user": "link", "password": "link"}], "send": {"user": "link", "password": "link"}}
 WAIT_S = 60.0
 """Only ends a test that hangs."""
-QUICK: Mapping[str, int] = {} if ALL else {"supercluster.broker.runtime.process_core.FOUNDING_WAIT_MS": 200}
+QUICK: Mapping[str, int] = {} if ALL else {"supercluster.broker.runtime.process_core.BOOTSTRAP_WAIT_MS": 200}
 """Constants of brokers in `make test`: a fleet's brokers start together, so its founders need not wait long for others who may
 know of an older stream map."""
 

@@ -64,7 +64,7 @@ class PeerInfo:
     lineage: str = ""
     """The meta group's name in the lineage that its volume has joined, by a forced recovery of the map; empty before the
     first one (SF-9)."""
-    founding: str = ""
+    bootstrap_id: str = ""
     """Which beginning of the map of streams its map goes back to; empty while it has read none (SF-26)."""
     client_tls: bool = False
     """Does it take clients with TLS?"""

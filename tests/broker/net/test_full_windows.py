@@ -45,7 +45,7 @@ class Shelves:
 
     incarnation = "inc"
     lineage = ""
-    founding_id = ""
+    bootstrap_id = ""
     map_level = 0
     meta_state = 0
     accepts_clients = True

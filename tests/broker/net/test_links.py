@@ -19,7 +19,7 @@ class Listener:
 
     meta_state = 7
     lineage = ""
-    founding_id = ""
+    bootstrap_id = ""
     map_level = 0
     accepts_clients = True
     is_drained = True

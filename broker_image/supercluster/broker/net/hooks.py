@@ -149,7 +149,7 @@ class Core(CoreHooks, Protocol):
         """Of the map of streams, as HELLO says it: empty before it was ever recovered by force (SF-9)."""
 
     @property
-    def founding_id(self) -> str:
+    def bootstrap_id(self) -> str:
         """Which beginning the map of streams goes back to; empty while none was read (SF-26)."""
 
     @property

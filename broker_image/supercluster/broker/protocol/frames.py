@@ -87,7 +87,7 @@ class Hello:
     """No link is wanted: only to be known, and to be told whom the other side knows."""
     lineage: str = ""
     """The meta group's name, once the map of streams was recovered by force (SF-9); not said before."""
-    founding: str = ""
+    bootstrap_id: str = ""
     """Which beginning of the map of streams its map goes back to; empty while it has read none (SF-26)."""
     migration_url: str = ""
     """host:port for brokers of another super-cluster; empty when this one takes none in, and then not said."""

@@ -263,7 +263,7 @@ class BrokerProcess:
             client_plain=lambda: self.settings.client_tls is None or self.settings.client_tls.allow_plain,
             meta_state=lambda: self.core.meta_state if self.core is not None else 0,
             lineage=lambda: self.core.lineage if self.core is not None else "",
-            founding=lambda: self.core.founding_id if self.core is not None else "",
+            bootstrap_id=lambda: self.core.bootstrap_id if self.core is not None else "",
             map_level=lambda: self.core.map_level if self.core is not None else 0,
             tags=settings.tags,
             gateway_url=self._gateway_url,

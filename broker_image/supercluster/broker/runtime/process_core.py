@@ -48,7 +48,7 @@ VOTE_THREADS = 4
 # Room for memory streams of a broker without a limit of its own.
 MEMORY_DEFAULT_BYTES = 1 << 30
 # Links to brokers that run are up well within this; only the first start of all waits for it.
-FOUNDING_WAIT_MS = 2000
+BOOTSTRAP_WAIT_MS = 2000
 
 
 class _Memory:
@@ -82,8 +82,8 @@ class ProcessCore(BrokerCore):
                 world=world_id(settings.identity),
                 move_bytes_per_s=settings.moves.bytes_per_s,
                 join_only=settings.join_only,
-                founding_wait_ms=_founding_wait_ms(settings),
-                founding_clusters=_founding_clusters(process),
+                bootstrap_wait_ms=_bootstrap_wait_ms(settings),
+                bootstrap_clusters=_bootstrap_clusters(process),
                 file_bytes_max=settings.storage.max_file_bytes,
                 memory_bytes_max=settings.storage.max_memory_bytes,
                 domain=settings.domain,
@@ -135,8 +135,8 @@ class ProcessCore(BrokerCore):
         return self.map.lineage
 
     @property
-    def founding_id(self) -> str:
-        return self.map.founding_id
+    def bootstrap_id(self) -> str:
+        return self.map.bootstrap_id
 
     @property
     def map_level(self) -> int:
@@ -319,13 +319,13 @@ def _keep_error(ticket: Ticket, done: asyncio.Future[None], group_id: str) -> No
         ticket.error = ticket.error or DiskError(f"fsync ended with {error!r}", group_id)
 
 
-def _founding_wait_ms(settings: Settings) -> int:
+def _bootstrap_wait_ms(settings: Settings) -> int:
     """Are there others than the founders who may know of a meta group that founders with empty volumes forgot?"""
     others = settings.gateways or set(settings.peers) - set(settings.meta_voters)
-    return FOUNDING_WAIT_MS if others else 0
+    return BOOTSTRAP_WAIT_MS if others else 0
 
 
-def _founding_clusters(process: BrokerProcess) -> frozenset[str]:
+def _bootstrap_clusters(process: BrokerProcess) -> frozenset[str]:
     """Where founders are not declared, another cluster may have been the first before: nothing begins without all of them."""
     others = process.settings.gateways or {}
     return frozenset(others) - {process.settings.cluster} if process.place.routes is not None else frozenset()

@@ -10,8 +10,8 @@ import pytest
 
 from supercluster.broker.jetstream.meta.migration import Green, Migration
 from supercluster.broker.jetstream.meta.redirect_orders import (
+    GreenLinks,
     RedirectOrder,
-    Surroundings,
     is_watched,
     redirect_orders,
 )
@@ -23,9 +23,9 @@ WORLD = "3fa9c21b"
 ALL = Migration("m1", Green("green"), WORLD, bridges=True)
 ONE = replace(ALL, id="m2", account="A", bridges=False)
 URLS = ("green-0:4222", "green-1:4222")
-LINKED = Surroundings({WORLD: URLS}, {WORLD}, {WORLD})
+LINKED = GreenLinks({WORLD: URLS}, {WORLD}, {WORLD})
 ALONE = replace(LINKED, linked_by_all=())
-CUT = Surroundings({}, (), ())
+CUT = GreenLinks({}, (), ())
 ASKS = RedirectOrder("m1", WORLD, "", URLS, asks=True, bridges=True)
 
 

@@ -28,7 +28,7 @@ class SuperCluster:
         first = next(iter(clusters))
         founders = tuple(node for node, cluster in nodes.items() if cluster == first)
         self.world = World(seed, clusters=nodes, founders=founders)
-        self.world.founding_wait_ms = 2000
+        self.world.bootstrap_wait_ms = 2000
         self._requests = 0
 
     def core(self, name: str) -> BrokerCore:
@@ -166,7 +166,7 @@ def test_founders_that_lost_every_volume_join_the_group_that_is_there() -> None:
 def all_needed(**clusters: int) -> SuperCluster:
     """Clusters that find one another by the addresses in their files: nothing begins without any of them."""
     found = SuperCluster(**clusters)
-    found.world.founding_clusters = frozenset(clusters)
+    found.world.bootstrap_clusters = frozenset(clusters)
     return found
 
 

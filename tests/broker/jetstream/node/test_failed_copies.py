@@ -36,7 +36,7 @@ def silence(leader: Meta, total_ms: int) -> None:
 
 
 def since_ms(leader: Meta, node: str) -> int:
-    since_ns = leader.replica.state.unusable[node][leader.stream().group]
+    since_ns = leader.replica.state.failed_copies[node][leader.stream().group]
     return (leader.replica.leader_time_ns() - since_ns) // 1_000_000
 
 
@@ -45,7 +45,7 @@ def test_the_map_knows_since_when_a_copy_is_of_no_use_whoever_leads_it() -> None
     leader = five()
     group = leader.stream().group
     report(leader, NOTED_MS - 3000, "east-2", group)
-    assert leader.replica.state.unusable == {}, "what is well again so soon is not worth an entry"
+    assert leader.replica.state.failed_copies == {}, "what is well again so soon is not worth an entry"
     report(leader, 30_000, "east-2", group)
     assert 30_000 <= since_ms(leader, "east-2") <= 40_000
     assert WHY in leader.host.texts[-1]
@@ -59,10 +59,12 @@ def test_the_map_knows_since_when_a_copy_is_of_no_use_whoever_leads_it() -> None
     report(leader, 30_000, "east-2", group)
     assert 60_000 <= since_ms(leader, "east-2") <= 80_000, "the next leader goes by what was written"
     assert leader.replica.log.last_index == index, "it is written once"
-    assert MetaState.restore(leader.replica.state.snapshot()).unusable == leader.replica.state.unusable
+    assert (
+        MetaState.restore(leader.replica.state.snapshot()).failed_copies == leader.replica.state.failed_copies
+    )
     tell(leader, "east-2")
     silence(leader, 1000)
-    assert leader.replica.state.unusable == {}
+    assert leader.replica.state.failed_copies == {}
 
 
 @pytest.mark.covers("MR-2")
@@ -71,16 +73,16 @@ def test_a_broker_that_says_nothing_more_of_its_copies_has_usable_ones() -> None
     group = leader.stream().group
     report(leader, 10_000, "east-2", group)
     silence(leader, SILENT_MS - 4000)
-    assert group in leader.replica.state.unusable["east-2"]
+    assert group in leader.replica.state.failed_copies["east-2"]
     silence(leader, 6000)
-    assert leader.replica.state.unusable == {}
+    assert leader.replica.state.failed_copies == {}
     report(leader, 10_000, "east-2", group)
     leader.replica.stop_serving()
     leader.replica.start_serving(leader.host.now_ms)
     silence(leader, SILENT_MS - 3000)
-    assert group in leader.replica.state.unusable["east-2"], "a new leader waits for its word"
+    assert group in leader.replica.state.failed_copies["east-2"], "a new leader waits for its word"
     silence(leader, 5000)
-    assert leader.replica.state.unusable == {}
+    assert leader.replica.state.failed_copies == {}
 
 
 def test_of_a_broker_that_is_away_it_stands_and_of_another_volume_nothing_does() -> None:
@@ -93,7 +95,7 @@ def test_of_a_broker_that_is_away_it_stands_and_of_another_volume_nothing_does()
     assert "east-2" in leader.replica.state.away
     leader.host.contact["east-2"] = ("east", "vol-new")
     silence(leader, 1000)
-    assert (leader.replica.state.unusable, leader.replica.state.away) == ({}, {})
+    assert (leader.replica.state.failed_copies, leader.replica.state.away) == ({}, {})
 
 
 def test_saying_so_of_a_broker_that_is_away_does_not_begin_its_time_anew() -> None:
@@ -120,10 +122,10 @@ def test_what_the_map_does_not_give_to_the_broker_is_not_kept(what: str) -> None
         report(leader, 20_000, "east-2", "S.$G.other.t9")
     else:
         report(leader, 20_000, "east-2", group)
-        assert leader.replica.state.unusable
+        assert leader.replica.state.failed_copies
         leader.done("delete", OPERATOR)
         silence(leader, 1000)
-    assert leader.replica.state.unusable == {}
+    assert leader.replica.state.failed_copies == {}
 
 
 def test_a_report_is_bounded() -> None:
@@ -166,4 +168,4 @@ def test_the_longer_of_both_absences_counts() -> None:
 
 def test_a_report_travels() -> None:
     told = {"S.$G.a.t": "why", "S.$G.b.t": ""}
-    assert frames.decode_unusable(memoryview(b"".join(frames.encode_unusable(told)))) == told
+    assert frames.decode_failed_copies(memoryview(b"".join(frames.encode_failed_copies(told)))) == told

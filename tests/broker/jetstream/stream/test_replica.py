@@ -225,7 +225,7 @@ class Broker:
     def is_fresh(self) -> bool:
         return True
 
-    def is_unusable(self, group_id: str, node: str) -> bool:
+    def has_failed(self, group_id: str, node: str) -> bool:
         return False
 
     def brokers_in_contact(self) -> dict[str, tuple[str, str]]:

@@ -101,7 +101,7 @@ class BrokerCalls:
             "leaves": node in state.leaving,
             "inContact": node in self._peers.brokers_in_contact(),
             "awaySinceNs": state.away.get(node),
-            "unusable": _unusable(meta, node),
+            "unusable": _failed_copies(meta, node),
             "cordoned": cordon.to_json() if (cordon := state.cordoned.get(node)) is not None else None,
             "votes": any(node_of(voter) == node for voter in membership.all_voters),
             "holdsCopies": node in copies,
@@ -127,9 +127,9 @@ def _beyond_target(state: MetaState) -> list[dict[str, str]]:
     return list(islice(beyond, BEYOND_MAX))
 
 
-def _unusable(meta: MapLeader, node: str) -> list[dict[str, Any]]:
+def _failed_copies(meta: MapLeader, node: str) -> list[dict[str, Any]]:
     """Copies that the broker says it can do nothing with. Why is known at the map's leader alone."""
-    since = meta.state.unusable.get(node)
+    since = meta.state.failed_copies.get(node)
     if not since:
         return []
     return [
@@ -137,7 +137,7 @@ def _unusable(meta: MapLeader, node: str) -> list[dict[str, Any]]:
             "account": found.account,
             "name": found.name,
             "sinceNs": since[found.group],
-            "why": meta.why_unusable(node, found.group),
+            "why": meta.why_failed(node, found.group),
         }
         for found in meta.state.streams.values()
         if found.group in since

@@ -28,10 +28,10 @@ class CoreSettings:
     """What other super-clusters call this one in the names of its brokers (`migration/worlds.py`)."""
     join_only: bool = False
     """A map was begun before: whatever this volume holds, it begins none (SF-26)."""
-    founding_wait_ms: int = 0
+    bootstrap_wait_ms: int = 0
     """For so long an empty founder looks for brokers that know of a meta group already, before it starts one."""
-    founding_clusters: frozenset[str] = frozenset()
-    """Other clusters, of each of which somebody has to be linked before a meta group is started; `founding_wait_ms` counts from then."""
+    bootstrap_clusters: frozenset[str] = frozenset()
+    """Other clusters, of each of which somebody has to be linked before a meta group is started; `bootstrap_wait_ms` counts from then."""
     file_bytes_max: int = 0
     memory_bytes_max: int = 0
     """What a configuration lets all streams take, in files and in memory; 0: it does not say."""

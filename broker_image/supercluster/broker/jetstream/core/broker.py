@@ -300,7 +300,7 @@ class BrokerCore:
             Frame.NOT_LEADER: self._on_not_leader,
             Frame.LOAD: self.neighbours.on_load,
             Frame.TAGS: self.neighbours.on_tags,
-            Frame.ASIDE: self.drain.on_drain,
+            Frame.DRAIN: self.drain.on_drain,
             Frame.BOOTSTRAP: self.bootstrap.on_bootstrap,
             Frame.META_LINEAGE: self.map_lineages.on_lineage,
             Frame.COPY_ASK: self.stream_survey.on_ask,

@@ -29,7 +29,7 @@ class MapFrames:
         self.handlers: dict[int, Handler] = {
             Frame.MAP_APPLIED: self._on_applied,
             Frame.COPY_LOST: self._on_copy_lost,
-            Frame.UNUSABLE: self._on_failed_copies,
+            Frame.FAILED_COPIES: self._on_failed_copies,
             Frame.MOVE_END: self._on_move_end,
             Frame.MIGRATION_STEP: self._on_migration_step,
             Frame.PREPARE: self._on_prepare,
@@ -50,7 +50,7 @@ class MapFrames:
     def _on_failed_copies(self, node: str, body: memoryview, now_ms: int) -> None:
         leader = self._copies.map
         if leader is not None and leader.serves:
-            leader.on_failed_copies(node, frames.decode_unusable(body), now_ms)
+            leader.on_failed_copies(node, frames.decode_failed_copies(body), now_ms)
             self._copies.touch(self._map.meta_id)
 
     def _on_move_end(self, node: str, body: memoryview, now_ms: int) -> None:

@@ -58,11 +58,11 @@ class Frame(IntEnum):
     COPY_ASK = 59
     """The meta group's leader → every broker: what copies of a stream its volume holds (`copy_facts`)."""
     COPY_TOLD = 60
-    ASIDE = 61
+    DRAIN = 61
     """A broker → all: it takes no leaderships for so many ms (`stepping_aside`); 0: it does again."""
     TAGS = 62
     """A broker → all: what it says of its place, which was another in the handshake."""
-    UNUSABLE = 63
+    FAILED_COPIES = 63
     """A broker → the meta group's leader: all copies of streams that it holds and cannot use, and why."""
     META_LINEAGE = 64
     """The meta group's name in the lineage that the sender's volume has joined (SF-9), and in that which it believes the
@@ -343,12 +343,12 @@ def decode_load(body: memoryview) -> tuple[int, int]:
     return reader.u64(), reader.u64()
 
 
-def encode_unusable(copies: Mapping[str, str]) -> Body:
+def encode_failed_copies(copies: Mapping[str, str]) -> Body:
     """Group → why its copy is of no use."""
     return [b"".join(text(group) + text(why) for group, why in copies.items())]
 
 
-def decode_unusable(body: memoryview) -> dict[str, str]:
+def decode_failed_copies(body: memoryview) -> dict[str, str]:
     reader = Reader(body)
     found: dict[str, str] = {}
     while reader.left:

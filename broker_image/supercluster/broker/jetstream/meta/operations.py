@@ -111,11 +111,11 @@ def note_away(record: BrokerRecord, since_ns: int) -> bytes:
     return json.dumps({**told, "away_ns": since_ns}).encode()
 
 
-def note_unusable(record: BrokerRecord, away_ns: int, copies: Mapping[str, int]) -> bytes:
+def note_failed_copies(record: BrokerRecord, away_ns: int, copies: Mapping[str, int]) -> bytes:
     """The section body that says since when copies on a broker have been of no use, by their groups; 0: one is usable. What is
     noted of its absence stays. Brokers of before this take it for the same record."""
     told = json.loads(note_away(record, away_ns))
-    return json.dumps({**told, "unusable": dict(copies)}).encode()
+    return json.dumps({**told, "failed_copies": dict(copies)}).encode()
 
 
 def forget_broker(record: BrokerRecord) -> bytes:

@@ -34,8 +34,8 @@ class RedirectOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a broker knows besides the map."""
+class GreenLinks:
+    """What a broker knows of its links with greens, besides the map."""
 
     urls: Mapping[str, tuple[str, ...]]
     """World → where green's linked brokers take clients without TLS."""
@@ -48,7 +48,7 @@ class Surroundings:
 
 
 def redirect_orders(
-    state: MetaState, around: Surroundings, before: Mapping[str, RedirectOrder]
+    state: MetaState, greens: GreenLinks, before: Mapping[str, RedirectOrder]
 ) -> dict[str, RedirectOrder]:
     """By migration. `before`: what this gave the last time."""
     found: dict[str, RedirectOrder] = {}
@@ -57,9 +57,9 @@ def redirect_orders(
             continue
         known = before.get(migration.id)
         is_open = is_all_open(state, migration)
-        urls, tls_urls = around.urls.get(migration.world, ()), around.tls_urls.get(migration.world, ())
+        urls, tls_urls = greens.urls.get(migration.world, ()), greens.tls_urls.get(migration.world, ())
         is_named = bool(urls or tls_urls)
-        if known is None and not (is_open and is_named and migration.world in around.linked):
+        if known is None and not (is_open and is_named and migration.world in greens.linked):
             continue
         if known is not None and not is_named:
             urls, tls_urls = known.urls, known.tls_urls
@@ -68,7 +68,7 @@ def redirect_orders(
             migration.world,
             migration.account,
             urls,
-            asks=is_open and migration.world in around.linked_by_all,
+            asks=is_open and migration.world in greens.linked_by_all,
             bridges=migration.bridges,
             tls_urls=tls_urls,
         )

@@ -79,7 +79,7 @@ class MetaState:
     """Brokers that get no new copies, and why."""
     level: int = FIRST
     """Operations that came up to this frame version may follow: all brokers can read them (`meta/level.py`)."""
-    unusable: dict[str, dict[str, int]] = field(default_factory=dict)
+    failed_copies: dict[str, dict[str, int]] = field(default_factory=dict)
     """Node → group → since when its copy has been of no use although the node is there, as it said itself."""
     migrations: dict[str, Migration] = field(default_factory=dict)
     """Migrations to other super-clusters, by their ids: those that run, and the last ones that ended."""
@@ -89,7 +89,7 @@ class MetaState:
     """Keys of the streams that are on their way here."""
     other_groups: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Groups, besides their own, under which streams are known that went, come or came; with the streams' keys."""
-    founding: str = ""
+    bootstrap_id: str = ""
     """Which beginning this map goes back to: the volume of the first broker that it recorded, and when. Empty before that, and
     where a version began it that did not say (SF-26)."""
 
@@ -208,7 +208,7 @@ class MetaState:
         """The map goes on as a new lineage, from this state on, which counts as that of entry `index`. What it says of any
         stream's members may be old: the streams' groups have to say it anew (SF-5)."""
         self.recovery, self.applied_index = recovery, index
-        self.unusable.clear()  # Brokers say it anew.
+        self.failed_copies.clear()  # Brokers say it anew.
         for key, found in self.streams.items():
             # Of streams that are green's, or still blue's, no group here can say anything.
             is_here = not found.far_world and found.following is None
@@ -221,7 +221,7 @@ class MetaState:
             self.brokers.pop(node, None)
             self.leaving.discard(node)
             self.away.pop(node, None)
-            self.unusable.pop(node, None)
+            self.failed_copies.pop(node, None)
             self.cordoned.pop(node, None)
             return
         before = self.brokers.get(node)
@@ -236,10 +236,10 @@ class MetaState:
         if op.get("away_ns"):
             self.away[node] = op["away_ns"]
         if not is_same:
-            self.unusable.pop(node, None)  # Of its copies nothing is left.
-        self._put_unusable(node, op.get("unusable", {}))
-        if not self.founding and not self.brokers:
-            self.founding = f"{incarnation}-{entry.time_ns:x}"
+            self.failed_copies.pop(node, None)  # Of its copies nothing is left.
+        self._put_failed_copies(node, op.get("failed_copies", {}))
+        if not self.bootstrap_id and not self.brokers:
+            self.bootstrap_id = f"{incarnation}-{entry.time_ns:x}"
         self.brokers[node] = BrokerRecord(
             node, op["cluster"], incarnation, entry.time_ns, tuple(op.get("tags", ()))
         )
@@ -251,13 +251,13 @@ class MetaState:
         elif node in self.brokers:
             self.cordoned[node] = Cordon.from_json(op["cordon"])
 
-    def _put_unusable(self, node: str, told: dict[str, int]) -> None:
-        copies = self.unusable.get(node, {}) | told
+    def _put_failed_copies(self, node: str, told: dict[str, int]) -> None:
+        copies = self.failed_copies.get(node, {}) | told
         copies = {group: since_ns for group, since_ns in copies.items() if since_ns}
         if copies:
-            self.unusable[node] = copies
+            self.failed_copies[node] = copies
         else:
-            self.unusable.pop(node, None)
+            self.failed_copies.pop(node, None)
 
     def shown(self) -> list[Assignment]:
         """Every stream that is whole, and here or in green."""
@@ -303,12 +303,12 @@ class MetaState:
             "accounts": self.accounts.to_json(),
             "leaving": sorted(self.leaving),
             "away": self.away,
-            "unusable": self.unusable,
+            "failed_copies": self.failed_copies,
             "applied": self.applied_index,
             "time": self.time_ns,
         }
-        if self.founding:
-            whole["founding"] = self.founding
+        if self.bootstrap_id:
+            whole["bootstrap_id"] = self.bootstrap_id
         if self.recovery is not None:
             whole["recovery"] = self.recovery.to_json()
         if self.level:
@@ -333,7 +333,9 @@ class MetaState:
     @classmethod
     def restore(cls, data: bytes) -> MetaState:
         whole = json.loads(data)
-        state = cls(applied_index=whole["applied"], time_ns=whole["time"], founding=whole.get("founding", ""))
+        state = cls(
+            applied_index=whole["applied"], time_ns=whole["time"], bootstrap_id=whole.get("bootstrap_id", "")
+        )
         migrations, followings, arrivals = (
             whole.get(name, {}) for name in ("migration", "following", "arrival")
         )
@@ -368,7 +370,7 @@ class MetaState:
             state.migrations[told.id] = told
         state.leaving.update(whole.get("leaving", ()))
         state.away.update(whole.get("away", {}))
-        state.unusable.update(whole.get("unusable", {}))
+        state.failed_copies.update(whole.get("failed_copies", {}))
         state.level = whole.get("level", FIRST)
         state.cordoned.update({n: Cordon.from_json(told) for n, told in whole.get("cordoned", {}).items()})
         if whole.get("recovery") is not None:

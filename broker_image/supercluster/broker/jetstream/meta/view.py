@@ -51,9 +51,9 @@ class MapView:
         return self.meta_id != META_GROUP
 
     @property
-    def founding_id(self) -> str:
+    def bootstrap_id(self) -> str:
         """Which beginning the map goes back to that this broker goes by; empty while it has read none (SF-26)."""
-        return self.replica.state.founding if self.replica is not None else ""
+        return self.replica.state.bootstrap_id if self.replica is not None else ""
 
     @property
     def level(self) -> int:
@@ -121,6 +121,6 @@ class MapView:
         """What the map has of an account."""
         return self.replica.state.accounts.limits_of(account) if self.replica is not None else NO_LIMITS
 
-    def is_unusable(self, group_id: str, node: str) -> bool:
+    def has_failed(self, group_id: str, node: str) -> bool:
         """Does the map say that the broker's copy has been of no use for a while?"""
-        return self.replica is not None and group_id in self.replica.state.unusable.get(node, ())
+        return self.replica is not None and group_id in self.replica.state.failed_copies.get(node, ())

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from itertools import islice
 
-from supercluster.broker.jetstream.meta.operations import note_unusable
+from supercluster.broker.jetstream.meta.operations import note_failed_copies
 from supercluster.broker.jetstream.meta_leader.host import MetaHost
 from supercluster.broker.jetstream.meta_leader.map_tail import MapTail
 from supercluster.broker.jetstream.meta_leader.stream_request import NotAppendedError
@@ -41,7 +41,7 @@ class CopyReports:
     @property
     def is_needed(self) -> bool:
         """Is there anything that changes with time?"""
-        return bool(self._first_ms or self._tail.state.unusable)
+        return bool(self._first_ms or self._tail.state.failed_copies)
 
     def on_failed_copies(self, node: str, copies: Mapping[str, str], now_ms: int) -> None:
         """A broker's report: of those that it does not name it says that they are usable."""
@@ -72,14 +72,14 @@ class CopyReports:
                 continue
             mine = {
                 group
-                for group in (*self._first_ms.get(node, ()), *end.unusable.get(node, ()))
+                for group in (*self._first_ms.get(node, ()), *end.failed_copies.get(node, ()))
                 if group in held and any(node_of(member) == node for member in held[group].members)
             }
             changes = self._changes(node, mine, now_ms)
             if not changes:
                 continue
             try:
-                self._tail.propose(note_unusable(record, end.away.get(node, 0), changes))
+                self._tail.propose(note_failed_copies(record, end.away.get(node, 0), changes))
             except NotAppendedError:
                 return  # The next look tries again.
             for group in (group for group, since_ns in changes.items() if since_ns):
@@ -91,7 +91,7 @@ class CopyReports:
 
     def _changes(self, node: str, mine: Collection[str], now_ms: int) -> dict[str, int]:
         """Group → since when, or 0 for one that is struck. `mine`: the groups that the node is a member of."""
-        noted, first = self._tail.state.unusable.get(node, {}), self._first_ms.get(node, {})
+        noted, first = self._tail.state.failed_copies.get(node, {}), self._first_ms.get(node, {})
         heard_ms = self._heard_ms.get(node)
         is_silent = now_ms - max(self._began_ms, self._there_ms[node], heard_ms or 0) >= SILENT_MS
         if is_silent:

@@ -34,7 +34,7 @@ class MapLeader(MapReplica, Protocol):
     def rooms(self, storage: str) -> Mapping[str, int]:
         """Node → room for streams of that storage; of others nothing is known, and of all where this replica does not serve."""
 
-    def why_unusable(self, node: str, group: str) -> str:
+    def why_failed(self, node: str, group: str) -> str:
         """What the broker said of its copy; empty: nothing, or it is not known here."""
 
     def on_failed_copies(self, node: str, copies: Mapping[str, str], now_ms: int) -> None:

@@ -118,8 +118,8 @@ def why_not_dead(
     for node in nodes:
         if node not in held:
             return f"broker {node} holds none of the stream"
-        away_ns, unusable_ns = state.away.get(node), state.unusable.get(node, {}).get(group)
-        since_ns = min((since for since in (away_ns, unusable_ns) if since is not None), default=None)
+        away_ns, failed_ns = state.away.get(node), state.failed_copies.get(node, {}).get(group)
+        since_ns = min((since for since in (away_ns, failed_ns) if since is not None), default=None)
         if away_ms and since_ns is None:
             return f"broker {node} is in contact"
         if since_ns is not None and (gone_ms := (now_ns - since_ns) // 1_000_000) < away_ms:
@@ -225,7 +225,7 @@ def why_not_named(
 
 def _is_usable(state: MetaState, group: str, node: str, known: Mapping[str, NodeFacts]) -> bool:
     is_there = node in known and known[node].in_contact and node not in state.away
-    return is_there and group not in state.unusable.get(node, ())
+    return is_there and group not in state.failed_copies.get(node, ())
 
 
 def one_of(wanted: Wanted, preferred: str) -> Wanted:

@@ -216,7 +216,7 @@ class MetaReplica(Replica):
         if self.upkeep is not None:
             self.upkeep.copies.on_failed_copies(node, copies, now_ms)
 
-    def why_unusable(self, node: str, group: str) -> str:
+    def why_failed(self, node: str, group: str) -> str:
         return self.upkeep.copies.why(node, group) if self.upkeep is not None else ""
 
     def rooms(self, storage: str) -> dict[str, int]:

@@ -57,7 +57,7 @@ class MapBootstrap:
         """What the map is seen by, on this broker."""
         self._retry_ms = 0
         self._search_ms = 0
-        self._founding_from_ms = self._env.clock.monotonic_ms() + self._env.settings.founding_wait_ms
+        self._bootstrap_from_ms = self._env.clock.monotonic_ms() + self._env.settings.bootstrap_wait_ms
 
     def open_registered(self) -> None:
         """Open the replica that this volume holds. A broker that is to be alone starts the group."""
@@ -70,7 +70,7 @@ class MapBootstrap:
     @property
     def _waits(self) -> bool:
         settings = self._env.settings
-        return settings.join_only or settings.founding_wait_ms > 0
+        return settings.join_only or settings.bootstrap_wait_ms > 0
 
     def _open(self, member: str) -> None:
         opened = self._env.store.open(self._map.meta_id, memory=False, fsync="always", create=False)
@@ -128,10 +128,10 @@ class MapBootstrap:
         if any(node != self._env.node and node not in peers for node in voters):
             return
         now_ms = self._env.clock.monotonic_ms()
-        if self._env.settings.founding_clusters - {peer.cluster for peer in peers.values()}:
+        if self._env.settings.bootstrap_clusters - {peer.cluster for peer in peers.values()}:
             # Of each one who is linked may know of others there, and of a group that is younger than these settings.
-            self._founding_from_ms = now_ms + self._env.settings.founding_wait_ms
-        if now_ms < self._founding_from_ms:
+            self._bootstrap_from_ms = now_ms + self._env.settings.bootstrap_wait_ms
+        if now_ms < self._bootstrap_from_ms:
             return  # Where there are other clusters, they may know of a group that all founders lost with their volumes.
         if any(peer.meta_state for peer in peers.values()):
             return  # A group exists: this volume was lost, and joins it under its new identity (SF-4).

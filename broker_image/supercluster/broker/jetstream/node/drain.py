@@ -140,7 +140,7 @@ class LeadershipDrain:
         return False
 
     def on_drain(self, node: str, body: memoryview, now_ms: int) -> None:
-        """Frame.ASIDE: another broker steps aside for so long; 0: not any more."""
+        """Frame.DRAIN: another broker steps aside for so long; 0: not any more."""
         hold_ms = Reader(body).u32()
         if hold_ms:
             self._others[node] = now_ms + min(hold_ms, HOLD_MS_MAX)
@@ -156,4 +156,4 @@ class LeadershipDrain:
             self._notify(peer, left_ms)
 
     def _notify(self, peer: PeerInfo, hold_ms: int) -> None:
-        self._peers.post(peer.node, Frame.ASIDE, [u32(hold_ms)])
+        self._peers.post(peer.node, Frame.DRAIN, [u32(hold_ms)])

@@ -82,7 +82,7 @@ class FailedCopies:
         if leader is None:
             return
         told = dict(islice(sorted(self._why.items()), COPIES_MAX))
-        if self._peers.post(leader, Frame.UNUSABLE, frames.encode_unusable(told)):
+        if self._peers.post(leader, Frame.FAILED_COPIES, frames.encode_failed_copies(told)):
             self._is_owing = bool(told)
 
     def _look(self, now_ms: int) -> None:

@@ -13,8 +13,8 @@ from supercluster.broker.jetstream.links.frames import Frame
 from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.meta.migration import Migration
 from supercluster.broker.jetstream.meta.redirect_orders import (
+    GreenLinks,
     RedirectOrder,
-    Surroundings,
     is_watched,
     redirect_orders,
 )
@@ -138,12 +138,12 @@ class FarClients:
         """Are other orders in force now?"""
         if self._map.replica is None:
             return
-        found = redirect_orders(self._map.replica.state, self._around(), self.orders)
+        found = redirect_orders(self._map.replica.state, self._green_links(), self.orders)
         if found != self.orders:
             self.orders = found
             self.orders_changed()
 
-    def _around(self) -> Surroundings:
+    def _green_links(self) -> GreenLinks:
         far = [peer for peer in self._peers.far.values() if peer.client_url]
         urls = _urls(peer for peer in far if peer.client_plain)
         tls_urls = _urls(peer for peer in far if peer.client_tls)
@@ -154,7 +154,7 @@ class FarClients:
             for world in own
             if all(node in fresh and world in fresh[node].linked for node in self._peers.linked)
         }
-        return Surroundings(urls, own, by_all, tls_urls)
+        return GreenLinks(urls, own, by_all, tls_urls)
 
 
 def _urls(peers: Iterable[PeerInfo]) -> dict[str, tuple[str, ...]]:

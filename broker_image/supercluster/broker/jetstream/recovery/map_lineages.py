@@ -71,7 +71,7 @@ class MapLineages:
         """A lineage that does not follow from this one, and that a person said to follow."""
         self._said: dict[str, str] = {}
         """Linked broker → its lineage, as it said last."""
-        self._founding = ""
+        self._bootstrap_id = ""
         """The beginning by which it was last judged who is in contact."""
         self._rivals: dict[str, PeerInfo] = {}
         """Linked brokers that count as out of contact."""
@@ -112,15 +112,15 @@ class MapLineages:
 
     def _begun_apart(self, peer: PeerInfo) -> bool:
         """Does its map go back to another beginning? Nothing that the two say of streams and members is about the same (SF-26)."""
-        own = self._map.founding_id
-        return bool(own and peer.founding) and own != peer.founding
+        own = self._map.bootstrap_id
+        return bool(own and peer.bootstrap_id) and own != peer.bootstrap_id
 
     def _words(self, peer: PeerInfo) -> str:
         node, other = peer.node, self._said[peer.node]
         if self._begun_apart(peer):
             return (
-                f"the map of streams was begun twice, and {node} has the one of beginning {peer.founding}, {self._env.node} that "
-                f"of {self._map.founding_id}; on the side that was begun when a volume was lost, save what was published since, "
+                f"the map of streams was begun twice, and {node} has the one of beginning {peer.bootstrap_id}, {self._env.node} that "
+                f"of {self._map.bootstrap_id}; on the side that was begun when a volume was lost, save what was published since, "
                 "then give its brokers empty volumes and have them join"
             )
         return (
@@ -146,7 +146,7 @@ class MapLineages:
 
     # ---- what is told ---------------------------------------------------------------------------------------------
 
-    def heard(self, node: str, other: str, believed: str | None = None, founding: str = "") -> None:
+    def heard(self, node: str, other: str, believed: str | None = None, bootstrap_id: str = "") -> None:
         """A linked broker says which lineage its volume has joined, which one it believes this one's has, and which beginning its
         map goes back to.
 
@@ -158,8 +158,8 @@ class MapLineages:
         known = self._peers.linked if node in self._peers.linked else self._rivals
         if node in known:
             self._said[node] = other
-            if founding:
-                known[node] = replace(known[node], founding=founding)
+            if bootstrap_id:
+                known[node] = replace(known[node], bootstrap_id=bootstrap_id)
         own = self._following or self._map.meta_id
         if follows(other, own) or (other == self._consent and other != own):
             self._follow(other)
@@ -173,7 +173,7 @@ class MapLineages:
         self.heard(node, *decode_lineage(body))
 
     def _notify(self, node: str) -> None:
-        told = encode_texts(self._map.meta_id, self._said.get(node, ""), self._map.founding_id)
+        told = encode_texts(self._map.meta_id, self._said.get(node, ""), self._map.bootstrap_id)
         self._peers.network.send(node, Frame.META_LINEAGE, told, Channel.CONTROL)
 
     def _tell_all(self) -> None:
@@ -182,8 +182,8 @@ class MapLineages:
 
     def map_changed(self) -> None:
         """Which beginning it goes back to may be known now."""
-        if self._map.founding_id != self._founding:
-            self._founding = self._map.founding_id
+        if self._map.bootstrap_id != self._bootstrap_id:
+            self._bootstrap_id = self._map.bootstrap_id
             self._look_at_peers()
             self._tell_all()
 

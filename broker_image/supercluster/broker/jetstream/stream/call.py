@@ -157,7 +157,7 @@ def state_info(state: StreamState) -> StreamStateInfo:
 def cluster_info(copy: StreamCopy) -> ClusterInfo:
     """The membership in force, and how far each replica is (MV-7)."""
     members = map(node_of, copy.replica.raft.membership.members)
-    unusable = {node for node in members if copy.host.map.is_unusable(copy.replica.id, node)}
+    unusable = {node for node in members if copy.host.map.has_failed(copy.replica.id, node)}
     contact = copy.host.brokers_in_contact()
     replicas = replicas_of(copy.replica, contact, unusable)
     cluster = contact[copy.host.node][0]

@@ -25,7 +25,7 @@ class BrokerFacts:
     """0: no meta log on the volume; otherwise its last index. Asked at every handshake."""
     lineage: Callable[[], str] = str
     """Of the map of streams; empty before it was ever recovered by force. Asked at every handshake."""
-    founding: Callable[[], str] = str
+    bootstrap_id: Callable[[], str] = str
     """Which beginning the map of streams goes back to. Asked at every handshake."""
     map_level: Callable[[], int] = int
     """What a broker has to speak to read the map of streams. Asked at every handshake."""

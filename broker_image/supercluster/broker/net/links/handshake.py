@@ -174,7 +174,7 @@ class Handshakes:
                 ),
                 introduces=connection.introduces,
                 lineage=facts.lineage(),
-                founding=facts.founding(),
+                bootstrap_id=facts.bootstrap_id(),
                 migration_url=facts.migration_url(),
             )
         )

@@ -342,7 +342,7 @@ class Mesh:
             tags=hello.tags,
             gateway_url=hello.gateway_url,
             lineage=hello.lineage,
-            founding=hello.founding,
+            bootstrap_id=hello.bootstrap_id,
         )
         self.router.set_far(peer.node, peer.cluster != self.facts.cluster)
         self._tell_interest()

@@ -19,7 +19,7 @@ from supercluster.broker.protocol.client_reports import (
 pytestmark = pytest.mark.covers("BG-12")
 
 CLOCK = Publishing("A", "ann", "clock", "python3", "10.0.0.7", 3, ("ORDERS",))
-ROW = AccountClients(5, 1, 2, 1, ("web",), ("web", "old"), (CLOCK,), ("bob",))
+ROW = AccountClients(5, 1, 2, 1, ("web",), ("web", "old"), (CLOCK,), ("bob",), 3)
 
 
 @pytest.mark.parametrize("asks", [True, False])

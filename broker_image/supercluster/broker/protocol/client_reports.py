@@ -56,6 +56,8 @@ class AccountClients:
     """Those with the most messages first."""
     failing: tuple[str, ...] = ()
     """Users that were sent to green and were not seen there."""
+    tls: int = 0
+    """0 <= tls <= connections: they use TLS."""
 
     @property
     def waiting(self) -> int:
@@ -99,6 +101,7 @@ def _account(told: Mapping[str, Any]) -> AccountClients:
         staying_names=_names(told["staying_names"]),
         publishers=tuple(_publishing(**found) for found in told["publishers"][:NAMES_MAX]),
         failing=_names(told["failing"]),
+        tls=int(told["tls"]),
     )
 
 
@@ -129,5 +132,6 @@ def added(rows: Iterable[AccountClients]) -> AccountClients:
             (total.staying_names + row.staying_names)[:NAMES_MAX],
             busiest(total.publishers + row.publishers),
             tuple(dict.fromkeys(total.failing + row.failing))[:NAMES_MAX],
+            total.tls + row.tls,
         )
     return total

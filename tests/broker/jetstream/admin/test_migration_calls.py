@@ -249,6 +249,23 @@ def test_clients_that_cannot_follow_are_named_and_refused_unless_they_are_bridge
     assert found.level == "warn"
 
 
+@pytest.mark.covers("BG-5", "BG-12")
+@pytest.mark.parametrize(
+    ("takes_tls", "takes_plain", "named"), [(False, True, "TLS"), (True, False, "no TLS")]
+)
+def test_clients_that_greens_port_does_not_take_are_counted_before_the_start(
+    takes_tls: bool, takes_plain: bool, named: str
+) -> None:
+    """They would be turned away by blue, and could not come to green."""
+    row = AccountClients(5, tls=2)
+    [found] = of_clients(row, WANTED, takes_tls=takes_tls, takes_plain=takes_plain)
+    assert (found.level, found.code, found.subject) == ("refused", "ClientsCannotFollow", named)
+    assert found.message.startswith(f"{2 if named == 'TLS' else 3} connected clients use {named}, ")
+    assert of_clients(row, WANTED) == []
+    nobody = AccountClients(2, tls=2) if takes_tls else AccountClients(2)
+    assert of_clients(nobody, WANTED, takes_tls=takes_tls, takes_plain=takes_plain) == []
+
+
 def test_an_answer_has_a_bounded_number_of_findings() -> None:
     found = judge([stream(f"S{n}", sealed=True) for n in range(FINDINGS_MAX + 5)], WANTED, WORLD[BLUE])
     assert is_refused(found)

@@ -83,6 +83,17 @@ def blue() -> Brokers:
     return found
 
 
+def test_what_greens_port_takes_is_what_its_linked_brokers_say(blue: Brokers) -> None:
+    """One that takes a client is enough: it is told of that one alone."""
+    assert blue.part.takes("another") == (True, True), "nobody has said"
+    assert blue.part.takes(WORLD) == (False, True)
+    more = PeerInfo(f"green-1%{WORLD}", "green", "v0", "p0", "green-1:4222", 0, 1, client_tls=True)
+    blue.peers.far[more.node] = replace(more, client_plain=False)
+    assert blue.part.takes(WORLD) == (True, True)
+    del blue.peers.far[f"green-0%{WORLD}"]
+    assert blue.part.takes(WORLD) == (True, False)
+
+
 def test_while_a_migration_is_in_the_map_each_broker_reports_every_second(blue: Brokers) -> None:
     blue.part.report = lambda: ClientReport(accounts={"A": AccountClients(2)})
     blue.tick()

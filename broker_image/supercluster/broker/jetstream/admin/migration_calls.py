@@ -134,17 +134,15 @@ class MigrationCalls:
                 wanted,
                 streams,
                 in_files,
-                lambda more: then(
-                    [
-                        *findings,
-                        *migration_preflight.of_clients(self._far_clients.clients_of(wanted), wanted),
-                        *more,
-                    ],
-                    total,
-                ),
+                lambda more: then([*findings, *self._of_clients(wanted), *more], total),
             )
 
         self._facts(streams, told, everything=True)
+
+    def _of_clients(self, wanted: Migration) -> list[migration_preflight.Finding]:
+        takes_tls, takes_plain = self._far_clients.takes(wanted.world)
+        clients = self._far_clients.clients_of(wanted)
+        return migration_preflight.of_clients(clients, wanted, takes_tls=takes_tls, takes_plain=takes_plain)
 
     def _end(self, subject: bytes, migration_id: str, body: object, then: Then) -> None:
         told = json.dumps({"id": read_id(migration_id)}).encode()

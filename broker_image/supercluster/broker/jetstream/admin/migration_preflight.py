@@ -66,20 +66,27 @@ def judge(streams: Sequence[Assignment], wanted: Migration, own_world: str) -> l
     return found
 
 
-def of_clients(clients: AccountClients, wanted: Migration) -> list[Finding]:
-    """Of the connections in scope."""
-    if not clients.cannot:
-        return []
-    names = ", ".join(clients.cannot_names[:3])
-    return [
-        Finding(
-            "warn" if wanted.bridges else "refused",
-            "ClientsCannotFollow",
-            names,
-            f"{clients.cannot} connected clients cannot be sent to another server ({names})",
-            "connect them to green, or have them bridged (cannotFollow: bridge)",
-        )
-    ]
+def of_clients(
+    clients: AccountClients, wanted: Migration, *, takes_tls: bool = True, takes_plain: bool = True
+) -> list[Finding]:
+    """Of the connections in scope. What green's port for clients takes is known once green has answered."""
+    level = "warn" if wanted.bridges else "refused"
+    found: list[Finding] = []
+    if clients.cannot:
+        names = ", ".join(clients.cannot_names[:3])
+        message = f"{clients.cannot} connected clients cannot be sent to another server ({names})"
+        remedy = "connect them to green, or have them bridged (cannotFollow: bridge)"
+        found.append(Finding(level, "ClientsCannotFollow", names, message, remedy))
+    plain = clients.connections - clients.tls
+    for count, is_taken, use, setting in (
+        (clients.tls, takes_tls, "TLS", "clientTls"),
+        (plain, takes_plain, "no TLS", "allowPlain in clientTls"),
+    ):
+        if count and not is_taken:
+            message = f"{count} connected clients use {use}, and green's port for clients does not take that"
+            remedy = f"set {setting} of green's brokers, or have them bridged (cannotFollow: bridge)"
+            found.append(Finding(level, "ClientsCannotFollow", use, message, remedy))
+    return found
 
 
 def _of_stream(stream: Assignment) -> list[Finding]:

@@ -86,6 +86,13 @@ class FarClients:
             if migration.covers(account)
         )
 
+    def takes(self, world: str) -> tuple[bool, bool]:
+        """Whether that super-cluster's port for clients takes TLS, and clients without it. Both, while no broker of it is linked."""
+        far = [peer for peer in self._peers.far.values() if world_of(peer.node) == world]
+        return not far or any(peer.client_tls for peer in far), not far or any(
+            peer.client_plain for peer in far
+        )
+
     def silent(self) -> list[str]:
         """Brokers that are in the map and have not said of late which clients they have."""
         known = self._map.replica.state.brokers if self._map.replica is not None else {}

@@ -99,6 +99,7 @@ def connected(number: int, name: str, user: str = "ann", **more: Any) -> Any:
         "peer": ("10.0.0.7", 4711),
         "is_websocket": False,
         "wants_info": True,
+        "uses_tls": False,
         **more,
     }
     return SimpleNamespace(id=number, name=name, info=SimpleNamespace(user=user), **told)
@@ -439,7 +440,7 @@ def test_other_brokers_are_told_who_is_here_who_stays_and_who_publishes() -> Non
     number, _ = story.came(ANN, "clock")
     web, _ = story.came(BOB, "page", is_websocket=True)
     here: list[tuple[str, Any]] = [
-        ("A", connected(number, "clock")),
+        ("A", connected(number, "clock", uses_tls=True)),
         ("A", connected(web, "page", user="bob", is_websocket=True)),
         ("B", connected(9, "", language="go", wants_info=False)),
     ]
@@ -450,6 +451,6 @@ def test_other_brokers_are_told_who_is_here_who_stays_and_who_publishes() -> Non
     nameless = Publishing("B", "ann", "", "go", "10.0.0.7", 2, ("ORDERS",))
     own = replace(nameless, messages=1, streams=("TRAINS",))
     assert counted(story.core, here, crossings.with_waiting([])) == {
-        "A": AccountClients(2, 1, 1, 2, ("page",), ("page",), (clock, nameless)),
+        "A": AccountClients(2, 1, 1, 2, ("page",), ("page",), (clock, nameless), tls=1),
         "B": AccountClients(1, 1, 1, 1, ("a go client",), ("a go client",), (own,)),
     }, "by the streams' account, which a client of another one reaches by imports"

@@ -64,6 +64,9 @@ class Connected(Protocol):
     peer: tuple[Any, ...]
     info: ClientInfo
 
+    @property
+    def uses_tls(self) -> bool: ...
+
 
 def publishing(
     account: str, client: Connected, crossings: Mapping[str, Crossing]
@@ -89,10 +92,11 @@ class _Count:
         "publishers",
         "staying",
         "staying_names",
+        "tls",
     )
 
     def __init__(self) -> None:
-        self.connections = self.cannot = self.staying = 0
+        self.connections = self.cannot = self.staying = self.tls = 0
         self.cannot_names: list[str] = []
         self.staying_names: list[str] = []
         self.publishers: list[Publishing] = []
@@ -107,6 +111,7 @@ class _Count:
             tuple(self.staying_names),
             busiest(self.publishers),
             tuple(failing)[:NAMES_MAX],
+            self.tls,
         )
 
 
@@ -122,6 +127,7 @@ def counted(
     for account, client in connections:
         count = counts[account]
         count.connections += 1
+        count.tls += client.uses_tls
         found = tracked.get(client.id)
         stays = cannot = client.is_websocket or not client.wants_info
         if found is not None:

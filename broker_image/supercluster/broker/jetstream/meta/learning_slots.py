@@ -8,7 +8,7 @@ answers are volatile and of one term.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from heapq import nsmallest
 
 from supercluster.broker.jetstream.config.carried import why_not_carried
 from supercluster.broker.jetstream.meta.assignment import Assignment
@@ -33,7 +33,7 @@ class LearningSlots:
         under_way = _under_way(state, migration)
         taken = sum(found.group not in self._refused for found in under_way)
         free = min(AT_ONCE_MAX - taken, UNDER_WAY_MAX - len(under_way))
-        return list(islice(_waiting(state, migration), max(0, free)))
+        return nsmallest(free, _waiting(state, migration), key=lambda found: (found.account, found.name))
 
     def to_ask(self, state: MetaState, running: Iterable[Migration]) -> list[Assignment]:
         """The streams that are under way, where others wait for a slot."""
@@ -62,7 +62,7 @@ def _under_way(state: MetaState, migration: Migration) -> list[Assignment]:
 def _waiting(state: MetaState, migration: Migration) -> Iterator[Assignment]:
     if migration.cancelled or migration.final or not migration.runs:
         return
-    for key, found in sorted(state.streams.items()):
+    for key, found in state.streams.items():
         if migration.covers(key[0]) and found.migration is None and not why_not_ready(found):
             yield found
 

@@ -362,9 +362,9 @@ def _known(state: MetaState, migration_id: str) -> Migration:
 
 
 def left_out(state: MetaState, migration: Migration) -> list[str]:
-    """Streams of the accounts that it covers which no migration took."""
+    """Streams of the accounts that it covers which no migration took, as account/name."""
     found = (stream for key, stream in sorted(state.streams.items()) if migration.covers(key[0]))
-    return [one.name for one in found if one.migration is None and one.following is None]
+    return [f"{one.account}/{one.name}" for one in found if one.migration is None and one.following is None]
 
 
 def scope_of(state: MetaState, migration: Migration) -> list[Assignment]:

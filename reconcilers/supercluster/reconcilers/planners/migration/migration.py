@@ -204,7 +204,7 @@ def _under_way(
         is_too_late = state.is_on_green or observed.refusal_code == TOO_LATE or _was_too_late(desired)
         if not is_too_late and observed.refusal is None:
             return draft.plan(AbortMigration(desired.id))
-        why = f"green served all streams when it was called off, and {NO_WAY_BACK}; spec.abort can be false again, and has to be for spec.finalize"
+        why = f"the abort came too late: green served all streams by then, and {NO_WAY_BACK}. Set spec.abort to false before you finalize"
         if is_too_late:
             draft.aborted(False, Reason.TOO_LATE, why)
         else:
@@ -236,7 +236,7 @@ def _aborted(state: MigrationView, draft: Draft) -> Plan:
     if stays:
         message = (
             f"green had opened {stays} of {state.stages.total} streams by then, and goes on serving them, also for clients of blue; the others are "
-            f"served by blue. To have all in one place make another Migration to this green: {NO_WAY_BACK}"
+            f"served by blue. To have all in one place make another Migration to this green, since {NO_WAY_BACK}"
         )
     draft.aborted(True, Reason.CALLED_OFF, message)
     draft.end("Aborted", Reason.CALLED_OFF, message)

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +148,7 @@ REPLICAS = re.compile(r"\b(Replica|StreamReplica|MetaReplica)\b")
 
 
 def called_group(source: str) -> list[int]:
-    """Lines that call a replica `group`, as a parameter or a variable: the group is what it is one replica of."""
+    """Lines that call what is annotated or made as a replica `group`, which is what it is one replica of."""
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.arg):
@@ -221,6 +222,63 @@ def test_names_that_were_given_up_do_not_come_back() -> None:
         "life",
     }
     assert not [reason for reason in Reason if reason.value in OLD_REASONS or reason.value.endswith("Begun")]
+
+
+CONTRACTS_OF = {
+    "api": 1,
+    "app": 1,
+    "broker": 2,
+    "broker.archive": 1,
+    "broker.jetstream": 2,
+    "broker.migration": 1,
+    "broker.monitor": 1,
+    "broker.moves": 1,
+    "broker.net": 1,
+    "broker.net.clients": 1,
+    "broker.net.clients.redirect": 1,
+    "broker.net.links": 1,
+    "broker.net.routing": 1,
+    "broker.protocol": 1,
+    "broker.raft": 2,
+    "broker.storage": 1,
+    "localplane.apiserver": 1,
+    "reconcilers": 2,
+    "reconcilers.planners": 2,
+    "spark": 2,
+}
+"""How many import contracts are about each package: one that is taken out, or about less, is seen."""
+
+
+def test_no_contract_went() -> None:
+    about = [name for each in FORBIDDEN for name in each["source_modules"]]
+    about += [name for each in LAYERS for name in each["containers"]]
+    assert Counter(name.removeprefix("supercluster.") for name in about) == CONTRACTS_OF
+
+
+ALIASES = {"msg", "DefaultSource", "next_green_group"}
+"""Of Raft's messages; as Spark names a source; and the one that is of another super-cluster."""
+
+
+def renamed_imports(source: str) -> list[str]:
+    """Imports of our own modules by names that do not have theirs in them: an old name comes back that way."""
+    return [
+        f"{alias.name} as {alias.asname}"
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("supercluster")
+        for alias in node.names
+        if alias.asname and alias.name.lower() not in alias.asname.lower() and alias.asname not in ALIASES
+    ]
+
+
+def test_no_import_gives_a_module_another_name() -> None:
+    roots = (*ROOTS, "tests", "e2e", "benchmarks")
+    sources = {path: path.read_text() for root in roots for path in (ROOT / root).rglob("*.py")}
+    found = {path: renamed_imports(source) for path, source in sources.items() if " as " in source}
+    assert {path: names for path, names in found.items() if names} == {}
+    wrong = (
+        "from supercluster.broker.main import main as start, a as a_main\nfrom supercluster.a import b as old"
+    )
+    assert renamed_imports(wrong) == ["main as start", "b as old"]
 
 
 MODULES_MAX = 25

@@ -15,7 +15,7 @@ from tests.app.scripted import serving
 from tests.reconcilers.builders import NOW, cluster, stream, stream_move, super_cluster, with_status
 
 from supercluster.api import StreamMove
-from supercluster.app import brokers as adapter
+from supercluster.app import brokers
 from supercluster.app.brokers import MISSES_MAX, NatsBrokers
 from supercluster.reconcilers.observe.moves import move_view
 from supercluster.reconcilers.planners.move.stream_move import plan_stream_move
@@ -134,7 +134,7 @@ async def test_a_connection_to_a_broker_that_can_not_answer_is_given_up_for_anot
         made.append(SimpleNamespace(is_connected=True, request=request, close=close))
         return cast("Client", made[-1])
 
-    monkeypatch.setattr(adapter, "_connect", connect)
+    monkeypatch.setattr(brokers, "_connect", connect)
     for _ in range(MISSES_MAX + 1):
         with pytest.raises(BrokersRefusedError, match="temporarily unavailable"):
             await admin.stream_info(target(alpha), "flights")

@@ -15,29 +15,31 @@ from benchmarks.turns import SCENARIOS, Sizes, Turns
 
 from benchmarks import one_broker
 from supercluster.broker.jetstream.api import direct_get, subjects_page
-from supercluster.broker.jetstream.consumer import cursor as feed
-from supercluster.broker.jetstream.consumer import leader as consumer
-from supercluster.broker.jetstream.consumer import pending_counts
-from supercluster.broker.jetstream.consumer import working_state as consumer_work
+from supercluster.broker.jetstream.consumer import cursor, leader, pending_counts, working_state
 from supercluster.broker.jetstream.publish import expiry, trimming
 from supercluster.broker.jetstream.replica import replica
-from supercluster.broker.jetstream.state import consumer_start as start
-from supercluster.broker.jetstream.state import consumer_states, lookup, message_ids, subject_index
-from supercluster.broker.jetstream.state import stream_reader as source
+from supercluster.broker.jetstream.state import (
+    consumer_start,
+    consumer_states,
+    lookup,
+    message_ids,
+    stream_reader,
+    subject_index,
+)
 from supercluster.broker.jetstream.turn import share as turn_share
 from supercluster.broker.jetstream.turn import slices
 
 # A slice is so much shorter here than in a broker, so that small streams take many.
 SHORTER = 64
 SHORTENED = (
-    (consumer, "PUMP_MESSAGES_MAX"),
+    (leader, "PUMP_MESSAGES_MAX"),
     (consumer_states, "PART_CONSUMERS"),
     (consumer_states, "PART_ROWS"),
-    (consumer_work, "PUMP_MESSAGES_MAX"),
+    (working_state, "PUMP_MESSAGES_MAX"),
     (direct_get, "_SLICE_ANSWERS"),
     (expiry, "EXPIRY_MESSAGES_MAX"),
     (expiry, "EXPIRY_CHOSEN_MAX"),
-    (feed, "SCAN_MAX"),
+    (cursor, "SCAN_MAX"),
     (replica, "APPLY_LEADER_ENTRIES"),
     (replica, "APPLY_LEADER_MESSAGES"),
     (replica, "APPLY_TURN_ENTRIES"),
@@ -49,9 +51,9 @@ SHORTENED = (
     (one_broker, "PULLS_OF_A_TURN"),
     (pending_counts, "LOOKED_AT_MAX"),
     (pending_counts, "SLICE_UNITS"),
-    (source, "COUNTED_MAX"),
-    (source, "INDEX_ASKED_MAX"),
-    (start, "SLICE_SEQS"),
+    (stream_reader, "COUNTED_MAX"),
+    (stream_reader, "INDEX_ASKED_MAX"),
+    (consumer_start, "SLICE_SEQS"),
     (subject_index, "PART_ROWS"),
     (subject_index, "SLICE_SUBJECTS"),
     (subjects_page, "SLICE_SUBJECTS"),

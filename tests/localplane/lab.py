@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from supercluster.localplane import client as api
+from supercluster.localplane import client as plane_client
 from supercluster.localplane.agent import Agent
 from supercluster.localplane.client import Client, Json, Kind
 from supercluster.localplane.plane import Plane
@@ -161,13 +161,16 @@ class Lab:
         return found
 
     def pod(self, name: str) -> Json:
-        return self.held(api.PODS, name)
+        return self.held(plane_client.PODS, name)
 
     def pods(self) -> dict[str, Json]:
-        return {pod["metadata"]["name"]: pod for pod in self.agent.cluster[api.PODS].in_namespace("default")}
+        return {
+            pod["metadata"]["name"]: pod
+            for pod in self.agent.cluster[plane_client.PODS].in_namespace("default")
+        }
 
     def is_ready(self, name: str) -> bool:
-        pod = self.get(api.PODS, name)
+        pod = self.get(plane_client.PODS, name)
         conditions = ((pod or {}).get("status") or {}).get("conditions") or ()
         return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
@@ -175,7 +178,7 @@ class Lab:
         await self.until(lambda: all(self.is_ready(name) for name in names))
 
     async def events(self, reason: str) -> list[str]:
-        found = await self.client.list(api.EVENTS, "default")
+        found = await self.client.list(plane_client.EVENTS, "default")
         return [event["message"] for event in found["items"] if event["reason"] == reason]
 
     async def ask(self, pod: str, path: str = "/") -> Json:

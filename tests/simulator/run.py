@@ -32,7 +32,7 @@ from tests.simulator.recover_scenario import RecoverScenario
 from tests.simulator.scenario import Scenario
 from tests.simulator.super_scenario import SuperScenario
 
-from supercluster.broker.jetstream.core import broker as core
+from supercluster.broker.jetstream.core import broker
 
 SECONDS = 30.0
 REPORT_LINES = 60
@@ -186,9 +186,10 @@ def until_failure(
 
 def _hunt(options: argparse.Namespace) -> int:
     """For the mutants: the package under test lies elsewhere, and the answer is one line of JSON."""
-    if options.package and not str(core.__file__).startswith(options.package):
+    if options.package and not str(broker.__file__).startswith(options.package):
         print(
-            f"{core.__file__} is not in {options.package}: PYTHONPATH does not name it first", file=sys.stderr
+            f"{broker.__file__} is not in {options.package}: PYTHONPATH does not name it first",
+            file=sys.stderr,
         )
         return 2
     seeds = options.only or range(options.first, options.first + options.seeds)

@@ -15,7 +15,7 @@ from pathlib import Path
 import uvloop
 
 from supercluster.broker.auth.credentials import CredentialsError
-from supercluster.broker.dropin import main as dropin
+from supercluster.broker.dropin import main as dropin_main
 from supercluster.broker.migration.worlds import MARK
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.runtime import descriptors, entry_command, logs, salvage_command
@@ -61,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
     if given[:1] == [salvage_command.NAME]:
         return salvage_command.main(given[1:])
     if not any(word.startswith("--data-dir") for word in given) and not {"-h", "--help"} & set(given):
-        return dropin.main(given)
+        return dropin_main.main(given)
     options = _parser().parse_args(arguments)
     logs.set_up(options.log_level)
     descriptors.raise_limit()
@@ -149,7 +149,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="supercluster-broker",
         description="A NATS-speaking broker of a super-cluster: clients, streams, links to the other brokers.",
-        epilog=_EPILOG + dropin.USAGE,
+        epilog=_EPILOG + dropin_main.USAGE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="settings (JSON)")

@@ -10,7 +10,7 @@ from supercluster.broker.jetstream.links.comparison_frames import (
     encode_ask,
 )
 from supercluster.broker.jetstream.links.frames import Frame
-from supercluster.broker.jetstream.moves import range_hasher as auditor
+from supercluster.broker.jetstream.moves import range_hasher
 from supercluster.broker.jetstream.moves.range_hasher import RangeHasher
 from supercluster.broker.moves.comparison import Comparison
 from supercluster.broker.moves.watch import UNANSWERED_MS
@@ -61,7 +61,7 @@ def own_comparison(world: MoveWorld) -> tuple[Comparison, RangeHasher] | None:
 def test_a_leader_that_is_disturbed_while_it_hashes_its_own_copy_goes_on(
     monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    monkeypatch.setattr(auditor, "HASH_BYTES", 4096)
+    monkeypatch.setattr(range_hasher, "HASH_BYTES", 4096)
     world = moving()
     assert world.run_until(lambda: own_comparison(world) is not None, 15_000)
     hashing, leader = own_comparison(world), world.leader()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from supercluster.broker.net.clients import connection as client
+from supercluster.broker.net.clients import connection as connection_module
 from supercluster.broker.net.routing import backlog, turn
 from supercluster.broker.net.routing.account import Account
 from supercluster.broker.net.routing.backlog import FEW, FanOut, FromLink, ItemsFanOut, Lanes
@@ -178,8 +178,8 @@ def test_what_streams_deliver_to_many_waits_and_counts_as_pending() -> None:
 def small_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turn, "ROOM_BYTES", ROOM)
     monkeypatch.setattr(turn, "SHARE_BYTES", ROOM // 4)
-    monkeypatch.setattr(client, "OPERATION_BYTES", 64)
-    monkeypatch.setattr(client, "ENDED_AT_ONCE", 10)
+    monkeypatch.setattr(connection_module, "OPERATION_BYTES", 64)
+    monkeypatch.setattr(connection_module, "ENDED_AT_ONCE", 10)
 
 
 @pytest.mark.covers("MV-11")
@@ -228,7 +228,7 @@ async def test_what_was_read_is_routed_in_order_though_its_client_is_gone(
     listener = await brokers.raw(broker)
     listener.send(b"CONNECT {}\r\nSUB a 1\r\nPING\r\n")
     await listener.until_line(b"PONG")
-    wait = client.ClientConnection._wait_for_room
+    wait = connection_module.ClientConnection._wait_for_room
     read: list[int] = []
 
     def lost(one: Any) -> None:
@@ -237,7 +237,7 @@ async def test_what_was_read_is_routed_in_order_though_its_client_is_gone(
             read.append(one.read_bytes)
             one._transport.abort()
 
-    monkeypatch.setattr(client.ClientConnection, "_wait_for_room", lost)
+    monkeypatch.setattr(connection_module.ClientConnection, "_wait_for_room", lost)
     publisher = await brokers.raw(broker)
     said = b"CONNECT {}\r\n" + b"".join(b"PUB a 4\r\n%04d\r\n" % n for n in range(5000))
     publisher.send(said)

@@ -11,7 +11,7 @@ import pytest
 from tests.broker.jetstream.backup.test_backups import Restored
 from tests.broker.jetstream.publish.stream_story import StreamStory, config, message
 
-from supercluster.broker import main as broker
+from supercluster.broker import main as broker_main
 from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.jetstream.encoding.codec import blob, u64
 from supercluster.broker.jetstream.encoding.sections import Section
@@ -186,7 +186,7 @@ def test_errors_say_what_is_wrong_and_nothing_is_written(
         ([str(folder), "--out", str(empty)], 2, "is there already"),
         ([str(empty), "--out", str(tmp_path / "o")], 1, "no stream's configuration and no message"),
     ):
-        assert broker.main(["salvage", *given]) == code
+        assert broker_main.main(["salvage", *given]) == code
         assert text in capsys.readouterr().err
     assert not (tmp_path / "o").exists()
     assert not (tmp_path / "o.part").exists()

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from supercluster.localplane import client as api
+from supercluster.localplane import client as plane_client
 from supercluster.localplane.client import Client, Informer, Json, Key, RequestError
 from supercluster.localplane.controllers.base import Cluster, Controller, Queue
 from supercluster.localplane.event_recorder import EventRecorder
@@ -67,7 +67,7 @@ async def informer(script: Script) -> AsyncIterator[Informer]:
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", script.handle)
     async with TestServer(app) as server, Client(str(server.make_url("/")), "secret") as client:
-        yield Informer(client, api.CONFIG_MAPS)
+        yield Informer(client, plane_client.CONFIG_MAPS)
 
 
 async def run_until(informer: Informer, holds: Callable[[], bool]) -> None:
@@ -200,7 +200,7 @@ async def test_a_full_queue_drops_keys_and_says_so() -> None:
 class Stumbling(Controller):
     """Fails on its first try of each key."""
 
-    kind = api.CONFIG_MAPS
+    kind = plane_client.CONFIG_MAPS
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster, EventRecorder(cluster.client, "test"))
@@ -218,7 +218,7 @@ class Stumbling(Controller):
 
 async def test_a_controller_tries_again_what_failed(informer: Informer) -> None:
     cluster = Cluster(informer._client, [])
-    cluster.informers[api.CONFIG_MAPS] = informer
+    cluster.informers[plane_client.CONFIG_MAPS] = informer
     controller = Stumbling(cluster)
     informer.observe(thing("a", 1))
     informer.observe(thing("b", 2))

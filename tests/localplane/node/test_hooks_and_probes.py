@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.localplane.lab import Lab, bare_pod, web_set, web_template
 
-from supercluster.localplane import client as api
+from supercluster.localplane import client as plane_client
 from supercluster.localplane.client import Json
 
 pytestmark = pytest.mark.e2e
@@ -39,18 +39,18 @@ async def test_hooks_run_after_the_start_and_before_the_end(lab: Lab) -> None:
     container = template["spec"]["containers"][0]
     container["command"], container["args"] = ["sh", "-c"], ["echo $$$$ > /data/pid; exec sleep 1000"]
     del container["readinessProbe"]
-    await lab.create(api.STATEFUL_SETS, web_set(replicas=1, template=template))
+    await lab.create(plane_client.STATEFUL_SETS, web_set(replicas=1, template=template))
     await lab.ready("web-0")
-    hooks_seen = volume / lab.held(api.CLAIMS, "data-web-0")["spec"]["volumeName"] / "hooks"
+    hooks_seen = volume / lab.held(plane_client.CLAIMS, "data-web-0")["spec"]["volumeName"] / "hooks"
     assert hooks_seen.read_text() == "started\n"
-    await lab.client.patch(api.STATEFUL_SETS, ("default", "web"), {"spec": {"replicas": 0}})
+    await lab.client.patch(plane_client.STATEFUL_SETS, ("default", "web"), {"spec": {"replicas": 0}})
     await lab.until(lambda: not lab.pods())
     assert hooks_seen.read_text() == "started\nstopping\n"
 
 
 async def test_a_failed_post_start_hook_restarts_the_container(lab: Lab) -> None:
     hooks = {"postStart": {"exec": {"command": ["sh", "-c", "echo no good; exit 1"]}}}
-    await lab.create(api.PODS, bare_pod("hooked", "-c", "exec sleep 1000", lifecycle=hooks))
+    await lab.create(plane_client.PODS, bare_pod("hooked", "-c", "exec sleep 1000", lifecycle=hooks))
     await lab.until(
         lambda: (lab.pod("hooked")["status"].get("containerStatuses") or [{}])[0].get("restartCount")
     )
@@ -62,7 +62,7 @@ async def test_a_tcp_probe_passes_when_the_port_accepts(lab: Lab) -> None:
     env = [{"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]
     probe = {"tcpSocket": {"port": 9000}, "periodSeconds": 1}
     pod = bare_pod("port", "-c", LISTEN, image="localplane/python", env=env, readinessProbe=probe)
-    await lab.create(api.PODS, pod)
+    await lab.create(plane_client.PODS, pod)
     await lab.until(lambda: "running" in lab.state_of("port"))
     assert not lab.is_ready("port")
     (root(lab, "port") / "go").touch()
@@ -75,7 +75,7 @@ async def test_an_exec_probe_that_hangs_is_ended_and_counts_as_a_failure(lab: La
         "periodSeconds": 1,
         "timeoutSeconds": 1,
     }
-    await lab.create(api.PODS, bare_pod("hangs", "-c", "exec sleep 1000", readinessProbe=probe))
+    await lab.create(plane_client.PODS, bare_pod("hangs", "-c", "exec sleep 1000", readinessProbe=probe))
     await lab.until(lambda: lab.events("Unhealthy"))
     assert "timed out after 1s" in (await lab.events("Unhealthy"))[0]
     (root(lab, "hangs") / "go").touch()
@@ -94,18 +94,18 @@ async def test_a_sidecar_starts_before_the_containers_and_runs_beside_them(lab: 
     }
     pod = bare_pod("pair", "-c", "test -e /shared/helped && echo helped; exec sleep 1000", volumeMounts=mount)
     pod["spec"] |= {"initContainers": [sidecar], "volumes": [{"name": "shared", "emptyDir": {}}]}
-    await lab.create(api.PODS, pod)
+    await lab.create(plane_client.PODS, pod)
     await lab.ready("pair")
     await lab.until(lambda: lab.log("pair") == "helped\n")
     assert set(lab.agent.faults.pods()[0]["processes"]) == {"helper", "main"}
     assert lab.pod("pair")["status"]["initContainerStatuses"][0]["ready"]
-    await lab.delete(api.PODS, "pair")
+    await lab.delete(plane_client.PODS, "pair")
     await lab.until(lambda: not lab.pods())
 
 
 async def test_programs_die_of_a_broken_pipe_as_they_do_in_a_shell(lab: Lab) -> None:
     pod = bare_pod("pipe", "-c", "(yes; echo outlived >&2) | head -n 1")
     pod["spec"]["restartPolicy"] = "Never"
-    await lab.create(api.PODS, pod)
+    await lab.create(plane_client.PODS, pod)
     await lab.until(lambda: lab.pod("pipe")["status"].get("phase") == "Succeeded")
     assert sorted(lab.log("pipe").splitlines()) == ["outlived", "y"]

@@ -13,7 +13,7 @@ import pytest
 from tests.localplane.lab import Lab, Labs, bare_pod, web_set
 from tests.support.tiers import case
 
-from supercluster.localplane import client as api
+from supercluster.localplane import client as plane_client
 from supercluster.localplane.agent import start_agent
 from supercluster.localplane.node import faults, leftovers
 from supercluster.localplane.node.agent import StateInUse
@@ -27,7 +27,7 @@ def in_session(session: int) -> list[int]:
     return [pid for pid, stat in stats.items() if stat is not None and stat[2] == session and stat[0] != "Z"]
 
 
-def condition(obj: api.Json, kind: str) -> str:
+def condition(obj: plane_client.Json, kind: str) -> str:
     return next(str(one["status"]) for one in obj["status"]["conditions"] if one["type"] == kind)
 
 
@@ -35,7 +35,7 @@ def condition(obj: api.Json, kind: str) -> str:
 async def test_a_lost_node_takes_its_pods_down_and_its_return_brings_them_back(
     lab: Lab, destroy: bool, starts: int
 ) -> None:
-    await lab.create(api.STATEFUL_SETS, web_set())
+    await lab.create(plane_client.STATEFUL_SETS, web_set())
     await lab.ready("web-0", "web-1", "web-2")
     node = lab.pod("web-1")["spec"]["nodeName"]
     process = (await lab.ask("web-1"))["pid"]
@@ -43,24 +43,24 @@ async def test_a_lost_node_takes_its_pods_down_and_its_return_brings_them_back(
     assert await lab.agent.faults.lose_node(node, destroy_volumes=destroy) == 1
     assert in_session(process) == []
     await lab.until(lambda: not lab.is_ready("web-1"))
-    assert condition(lab.held(api.NODES, node), "Ready") == "Unknown"
+    assert condition(lab.held(plane_client.NODES, node), "Ready") == "Unknown"
     assert lab.is_ready("web-0")
     await lab.agent.faults.return_node(node)
     await lab.ready("web-1")
     assert (await lab.ask("web-1"))["starts"] == starts
     assert lab.pod("web-1")["status"]["podIP"] == address
-    assert condition(lab.held(api.NODES, node), "Ready") == "True"
-    assert not lab.held(api.NODES, node)["spec"].get("taints")
+    assert condition(lab.held(plane_client.NODES, node), "Ready") == "True"
+    assert not lab.held(plane_client.NODES, node)["spec"].get("taints")
 
 
 async def test_pods_of_a_deleted_node_are_removed_and_wait_for_their_volumes_node(lab: Lab) -> None:
-    await lab.create(api.STATEFUL_SETS, web_set())
+    await lab.create(plane_client.STATEFUL_SETS, web_set())
     await lab.ready("web-0", "web-1", "web-2")
     before = lab.pod("web-2")
-    await lab.delete(api.NODES, before["spec"]["nodeName"])
+    await lab.delete(plane_client.NODES, before["spec"]["nodeName"])
 
     def is_waiting() -> bool:
-        pod = lab.get(api.PODS, "web-2")
+        pod = lab.get(plane_client.PODS, "web-2")
         return (
             pod is not None
             and not pod["spec"].get("nodeName")
@@ -76,7 +76,7 @@ async def test_pods_of_a_deleted_node_are_removed_and_wait_for_their_volumes_nod
 
 async def test_pods_go_on_with_their_volumes_after_a_restart_of_the_plane(labs: Labs) -> None:
     lab = await labs.start()
-    await lab.create(api.STATEFUL_SETS, web_set())
+    await lab.create(plane_client.STATEFUL_SETS, web_set())
     await lab.ready("web-0", "web-1", "web-2")
     before = {name: (pod["metadata"]["uid"], pod["status"]["podIP"]) for name, pod in lab.pods().items()}
     processes = [(await lab.ask(name))["pid"] for name in before]
@@ -95,12 +95,12 @@ async def test_pods_go_on_with_their_volumes_after_a_restart_of_the_plane(labs: 
 
 async def test_a_node_that_a_smaller_plane_has_not_is_unreachable_until_it_returns(labs: Labs) -> None:
     lab = await labs.start(nodes=2)
-    await lab.create(api.STATEFUL_SETS, web_set(replicas=2))
+    await lab.create(plane_client.STATEFUL_SETS, web_set(replicas=2))
     await lab.ready("web-0", "web-1")
     name = next(name for name, pod in lab.pods().items() if pod["spec"]["nodeName"] == "node-2")
     await labs.stop()
     lab = await labs.start(nodes=1)
-    await lab.until(lambda: condition(lab.held(api.NODES, "node-2"), "Ready") == "Unknown")
+    await lab.until(lambda: condition(lab.held(plane_client.NODES, "node-2"), "Ready") == "Unknown")
     await lab.until(lambda: not lab.is_ready(name))
     await lab.agent.faults.return_node("node-2")
     await lab.ready("web-0", "web-1")
@@ -114,7 +114,7 @@ async def test_two_agents_do_not_share_a_state_directory(labs: Labs, monkeypatch
 
 
 async def test_levers_need_the_token_and_work_over_http(lab: Lab) -> None:
-    await lab.create(api.PODS, bare_pod("target", "-c", "exec sleep 1000"))
+    await lab.create(plane_client.PODS, bare_pod("target", "-c", "exec sleep 1000"))
     await lab.ready("target")
     told = await faults.call(lab.state_dir, "GET", "/pods")
     (process,) = told["items"][0]["processes"].values()
@@ -156,9 +156,9 @@ async def test_nothing_outlives_the_plane(tmp_path: Path, number: int) -> None:
     state_dir = tmp_path / "state"
     plane = await _plane_process(state_dir)
     told = json.loads((state_dir / "ready.json").read_text())
-    async with api.Client(told["plainUrl"], (state_dir / "token").read_text().strip()) as client:
+    async with plane_client.Client(told["plainUrl"], (state_dir / "token").read_text().strip()) as client:
         await client.create(
-            api.PODS, bare_pod("family", "-c", "sleep 1000 & setsid sleep 1000 & echo family; wait")
+            plane_client.PODS, bare_pod("family", "-c", "sleep 1000 & setsid sleep 1000 & echo family; wait")
         )
         async with asyncio.timeout(60):
             while len(leftovers.find(state_dir)) < 3:
@@ -189,12 +189,12 @@ async def test_a_plane_that_was_killed_is_followed_by_one_that_starts_its_pods_a
     for expected in (0, 1):
         plane = await _plane_process(state_dir)
         told = json.loads((state_dir / "ready.json").read_text())
-        async with api.Client(told["plainUrl"], (state_dir / "token").read_text().strip()) as client:
+        async with plane_client.Client(told["plainUrl"], (state_dir / "token").read_text().strip()) as client:
             if not expected:
-                await client.create(api.PODS, bare_pod("phoenix", "-c", "exec sleep 1000"))
+                await client.create(plane_client.PODS, bare_pod("phoenix", "-c", "exec sleep 1000"))
             async with asyncio.timeout(60):
                 while True:
-                    pod = await client.get(api.PODS, "default", "phoenix")
+                    pod = await client.get(plane_client.PODS, "default", "phoenix")
                     statuses = (pod.get("status") or {}).get("containerStatuses") or [{}]
                     if statuses[0].get("ready") and statuses[0]["restartCount"] == expected:
                         break

@@ -15,7 +15,7 @@ from tests.localplane.lab import Lab, bare_pod
 
 from supercluster.app import kubeconfig
 from supercluster.localplane import certificates
-from supercluster.localplane import client as api
+from supercluster.localplane import client as plane_client
 from supercluster.localplane.agent import Agent, start_nodes
 from supercluster.localplane.certificates import Certificate
 from supercluster.localplane.client import Client, Json
@@ -72,27 +72,30 @@ def on_node(pod: Json, node: str) -> Json:
 async def test_a_pod_that_is_given_a_node_runs_with_tokens_in_its_volumes(site: Site) -> None:
     agent = await site.nodes()
     lab = site.lab(agent)
-    assert {node["metadata"]["name"] for node in agent.cluster[api.NODES].all()} == {"far-1", "far-2"}
+    assert {node["metadata"]["name"] for node in agent.cluster[plane_client.NODES].all()} == {
+        "far-1",
+        "far-2",
+    }
     words = "cat /token/vault; test -n $KUBECONFIG; echo; sleep 100"
     pod = bare_pod("one", "-c", words, volumeMounts=[{"name": "token", "mountPath": "/token"}])
     source = {"serviceAccountToken": {"path": "vault", "audience": "vault", "expirationSeconds": 600}}
     pod["spec"]["volumes"] = [{"name": "token", "projected": {"sources": [source]}}]
-    await lab.create(api.PODS, on_node(pod, "far-2"))
+    await lab.create(plane_client.PODS, on_node(pod, "far-2"))
     await lab.until(lambda: "." in lab.log("one"))
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview"}
     path = "/apis/authentication.k8s.io/v1/tokenreviews"
     body = {**review, "spec": {"token": lab.log("one").strip()}}
     told = await site.client.request("POST", path, body=body)
     assert told["status"]["user"]["username"] == "system:serviceaccount:default:default"
-    await lab.delete(api.PODS, "one")
-    await lab.until(lambda: lab.get(api.PODS, "one") is None)
+    await lab.delete(plane_client.PODS, "one")
+    await lab.until(lambda: lab.get(plane_client.PODS, "one") is None)
 
 
 async def test_its_nodes_give_signs_of_life(site: Site) -> None:
     agent = await site.nodes(count=1)
 
     async def renewed() -> str:
-        found = await site.client.list(api.LEASES, "kube-node-lease")
+        found = await site.client.list(plane_client.LEASES, "kube-node-lease")
         return "".join(str(lease["spec"]["renewTime"]) for lease in found["items"])
 
     await site.lab(agent).until(renewed)
@@ -101,35 +104,37 @@ async def test_its_nodes_give_signs_of_life(site: Site) -> None:
 async def test_a_claim_has_a_directory_while_it_lives(site: Site) -> None:
     agent = await site.nodes()
     lab = site.lab(agent)
-    await lab.until(lambda: agent.cluster[api.STORAGE_CLASSES].get("", "localplane"))
+    await lab.until(lambda: agent.cluster[plane_client.STORAGE_CLASSES].get("", "localplane"))
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     claim: Json = {
         "metadata": {"name": "data", "namespace": "default", "annotations": {SELECTED_NODE: "far-2"}},
         "spec": {**spec, "storageClassName": "localplane"},
     }
-    made = await lab.create(api.CLAIMS, claim)
+    made = await lab.create(plane_client.CLAIMS, claim)
     elsewhere = {**claim, "metadata": {**claim["metadata"], "name": "other"}}
     elsewhere["metadata"]["annotations"] = {SELECTED_NODE: "moon"}
-    await lab.create(api.CLAIMS, elsewhere)
+    await lab.create(plane_client.CLAIMS, elsewhere)
     name = f"pvc-{made['metadata']['uid']}"
-    volume = await lab.until(lambda: agent.cluster[api.VOLUMES].get("", name))
+    volume = await lab.until(lambda: agent.cluster[plane_client.VOLUMES].get("", name))
     directory = Path(volume["spec"]["hostPath"]["path"])
     assert directory.is_dir()
     rules = volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"][0]["matchExpressions"]
     assert rules[0]["values"] == ["far-2"]
     # What a cluster's controllers do when the claim is deleted.
-    await lab.delete(api.CLAIMS, "data")
-    await site.client.patch(api.VOLUMES, ("", name), {"status": {"phase": "Released"}}, "status")
-    await lab.until(lambda: agent.cluster[api.VOLUMES].get("", name) is None)
+    await lab.delete(plane_client.CLAIMS, "data")
+    await site.client.patch(plane_client.VOLUMES, ("", name), {"status": {"phase": "Released"}}, "status")
+    await lab.until(lambda: agent.cluster[plane_client.VOLUMES].get("", name) is None)
     assert not directory.exists()
-    assert not list(agent.cluster[api.VOLUMES].all())
+    assert not list(agent.cluster[plane_client.VOLUMES].all())
 
 
 async def test_nodes_of_others_are_left_alone(site: Site) -> None:
     first = await site.nodes("first", names="a")
     await site.nodes("second", names="b")
     ready = [
-        node["metadata"]["name"] for node in first.cluster[api.NODES].all() if not node["spec"].get("taints")
+        node["metadata"]["name"]
+        for node in first.cluster[plane_client.NODES].all()
+        if not node["spec"].get("taints")
     ]
     assert sorted(ready) == ["a-1", "a-2", "b-1", "b-2"]
     with pytest.raises(ForeignNode, match="a-1"):
@@ -167,9 +172,11 @@ async def test_logs_are_for_those_with_a_certificate_of_the_api_server(site: Sit
     agent = await site.nodes(client_ca=known.certificate)
     lab = site.lab(agent)
     words = "test -e again && echo two && sleep 100; echo one; touch again; exit 1"
-    await lab.create(api.PODS, on_node(bare_pod("one", "-c", words), "far-2"))
+    await lab.create(plane_client.PODS, on_node(bare_pod("one", "-c", words), "far-2"))
     await lab.until(lambda: "two" in lab.log("one"))
-    (node,) = (node for node in agent.cluster[api.NODES].all() if node["metadata"]["name"] == "far-2")
+    (node,) = (
+        node for node in agent.cluster[plane_client.NODES].all() if node["metadata"]["name"] == "far-2"
+    )
     address = node["status"]["addresses"][0]["address"]
     port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
 

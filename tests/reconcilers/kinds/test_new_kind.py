@@ -26,7 +26,7 @@ from supercluster.reconcilers.kinds.reconcilers import RECONCILERS, Reconcilers
 from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.observe.context import Attempt, Context
 from supercluster.reconcilers.planners import naming
-from supercluster.reconcilers.planners import status as planned
+from supercluster.reconcilers.planners import status as planned_status
 from supercluster.reconcilers.planners.plan import Apply, Plan, Step
 from supercluster.reconcilers.ports import BrokerTarget, Key
 
@@ -83,7 +83,7 @@ async def _paint(tools: Tools, resource: Resource, step: Paint, target: BrokerTa
 
 
 def plan_toy(desired: Toy, observed: ToyObserved, now: datetime) -> Plan:
-    conditions = planned.Conditions(desired.status.conditions, desired.metadata.generation, now)
+    conditions = planned_status.Conditions(desired.status.conditions, desired.metadata.generation, now)
     if observed.super_cluster is None:
         conditions.put(ConditionType.READY, False, Reason.SUPER_CLUSTER_NOT_FOUND, desired.super_cluster)
         return Plan((), *_told(desired, conditions))
@@ -103,9 +103,9 @@ def plan_toy(desired: Toy, observed: ToyObserved, now: datetime) -> Plan:
     return Plan((), *_told(desired, conditions))
 
 
-def _told(desired: Toy, conditions: planned.Conditions) -> tuple[Any, Any]:
+def _told(desired: Toy, conditions: planned_status.Conditions) -> tuple[Any, Any]:
     status = ToyStatus(conditions=conditions.result())
-    return planned.status_patch(desired.status.to_object(), status.to_object()), conditions.notes()
+    return planned_status.status_patch(desired.status.to_object(), status.to_object()), conditions.notes()
 
 
 async def _observe(context: Context, desired: Toy, _: Attempt, __: datetime) -> ToyObserved:

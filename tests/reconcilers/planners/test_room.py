@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supercluster.broker.jetstream.placement import choice as placement
+from supercluster.broker.jetstream.placement import choice
 from supercluster.broker.jetstream.placement.choice import NodeFacts, Wanted
 from supercluster.reconcilers.observe.views import living_stream
 from supercluster.reconcilers.planners.room import room_needed, why_no_room, with_copy
@@ -22,9 +22,9 @@ SIZES = st.integers(0, 1 << 44)
 def test_a_broker_that_the_brokers_would_refuse_is_not_planned_and_no_other_is_passed_over(
     copy_bytes: int, room_bytes: int | None, in_memory: bool
 ) -> None:
-    assert room_needed(copy_bytes) == placement.room_needed(copy_bytes)
-    wanted = Wanted(1, bytes_needed=placement.room_needed(copy_bytes))
-    theirs = placement.choose([NodeFacts("a", "east", room_bytes=room_bytes)], wanted)
+    assert room_needed(copy_bytes) == choice.room_needed(copy_bytes)
+    wanted = Wanted(1, bytes_needed=choice.room_needed(copy_bytes))
+    theirs = choice.choose([NodeFacts("a", "east", room_bytes=room_bytes)], wanted)
     told: dict[str, Any] = {"memory_room_bytes" if in_memory else "room_bytes": room_bytes}
     ours = Node("a", "east", is_room_awaited=room_bytes is None, **told)
     assert bool(why_no_room(ours, copy_bytes, in_memory=in_memory)) == bool(theirs.refusal), theirs

@@ -23,7 +23,7 @@ from supercluster.spark.pipelines.parameters import Parameters, ParametersChange
 from supercluster.spark.pipelines.read_task import Block, ReadTask
 from supercluster.spark.pipelines.rounds import Record, StreamRounds
 from supercluster.spark.pipelines.stats.pipeline import StatsParameters, StatsWork
-from supercluster.spark.reader import Record as Message
+from supercluster.spark.reader import Record as MessageRecord
 from supercluster.spark.retention import Limits
 
 
@@ -40,7 +40,7 @@ class FakeSession:
     def stream_state(self, stream: str, *, was_read: bool = False) -> StreamState:
         return self._states.pop(0) if len(self._states) > 1 else self._states[0]
 
-    def messages(self, first: int, last: int) -> list[Message]:
+    def messages(self, first: int, last: int) -> list[MessageRecord]:
         state = self._states[-1]
         return [(each, each, b"s", b"", b"") for each in range(max(first, state.first_sequence), last + 1)]
 
@@ -53,7 +53,9 @@ def sessions(monkeypatch: pytest.MonkeyPatch) -> list[FakeSession]:
     """Those that the next tasks open."""
     waiting: list[FakeSession] = []
 
-    def read(session: Any, stream: str, first: int, last: int, **how: object) -> Iterator[list[Message]]:
+    def read(
+        session: Any, stream: str, first: int, last: int, **how: object
+    ) -> Iterator[list[MessageRecord]]:
         yield session.messages(first, last)
 
     monkeypatch.setattr(read_task, "open_session", lambda options, seed: waiting.pop(0))

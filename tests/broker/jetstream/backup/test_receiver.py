@@ -11,7 +11,7 @@ from tests.broker.jetstream.backup.test_backups import a_message, archive
 from tests.broker.jetstream.stream.test_replica import ASSIGNMENT, CONFIG, NODES, Broker, Replicas
 
 from supercluster.broker.archive.entries import Entry
-from supercluster.broker.jetstream.backup import receiver as restores
+from supercluster.broker.jetstream.backup import receiver
 from supercluster.broker.jetstream.encoding.sections import Section, sections
 from supercluster.broker.jetstream.links.frames import Request
 from supercluster.broker.jetstream.meta.restoring import Restoring, bare
@@ -58,7 +58,7 @@ def test_a_leader_whose_log_is_behind_waits_for_it_without_turns_in_between(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It had a turn of the loop after the other, as fast as there are any, until the followers had come along."""
-    monkeypatch.setattr(restores, "UNCOMMITTED_BYTES_MAX", BACKLOG_BYTES)
+    monkeypatch.setattr(receiver, "UNCOMMITTED_BYTES_MAX", BACKLOG_BYTES)
     monkeypatch.setattr("supercluster.broker.jetstream.backup.reader.ENTRY_BYTES", 1000)
     replicas, sender = begun()
     leader = sender.leader
@@ -87,7 +87,7 @@ def test_a_leader_whose_log_is_behind_waits_for_it_without_turns_in_between(
 def test_a_leader_goes_on_in_its_next_turn_while_its_log_is_not_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(restores, "TURN_BYTES_MAX", 10_000)
+    monkeypatch.setattr(receiver, "TURN_BYTES_MAX", 10_000)
     replicas, sender = begun()
     sender.send([archive(20, *[a_message(seq, body=b"%d" % seq * 2000) for seq in range(1, 21)])])
     sender.leader.goes_on = False
@@ -97,7 +97,7 @@ def test_a_leader_goes_on_in_its_next_turn_while_its_log_is_not_behind(
 
 @pytest.mark.covers("SF-29")
 def test_many_consumers_are_written_some_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restores, "CONSUMERS_OF_A_TURN", 3)
+    monkeypatch.setattr(receiver, "CONSUMERS_OF_A_TURN", 3)
     replicas, sender = begun()
     group = sender.leader.group
     told = [

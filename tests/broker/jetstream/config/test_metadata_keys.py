@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.broker.jetstream.meta_leader.meta_story import meta
 from tests.simulator.world import World
 
-from supercluster.broker.jetstream.config import stream_checks as config
+from supercluster.broker.jetstream.config import stream_checks
 from supercluster.broker.jetstream.config.metadata_keys import (
     ACK_POLICIES,
     ACK_POLICY_KEY,
@@ -62,7 +62,7 @@ def test_a_word_that_nobody_knows_is_refused_with_what_would_be_right(
 def test_an_old_word_does_not_keep_the_rest_of_an_update_out(monkeypatch: pytest.MonkeyPatch) -> None:
     leader = meta()
     with monkeypatch.context() as before:
-        before.setattr(config, "check_metadata", lambda wanted, present: None)
+        before.setattr(stream_checks, "check_metadata", lambda wanted, present: None)
         leader.done("create", metadata={FSYNC_KEY: "bogus"})
     leader.done("update", metadata={FSYNC_KEY: "bogus"}, max_msgs=5)
     assert leader.stream().config.max_msgs == 5
@@ -80,8 +80,8 @@ WORDS = st.sampled_from(["always", "interval", "never", "commit", "append", "non
 @given(st.dictionaries(KEYS, WORDS, max_size=6))
 def test_whatever_metadata_says_it_is_refused_or_has_a_meaning(metadata: dict[str, str]) -> None:
     with suppress(ApiError):
-        found = config.read_stream({"name": "S", "metadata": metadata})
-        config.check_create(found)
+        found = stream_checks.read_stream({"name": "S", "metadata": metadata})
+        stream_checks.check_create(found)
         assert metadata.get(FSYNC_KEY, "interval") == fsync_of(found.metadata)
         assert metadata.get(ACK_POLICY_KEY, "commit") == ack_policy_of(found.metadata)
     # What is committed may say anything: it is read all the same.
@@ -129,7 +129,7 @@ def test_a_committed_word_that_nobody_knows_is_told_and_harms_no_broker(
     world = World(1)
     body = {"name": "S", "subjects": ["s"], "num_replicas": 3, "metadata": {FSYNC_KEY: "bogus"}}
     with monkeypatch.context() as before:
-        before.setattr(config, "check_metadata", lambda wanted, present: None)
+        before.setattr(stream_checks, "check_metadata", lambda wanted, present: None)
         assert "error" not in created(world, body)
     for _ in range(2):
         assert world.run_until(lambda: copies(world) == 3, 10_000)

@@ -20,7 +20,7 @@ from supercluster.broker.jetstream.consumer.leader import ConsumerLeader
 from supercluster.broker.jetstream.consumer.pending_counts import PendingCount, PendingCounts
 from supercluster.broker.jetstream.encoding.codec import u64
 from supercluster.broker.jetstream.encoding.sections import Section
-from supercluster.broker.jetstream.state import stream_reader as source
+from supercluster.broker.jetstream.state import stream_reader
 from supercluster.broker.jetstream.state.consumer import ConsumerState
 from supercluster.broker.jetstream.state.stream_reader import StreamReader
 from supercluster.broker.protocol.subjects import matches
@@ -42,8 +42,8 @@ def shorten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pending_counts, "LOOKED_AT_MAX", 1)
     monkeypatch.setattr(pending_counts, "SLICE_UNITS", 1)
     for name in ("INDEX_ASKED_MAX", "COUNTED_MAX"):
-        monkeypatch.setattr(source, name, 1)
-    monkeypatch.setattr(source, "GONE_MAX", 4)
+        monkeypatch.setattr(stream_reader, name, 1)
+    monkeypatch.setattr(stream_reader, "GONE_MAX", 4)
 
 
 def story_of(numbers: list[int]) -> StreamStory:

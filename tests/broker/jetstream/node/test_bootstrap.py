@@ -11,7 +11,7 @@ import pytest
 from tests.simulator.world import World
 
 from supercluster.broker.jetstream.core.broker import BrokerCore
-from supercluster.broker.jetstream.meta_leader import broker_requests as meta_brokers
+from supercluster.broker.jetstream.meta_leader import broker_requests
 from supercluster.broker.jetstream.meta_leader.voter_upkeep import SETTLE_MS, VOTER_PATIENCE_MS
 from supercluster.broker.jetstream.replica.lineage import META_GROUP
 from supercluster.broker.ports import ClientInfo
@@ -549,7 +549,7 @@ def test_the_last_that_stays_can_not_leave_and_nobody_knows_a_broker_that_is_non
 def test_who_was_away_for_very_long_and_holds_nothing_is_forgotten_unasked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(meta_brokers, "FORGET_MS", 2 * VOTER_PATIENCE_MS)
+    monkeypatch.setattr(broker_requests, "FORGET_MS", 2 * VOTER_PATIENCE_MS)
     found = SuperCluster(east=3, west=3, north=3)
     found.start("east", "west", "north")
     found.until_voters(*found.of("east", "west", "north"))

@@ -13,8 +13,7 @@ from tests.support.tiers import examples
 from supercluster.broker.jetstream.encoding.codec import WireError, u64
 from supercluster.broker.jetstream.encoding.sections import Exceptional, Section, SessionKey, Verdict
 from supercluster.broker.jetstream.links.frames import Forward
-from supercluster.broker.jetstream.publish import log_tail as log_end
-from supercluster.broker.jetstream.publish import refusals
+from supercluster.broker.jetstream.publish import log_tail, refusals
 from supercluster.broker.jetstream.publish.admission import Answer
 from supercluster.broker.jetstream.publish.message_admission import (
     FULL_BYTES,
@@ -332,8 +331,8 @@ def test_a_number_keeps_its_first_verdict() -> None:
 def test_the_last_message_of_a_pattern_is_known_whatever_was_removed(steps: list[tuple[str, int]]) -> None:
     story = StreamStory()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(log_end, "PATTERN_MESSAGES_MAX", 4)
-        patch.setattr(log_end, "PATTERNS_MAX", 2)
+        patch.setattr(log_tail, "PATTERN_MESSAGES_MAX", 4)
+        patch.setattr(log_tail, "PATTERNS_MAX", 2)
         for what, number in steps:
             if what == "store":
                 story.store(message((b"s.a", b"s.b", b"s.c.d", b"s.e")[number]))

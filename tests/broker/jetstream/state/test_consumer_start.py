@@ -16,8 +16,7 @@ from tests.broker.jetstream.publish.stream_story import result_of
 from tests.support.tiers import examples
 
 from supercluster.broker.jetstream.config.consumer_checks import read_consumer
-from supercluster.broker.jetstream.state import consumer_start as start
-from supercluster.broker.jetstream.state import subject_index
+from supercluster.broker.jetstream.state import consumer_start, subject_index
 from supercluster.broker.jetstream.state.consumer_start import start_position
 from supercluster.broker.jetstream.stream import consumer_api
 
@@ -27,7 +26,7 @@ STORED = st.lists(st.integers(0, 4), max_size=12)
 
 def shorten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subject_index, "SLICE_SUBJECTS", 2)
-    monkeypatch.setattr(start, "SLICE_SEQS", 1)
+    monkeypatch.setattr(consumer_start, "SLICE_SEQS", 1)
 
 
 @pytest.mark.covers("SF-29")

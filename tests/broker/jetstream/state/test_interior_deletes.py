@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from supercluster.broker.jetstream.encoding.codec import Reader
-from supercluster.broker.jetstream.state import interior_deletes as deleted
+from supercluster.broker.jetstream.state import interior_deletes
 from supercluster.broker.jetstream.state.interior_deletes import FEW_MAX, STRETCH, InteriorDeletes
 
 
@@ -58,7 +58,7 @@ def small_stretches() -> Iterator[None]:
     """All forms and their changes within some hundred sequences."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in SMALL.items():
-            patch.setattr(deleted, name, value)
+            patch.setattr(interior_deletes, name, value)
         yield
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.broker.jetstream.publish.stream_story import StreamStory, config, message
 
-from supercluster.broker.jetstream.state import log_reader as messages
+from supercluster.broker.jetstream.state import log_reader
 from supercluster.broker.jetstream.state.carried import Carried
 from supercluster.broker.jetstream.state.log_reader import (
     DecodedEntry,
@@ -53,7 +53,7 @@ def test_who_asks_at_random_has_no_entry_decoded_and_who_goes_along_has(
         whole.append(entry.first_seq)
         return decode_stored(entry)
 
-    monkeypatch.setattr(messages, "decode_stored", decoding)
+    monkeypatch.setattr(log_reader, "decode_stored", decoding)
     reader = MessageReader(story.state.reader._log, Carried())
     for seq in (5, 15, 25, 6, 16, 26):
         found = reader.get(seq)

@@ -13,8 +13,7 @@ from tests.broker.jetstream.publish.stream_story import StreamStory, config, mes
 
 from supercluster.broker.jetstream.encoding.codec import blob, text, u64
 from supercluster.broker.jetstream.encoding.sections import Section
-from supercluster.broker.jetstream.state import consumer_states, message_ttl, subject_index
-from supercluster.broker.jetstream.state import interior_deletes as deleted
+from supercluster.broker.jetstream.state import consumer_states, interior_deletes, message_ttl, subject_index
 from supercluster.broker.jetstream.state.consumer_ops import Op, OpKind, encode_ops
 from supercluster.broker.jetstream.state.snapshot import StreamView, read, restore, snapshot_of
 from supercluster.broker.jetstream.state.stream import StreamState
@@ -144,7 +143,7 @@ def test_a_view_gives_the_state_as_of_its_entry_whatever_is_applied_while_it_is_
     with pytest.MonkeyPatch.context() as patch:
         for module in (subject_index, consumer_states, message_ttl):
             patch.setattr(module, "PART_ROWS", rows)
-        patch.setattr(deleted, "PIECE_STRETCHES", rows)
+        patch.setattr(interior_deletes, "PIECE_STRETCHES", rows)
         expected, view = snapshot_of(busy.state), StreamView(busy.state)
         found = []
         for piece in view.pieces():

@@ -24,7 +24,7 @@ from tests.support.tiers import examples
 from supercluster.broker.jetstream.encoding.codec import u64
 from supercluster.broker.jetstream.encoding.sections import Section, SessionKey, encode_session
 from supercluster.broker.jetstream.publish.admission import Admission, Answer
-from supercluster.broker.jetstream.state import messages as stored
+from supercluster.broker.jetstream.state import messages
 from supercluster.broker.jetstream.state.log_reader import logical_bytes
 from supercluster.broker.jetstream.state.snapshot import restore, snapshot_of
 from supercluster.broker.jetstream.state.stream import StreamState
@@ -160,7 +160,7 @@ def test_limits_per_subject_look_at_each_message_of_an_entry_a_few_times(
 ) -> None:
     """Not at all of them for each that goes: an entry of 2,000 messages held the loop for seconds."""
     looks = 0
-    index = stored._index
+    index = messages._index
 
     def counted(subjects: list[bytes], subject: bytes, start: int) -> int:
         nonlocal looks
@@ -168,7 +168,7 @@ def test_limits_per_subject_look_at_each_message_of_an_entry_a_few_times(
         looks += (found if found >= 0 else len(subjects)) - start + 1
         return found
 
-    monkeypatch.setattr(stored, "_index", counted)
+    monkeypatch.setattr(messages, "_index", counted)
     story = StreamStory(config(**more, **discard))
     for _ in range(2):
         story.store(*[message(b"s.%d" % (number % 5)) for number in range(2000)])

@@ -28,8 +28,7 @@ from supercluster.broker.jetstream.publish import proposal
 from supercluster.broker.jetstream.publish.atomic_batches import batch_room
 from supercluster.broker.jetstream.replica import replica
 from supercluster.broker.jetstream.state import consumer_ops
-from supercluster.broker.jetstream.stream import api
-from supercluster.broker.jetstream.stream import appender as appending
+from supercluster.broker.jetstream.stream import api, appender
 from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.jetstream.subjects.interest_watch import InterestWatch
 from supercluster.broker.jetstream.turn.questions import Questions
@@ -1016,7 +1015,7 @@ def test_what_nobody_listens_to_is_not_told(replicas: Replicas) -> None:
 def test_acknowledgements_beyond_those_that_may_wait_go_back(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(appending, "ACKS_MAX", 2)
+    monkeypatch.setattr(appender, "ACKS_MAX", 2)
     leader = with_consumer(replicas)
     acks: list[list[Ack]] = [[(b"$JS.ACK.S.c.1.%d.%d.0.0" % (seq, seq), b"", b"")] for seq in (1, 2, 3)]
     for number, each in enumerate(acks):

@@ -17,8 +17,7 @@ from tests.support.tiers import examples
 from supercluster.broker.jetstream.api import answers, direct_get, subjects_page
 from supercluster.broker.jetstream.encoding.codec import u64
 from supercluster.broker.jetstream.encoding.sections import Section
-from supercluster.broker.jetstream.state import lookup, subject_index
-from supercluster.broker.jetstream.state import stream_reader as source
+from supercluster.broker.jetstream.state import lookup, stream_reader, subject_index
 from supercluster.broker.jetstream.state.stream_reader import StreamReader
 from supercluster.broker.jetstream.turn import questions
 from supercluster.broker.jetstream.turn.questions import Questions
@@ -36,7 +35,7 @@ def shorten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subjects_page, "SLICE_SUBJECTS", 1)
     monkeypatch.setattr(lookup, "LOOKED_AT_MAX", 2)
     for name in ("INDEX_ASKED_MAX", "COUNTED_MAX"):
-        monkeypatch.setattr(source, name, 2)
+        monkeypatch.setattr(stream_reader, name, 2)
     for name in ("_SLICE_ANSWERS", "_SLICE_READS"):
         monkeypatch.setattr(direct_get, name, 1)
 

@@ -29,7 +29,7 @@ from supercluster.spark.pipelines.pipeline import Pipeline, RunOptions
 from supercluster.spark.pipelines.rounds import Record
 from supercluster.spark.pipelines.running import source_of
 from supercluster.spark.publisher import ID_HEADER, ROWS_PER_PUBLISH, Outgoing, Publisher, bounded
-from supercluster.spark.reader import Record as Message
+from supercluster.spark.reader import Record as MessageRecord
 from supercluster.spark.reader import read_range
 from supercluster.spark.wire import header_block, parse_headers
 
@@ -201,7 +201,7 @@ def replayed(
     )
 
 
-def _number(record: Message, prefix: str) -> int | None:
+def _number(record: MessageRecord, prefix: str) -> int | None:
     """The archived sequence of a message of the stream; None when it is not of this replay."""
     name = next(iter(parse_headers(record[3]).get(ID_HEADER, ())), "")
     number = name.removeprefix(prefix)

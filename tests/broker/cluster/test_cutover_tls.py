@@ -97,3 +97,24 @@ async def test_a_client_that_verifies_goes_to_green_by_the_name_of_its_certifica
     assert [found for found in errors if isinstance(found, ssl.SSLError)] == []
     await sides.reached(("redirected",))
     await on_plain_loop(client.close())
+
+
+@pytest.mark.covers("BG-12")
+async def test_clients_without_tls_are_counted_where_green_takes_no_others(
+    sides: BlueGreen, tmp_path: Path
+) -> None:
+    signed = Authority(tmp_path, "ours").sign(GREEN)
+    tls = {"clientTls": {"certFile": str(signed.cert), "keyFile": str(signed.key)}}
+    await sides.start(1, green=tls)
+    js = await sides.blue.js()
+    await js.add_stream(name="S", subjects=["s"])
+
+    async def told(policy: str) -> dict[str, str] | None:
+        status, document = await sides.call("/preflight", sides.body(cannotFollow=policy))
+        found = {row["code"]: row for row in document["findings"]} if status == 200 else {}
+        return found.get("ClientsCannotFollow")
+
+    found = await until(lambda: told("refuse"), "preflight to count the client")
+    assert (found["level"], found["subject"]) == ("refused", "no TLS")
+    assert found["message"].startswith("1 connected clients use no TLS")
+    assert (await told("bridge") or {})["level"] == "warn"

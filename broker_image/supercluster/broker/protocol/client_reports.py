@@ -57,7 +57,7 @@ class AccountClients:
     failing: tuple[str, ...] = ()
     """Users that were sent to green and were not seen there."""
     tls: int = 0
-    """0 <= tls <= connections: they use TLS."""
+    """0 <= tls <= connections - cannot: of those that can be redirected, they use TLS."""
 
     @property
     def waiting(self) -> int:

@@ -77,7 +77,7 @@ def of_clients(
         message = f"{clients.cannot} connected clients cannot be sent to another server ({names})"
         remedy = "connect them to green, or have them bridged (cannotFollow: bridge)"
         found.append(Finding(level, "ClientsCannotFollow", names, message, remedy))
-    plain = clients.connections - clients.tls
+    plain = clients.connections - clients.cannot - clients.tls
     for count, is_taken, use, setting in (
         (clients.tls, takes_tls, "TLS", "clientTls"),
         (plain, takes_plain, "no TLS", "allowPlain in clientTls"),

@@ -189,7 +189,7 @@ class Migrations(MapRequests):
         found = _known(state, migration_id)
         if found.final or not found.runs:
             return state.applied_index
-        left = [stream.name for stream in scope_of(state, found) if not stream.far_world]
+        left = [f"{one.account}/{one.name}" for one in scope_of(state, found) if not one.far_world]
         if left and not found.cancelled:
             names = ", ".join(left[:3]) + (f" and {len(left) - 3} more" if len(left) > 3 else "")
             raise errors.error(errors.NOT_FINAL, f"{names} not open on green")

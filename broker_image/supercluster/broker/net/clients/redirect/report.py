@@ -127,7 +127,6 @@ def counted(
     for account, client in connections:
         count = counts[account]
         count.connections += 1
-        count.tls += client.uses_tls
         found = tracked.get(client.id)
         stays = cannot = client.is_websocket or not client.wants_info
         if found is not None:
@@ -136,6 +135,7 @@ def counted(
         if (crossed := crossings.get(client.id)) is not None:
             for into, row in publishing(account, client, crossed):
                 counts[into].publishers.append(row)
+        count.tls += client.uses_tls and not cannot
         if cannot:
             count.cannot += 1
             if count.cannot <= NAMES_MAX:

@@ -120,6 +120,11 @@ class Resource(ApiModel):
         named = spec.get("superCluster")
         return (named if isinstance(named, str) else "",)
 
+    @staticmethod
+    def named_stream(spec: Mapping[str, Any], name: str) -> str:
+        """The stream, or the Stream resource, by which this one is looked up; empty: by none. `name`: its own."""
+        return ""
+
     @property
     def super_cluster(self) -> str:
         return str(self.spec.super_cluster)

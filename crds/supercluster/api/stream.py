@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
@@ -290,6 +291,10 @@ class Stream(Resource):
             message="spec.name can't be changed; delete the resource and create it with the new name",
         ),
     )
+
+    @staticmethod
+    def named_stream(spec: Mapping[str, Any], name: str) -> str:
+        return str(spec.get("name") or name)
 
     @property
     def stream_name(self) -> str:

@@ -3,8 +3,9 @@ it starts, watched while it runs, proven afterwards (MV-13)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
@@ -343,6 +344,11 @@ class StreamMove(Resource):
 
     spec: StreamMoveSpec
     status: StreamMoveStatus = StreamMoveStatus()
+
+    @staticmethod
+    def named_stream(spec: Mapping[str, Any], name: str) -> str:
+        named = spec.get("streamRef")
+        return named if isinstance(named, str) else ""
 
     @property
     def destination_text(self) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from supercluster.api.common import Resource
+from supercluster.reconcilers.execute.destructive import no_migration_needs_it
+from supercluster.reconcilers.execute.objects import finalizers
 from supercluster.reconcilers.execute.tools import StepHandlers, Tools, with_brokers
 from supercluster.reconcilers.planners.plan import (
     IDENTITY_ANNOTATION,
@@ -10,6 +12,7 @@ from supercluster.reconcilers.planners.plan import (
     HandOverLeaderships,
     LeaveBrokers,
     MarkClaim,
+    SetFinalizers,
     StayBrokers,
 )
 from supercluster.reconcilers.ports import BrokerTarget, mapping
@@ -54,6 +57,8 @@ async def _stay(tools: Tools, _: Resource, step: StayBrokers, target: BrokerTarg
 
 
 CLUSTER_STEPS: StepHandlers = {
+    # Garbage collection takes its brokers then.
+    SetFinalizers: finalizers(no_migration_needs_it),
     ExpandClaim: _expand_claim,
     MarkClaim: _mark_claim,
     HandOverLeaderships: with_brokers(_hand_over),

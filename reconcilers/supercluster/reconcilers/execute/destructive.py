@@ -319,6 +319,12 @@ async def no_cluster_is_left(case: Case) -> str:
     return await _clusters_left(case.kube, case.namespace, case.super_cluster)
 
 
+async def no_brokers_have_it(case: Case) -> str:
+    """A stream that is deleted without brokers, since no Cluster is known: the API server has none either."""
+    is_without_brokers = not case.cache.of_super_cluster(Cluster, case.namespace, case.super_cluster)
+    return await no_cluster_is_left(case) if is_without_brokers and _is_terminating(case.own) else ""
+
+
 async def _clusters_left(kube: Kube, namespace: str, super_cluster: str) -> str:
     listed = await kube.list(API_VERSION, "Cluster", namespace)
     left = sorted(
@@ -466,27 +472,16 @@ class Destroyer:
         await self.brokers.delete_stream(target, step.name)
 
     async def drop_finalizer(
-        self, resource: Resource, step: SetFinalizers, target: BrokerTarget | str
+        self, resource: Resource, step: SetFinalizers, target: BrokerTarget | str, *checks: Check
     ) -> None:
-        """The resource goes, and with it all that the operator knows of its part in a super-cluster."""
+        """The resource goes, and with it all that the operator knows of its part in a super-cluster. `checks`: its kind's."""
         own = await self.kube.get(
             API_VERSION, type(resource).__name__, resource.metadata.namespace, resource.metadata.name
         )
         if own is None:
             return
         self._check(resource, own)
-        checks: tuple[Check, ...] = (members_are_known,)
-        if isinstance(resource, SuperCluster):
-            checks = (*checks, no_cluster_is_left, no_migration_needs_it)
-        if isinstance(resource, Cluster):
-            # Garbage collection takes its brokers then.
-            checks = (*checks, no_migration_needs_it)
-        is_without_brokers = isinstance(resource, Stream) and not self.cache.of_super_cluster(
-            Cluster, resource.metadata.namespace, resource.spec.super_cluster
-        )
-        if is_without_brokers and _is_terminating(own):
-            checks = (*checks, no_cluster_is_left)
-        await self._judge(checks, self._case(resource, own, own, target))
+        await self._judge((members_are_known, *checks), self._case(resource, own, own, target))
 
     async def finalize_migration(
         self, resource: Resource, step: FinalizeMigration, target: BrokerTarget

@@ -23,14 +23,14 @@ class Executor:
     async def run(
         self, resource: Resource, step: Step, target: BrokerTarget | str, of_kind: StepHandlers
     ) -> None:
-        """Carry out one step for a resource. `of_kind`: the handlers that its kind has besides those of every kind.
+        """Carry out one step for a resource. `of_kind`: the handlers that its kind has besides, or in place of, those of every kind.
 
         Raises:
             KubeError, BrokersUnreachableError, BrokersRefusedError: it was not carried out.
             StepRefusedError: it was not, and trying again is no use until something changes.
             HeldError: it was not, since it would destroy something that may be needed.
         """
-        handler = OBJECT_STEPS.get(type(step)) or of_kind.get(type(step))
+        handler = of_kind.get(type(step)) or OBJECT_STEPS.get(type(step))
         if handler is None:
             raise TypeError(f"no record has {type(step).__name__} for a {type(resource).__name__}: {step}")
         left_s = self.time_left_s()

@@ -7,8 +7,8 @@ from typing import Any
 
 from supercluster.api import API_VERSION
 from supercluster.api.common import Resource
-from supercluster.reconcilers.execute.destructive import MAY_SHRINK, is_drop, made_by_us
-from supercluster.reconcilers.execute.tools import CONFLICT, StepHandlers, Tools, foreign
+from supercluster.reconcilers.execute.destructive import MAY_SHRINK, Check, is_drop, made_by_us
+from supercluster.reconcilers.execute.tools import CONFLICT, StepHandler, StepHandlers, Tools, foreign
 from supercluster.reconcilers.planners.plan import Apply, CreateObject, DeleteObject, Manifest, SetFinalizers
 from supercluster.reconcilers.ports import BrokerTarget, Json, KubeError
 
@@ -64,11 +64,20 @@ async def _delete(tools: Tools, resource: Resource, step: DeleteObject, target: 
     await tools.destroyer.delete(resource, step, target)
 
 
-async def _set_finalizers(
-    tools: Tools, resource: Resource, step: SetFinalizers, target: BrokerTarget | str
-) -> None:
-    if is_drop(resource, step):
-        await tools.destroyer.drop_finalizer(resource, step, target)
+def finalizers(*checks: Check) -> StepHandler:
+    """Sets them. `checks`: what has to hold of a resource of the kind before its last one goes, besides what holds for all."""
+
+    async def carry_out(
+        tools: Tools, resource: Resource, step: SetFinalizers, target: BrokerTarget | str
+    ) -> None:
+        if is_drop(resource, step):
+            await tools.destroyer.drop_finalizer(resource, step, target, *checks)
+        await _set_finalizers(tools, resource, step)
+
+    return carry_out
+
+
+async def _set_finalizers(tools: Tools, resource: Resource, step: SetFinalizers) -> None:
     metadata = resource.metadata
     patch = {"metadata": {"finalizers": list(step.finalizers), "resourceVersion": step.resource_version}}
     try:
@@ -100,5 +109,5 @@ OBJECT_STEPS: StepHandlers = {
     Apply: _apply,
     CreateObject: _create,
     DeleteObject: _delete,
-    SetFinalizers: _set_finalizers,
+    SetFinalizers: finalizers(),
 }

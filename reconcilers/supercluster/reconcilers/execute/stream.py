@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 from supercluster.api.common import Resource
+from supercluster.reconcilers.execute.destructive import no_brokers_have_it
+from supercluster.reconcilers.execute.objects import finalizers
 from supercluster.reconcilers.execute.tools import (
     HandedOverError,
     StepHandlers,
@@ -18,6 +20,7 @@ from supercluster.reconcilers.planners.plan import (
     CreateStream,
     DeleteStream,
     ForceRecovery,
+    SetFinalizers,
     StartMove,
     UpdateStream,
 )
@@ -98,6 +101,7 @@ async def _cancel_move(tools: Tools, _: Resource, step: CancelMove, target: Brok
 
 
 STREAM_STEPS: StepHandlers = {
+    SetFinalizers: finalizers(no_brokers_have_it),
     CreateStream: with_brokers(_create),
     UpdateStream: with_brokers(_update),
     DeleteStream: with_brokers(_delete),

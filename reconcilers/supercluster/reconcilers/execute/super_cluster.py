@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from supercluster.api.common import Resource
+from supercluster.reconcilers.execute.destructive import no_cluster_is_left, no_migration_needs_it
+from supercluster.reconcilers.execute.objects import finalizers
 from supercluster.reconcilers.execute.secrets import SECRET_STEPS
 from supercluster.reconcilers.execute.tools import StepHandlers, Tools, with_brokers
 from supercluster.reconcilers.observe.targets import each_broker
-from supercluster.reconcilers.planners.plan import CordonBroker, ForceMapRecovery, SetAccount
+from supercluster.reconcilers.planners.plan import CordonBroker, ForceMapRecovery, SetAccount, SetFinalizers
 from supercluster.reconcilers.ports import BrokersUnreachableError, BrokerTarget, Json
 
 
@@ -36,6 +38,7 @@ async def _recover_map(
 
 SUPER_CLUSTER_STEPS: StepHandlers = {
     **SECRET_STEPS,
+    SetFinalizers: finalizers(no_cluster_is_left, no_migration_needs_it),
     SetAccount: with_brokers(_set_account),
     CordonBroker: with_brokers(_cordon),
     ForceMapRecovery: _recover_map,

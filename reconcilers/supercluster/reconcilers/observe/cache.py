@@ -162,7 +162,7 @@ class ObjectCache:
 
     def moves_about(self, namespace: str, super_cluster: str, stream_ref: str) -> tuple[StreamMove, ...]:
         """StreamMoves that name a Stream resource, in the order of their names. Thousands of others are not looked at."""
-        return self._models_of(StreamMove, namespace, f"moves-of-{super_cluster}", stream_ref)
+        return self._models_of(StreamMove, namespace, f"stream-of-{super_cluster}", stream_ref)
 
     def _models_of(
         self, model: type[ResourceT], namespace: str, index: str, name: str
@@ -213,11 +213,9 @@ class ObjectCache:
             named = model.named_super_clusters(spec)
             for super_cluster in named:
                 yield key.kind, key.namespace, "super", super_cluster
-            super_cluster = named[0] if named else ""
-            if model is StreamMove and isinstance(spec.get("streamRef"), str):
-                yield key.kind, key.namespace, f"moves-of-{super_cluster}", spec["streamRef"]
-            if model is Stream:
-                yield key.kind, key.namespace, f"stream-of-{super_cluster}", str(spec.get("name") or key.name)
+            stream = model.named_stream(spec, key.name)
+            if stream:
+                yield key.kind, key.namespace, f"stream-of-{named[0] if named else ''}", stream
 
 
 def _without_managers(body: Mapping[str, Any]) -> Mapping[str, Any]:

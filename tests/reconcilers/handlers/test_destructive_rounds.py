@@ -285,6 +285,48 @@ async def test_credentials_go_last_and_come_back_while_clusters_remain(world: Sh
     assert ("SuperCluster", NS, "demo") not in world.kube.objects
 
 
+@pytest.mark.covers("SF-30")
+async def test_a_stream_goes_without_brokers_only_while_the_api_server_has_no_cluster(
+    world: Shrinking,
+) -> None:
+    """The cache may not have heard of one yet, and its brokers may have the stream."""
+    del world.kube.objects["Cluster", NS, "east"]
+    world.delete(STREAM)
+    world.kube.show(world.cache)
+    world.declare("Cluster", "late", superCluster="demo")
+    for _ in range(2):
+        await world.rounds.reconcile(STREAM)
+    assert ("Stream", NS, "flights") in world.kube.objects
+    assert "Clusters are left: late" in hold_up(world, STREAM)
+    del world.kube.objects["Cluster", NS, "late"]
+    for _ in range(2):
+        await world.rounds.reconcile(STREAM)
+    assert ("Stream", NS, "flights") not in world.kube.objects
+
+
+@pytest.mark.covers("SF-30")
+async def test_a_super_cluster_stays_for_a_cluster_that_came_behind_its_credentials_turn(
+    world: Shrinking,
+) -> None:
+    del world.kube.objects["Cluster", NS, "east"]
+    world.delete(SC)
+    world.kube.show(world.cache)
+
+    patch = world.kube.merge_patch
+
+    async def then_a_cluster_comes(*of: Any, **options: Any) -> Any:
+        done = await patch(*of, **options)
+        if "Secret" in of:
+            world.declare("Cluster", "late", superCluster="demo")
+        return done
+
+    world.kube.merge_patch = then_a_cluster_comes  # type: ignore[method-assign]
+    for _ in range(3):
+        await world.rounds.reconcile(SC)
+    assert ("SuperCluster", NS, "demo") in world.kube.objects
+    assert "Clusters are left: late" in hold_up(world, SC)
+
+
 async def test_an_owner_of_before_is_taken_off_the_credentials(world: Shrinking) -> None:
     def own(body: dict[str, Any]) -> None:
         body["metadata"]["ownerReferences"] = [{"kind": "SuperCluster", "name": "demo", "uid": "u"}]

@@ -28,8 +28,11 @@ ABOVE = (
     "tests/",
 )
 CODE = re.compile(r"`([^`\n]+)`")
-FILE = re.compile(r"[\w./…*-]+(?:/|\.(?:py|md|txt|lock|yaml|toml))")
+FILE = re.compile(r"[\w./…*-]+(?:/|\.(?:py|md|txt|lock|yaml|toml|tpl))")
 NAME = re.compile(r"[A-Z][a-z]\w*[A-Z]\w*|[A-Z][A-Z_]+|(?:_[a-z]+|[a-z]+_[a-z]+)\w*(?:\(\))?")
+PART = re.compile(r"[A-Za-z_][\w/-]+")
+SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+TARGETS = {"make", *re.findall(r"^([a-z][\w-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE)}
 MEMBER = re.compile(r"Frame\.(\w+)")
 ID = re.compile(r"\b[A-Z]{2}-\d+\b")
 FLOOR = re.compile(r"^\| (\d+) \| (.*) \|$", re.MULTILINE)
@@ -56,10 +59,20 @@ def missing(text: str, tracked: list[str], source: str) -> list[str]:
             elif NAME.fullmatch(word):
                 is_there = re.search(rf"\b{re.escape(word.removesuffix('()'))}\b", source) is not None
             else:
+                found += [part for part in PART.findall(word) if not _is_part(part, folders, source)]
                 continue
             if not is_there:
                 found.append(word)
     return found
+
+
+def _is_part(part: str, folders: set[str], source: str) -> bool:
+    """Of something that is not a name alone, as a call or a command is."""
+    if "/" in part:
+        return any(f"{above}{part}/" in folders for above in ABOVE)
+    if "-" in part:
+        return part in SCRIPTS
+    return part in TARGETS or re.search(rf"\b{re.escape(part)}\b", source) is not None
 
 
 def test_the_page_is_short_and_names_only_what_exists() -> None:
@@ -74,7 +87,7 @@ def test_the_page_is_short_and_names_only_what_exists() -> None:
     assert len(text.splitlines()) <= LINES_MAX
     assert missing(text, tracked, source) == []
     # A name that was taken away is found.
-    wrong = "`net/no_such.py`, `…/broker/nowhere/`, `NoSuchClass`, `no_such_name`, `_nobody_has_this`, `NO_SUCH_MAX`, `Frame.NONE_SUCH`, `Frame.RAFT`, `core/` and `executor.py`"
+    wrong = "`net/no_such.py`, `…/broker/nowhere/`, `NoSuchClass`, `no_such_name`, `_nobody_has_this`, `NO_SUCH_MAX`, `Frame.NONE_SUCH`, `Frame.RAFT`, `core/`, `putt`, `supercluster-nobody`, `plan(a) -> Plon`, `make check`, `broker/nowhere` and `executor.py`"
     assert missing(wrong, tracked, source) == [
         "net/no_such.py",
         "…/broker/nowhere/",
@@ -83,6 +96,10 @@ def test_the_page_is_short_and_names_only_what_exists() -> None:
         "_nobody_has_this",
         "NO_SUCH_MAX",
         "Frame.NONE_SUCH",
+        "putt",
+        "supercluster-nobody",
+        "Plon",
+        "broker/nowhere",
     ]
 
 

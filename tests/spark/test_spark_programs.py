@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
 
 from supercluster.spark.runner.programs import FileProgram
 
@@ -72,6 +74,17 @@ def test_a_query_that_another_thread_has_started_is_waited_for(streams: Any, tmp
     """The file's own thread has no active session."""
     with ThreadPoolExecutor(1) as pool, pytest.raises(StreamingQueryException, match="on purpose"):
         pool.submit(run, tmp_path, BAD).result(120)
+
+
+def test_a_file_that_has_ended_spark_starts_it_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=None))
+    monkeypatch.setattr(SparkSession, "active", lambda: stopped)
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", lambda builder: pytest.fail("it was started"))
+    file = tmp_path / "program.py"
+    file.write_text("pass\n")
+    FileProgram(str(file), []).run({}, lambda report: None)
 
 
 def test_a_file_ends_well_when_its_queries_do(streams: Any, tmp_path: Path) -> None:

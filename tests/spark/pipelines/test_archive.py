@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from benchmarks.servers import Fleet
 from nats.js import JetStreamContext
+from nats.js.api import StreamConfig
 
 from supercluster.spark import publisher
 from supercluster.spark.jetstream import DataRemovedError, StreamState
@@ -333,6 +334,42 @@ async def test_a_replay_with_another_prefix_publishes_all_under_it(
     assert sum((subjects or {}).values()) == COUNT
 
 
+async def test_prefixes_in_turns_publish_nothing_again(
+    archivist: Archivist, js: JetStreamContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ids of the first one are neither in the window nor among the last messages."""
+    monkeypatch.setattr(replay, "TAIL_MESSAGES", 50)
+    await archivist.archive()
+    await js.add_stream(StreamConfig(name="R", subjects=["again.>", "right.>"], duplicate_window=0.1))
+    checkpoint = tmp_path / "checkpoint"
+    for prefix in ("again.", "right."):
+        said = await archivist.replay("R", checkpoint=checkpoint, subjectPrefix=prefix)
+        assert "100 messages published" in said
+    said = await archivist.replay("R", checkpoint=checkpoint, subjectPrefix="again.")
+    assert said.startswith("stream S: 0 messages published")
+    assert (await js.stream_info("R")).state.messages == 2 * COUNT
+
+
+async def test_a_killed_replay_does_not_go_on_with_an_archive_that_has_more(
+    archivist: Archivist, js: JetStreamContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has more stands before what was published, and would be taken as published."""
+    whole = tmp_path / "whole"
+    await archivist.archive(location=str(whole))
+    await js.purge_stream("S", seq=51)
+    await archivist.archive(failOnDataLoss=False)
+    await js.add_stream(name="R", subjects=["again.>"])
+    checkpoint = tmp_path / "checkpoint"
+    monkeypatch.setattr(publisher, "ROWS_PER_PUBLISH", 30)
+    with monkeypatch.context() as patch:
+        patch.setattr(Publisher, "publish", killed_behind(Publisher.publish))
+        with pytest.raises(InterruptedError):
+            await archivist.replay("R", checkpoint=checkpoint)
+    with pytest.raises(ParameterError, match="has the messages of another archive"):
+        await archivist.replay("R", checkpoint=checkpoint, location=str(whole))
+    assert "20 messages published" in await archivist.replay("R", checkpoint=checkpoint)
+
+
 async def test_a_moved_archive_is_replayed_on_and_another_one_with_more_is_refused(
     archivist: Archivist, js: JetStreamContext, tmp_path: Path
 ) -> None:
@@ -357,7 +394,7 @@ async def test_a_note_of_messages_that_the_stream_has_lost_ends_no_replay(
     await archivist.archive()
     await js.add_stream(name="R", subjects=["again.>"])
     await archivist.replay("R", checkpoint=tmp_path)
-    note = tmp_path / "archive_replay" / "S" / "R.json"
+    note = tmp_path / "archive_replay" / "S" / "R.again..json"
     said = json.loads(note.read_text())
     said["work"]["last"] += 1
     note.write_text(json.dumps(said))

@@ -291,6 +291,9 @@ def test_a_record_that_another_run_has_written_is_left_alone(location: Location)
         "s3://AKIAX:hun/ter2+x@bucket/flights",
         "s3://AKIAX:/hunter2+x@bucket/flights",
         "s3://AKIAX:12/hunter2@bucket/flights",
+        "S3://AKIAX:12/hunter2@bucket/flights",
+        "s3n://AKIAX:/hunter2@bucket/flights",
+        "wasbs://AKIAX:/hunter2@account/flights",
         "abfs://files@account/flights?client_secret=hunter2",
     ],
 )

@@ -29,9 +29,9 @@ COPY_BYTES = 4 * 1024 * 1024
 TEMPORARY = ".writing-"
 READY = ".ready-"
 OBJECT_STORES = ("s3", "gcs", "abfs")
-# A colon before an @ where no port can be, since a secret may have a slash; a word behind a colon that is no port; or an option of Arrow.
+# A colon before an @, but where it may be a port and a path, since a secret may have a slash; a word behind a colon that is no port; or an option of Arrow.
 _SECRET = re.compile(
-    r"^(?:s3a?|gs|gcs|abfss?)://[^/?#]*:[^?#]*@|://[^/?#]*?:(?!\d*(?:[/?#,]|$))|[?&](?:client_secret|secret_key|account_key|sas_token)=",
+    r"^(?!(?:hdfs|viewfs|file):)[^:/]*://[^/?#]*:[^?#]*@|://[^/?#]*?:(?!\d*(?:[/?#,]|$))|[?&](?:client_secret|secret_key|account_key|sas_token)=",
     re.ASCII,
 )
 _IPV6 = re.compile(r"\[[0-9A-Fa-f:.]*\]")

@@ -117,6 +117,8 @@ def _await_queries() -> None:
         session = SparkSession.active()
     except PySparkRuntimeError:
         return  # There is none.
+    if session.sparkContext._jsc is None:
+        return  # The file has ended it, and the builder would make another one.
     managers = (SparkSession.builder.getOrCreate().streams, session.streams)
     while True:
         active = [query for manager in managers for query in manager.active]

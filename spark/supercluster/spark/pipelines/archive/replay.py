@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
 
 from pydantic import Field
 
@@ -71,7 +72,8 @@ class ReplayPipeline(Pipeline[ReplayParameters]):
         archived_to = archive.archived_to
         checkpoint = options.checkpoint
         notes = None if checkpoint is None else Location(checkpoint).below(f"{self.name}/{stream}")
-        note = Record(notes, f"{into}.json")
+        way = f".{quote(parameters.subject_prefix, safe='')}" if parameters.subject_prefix else ""
+        note = Record(notes, f"{into}{way}.json")
         source = source_of(options.source, into)
         session = open_session(source)
         prefix = f"{stream}:{lineage}:" + (
@@ -84,9 +86,13 @@ class ReplayPipeline(Pipeline[ReplayParameters]):
             if 0 < archived_to <= ended.to:
                 self._say(
                     f"stream {stream}: 0 messages published into {into}; an earlier replay has published those to sequence {ended.to}."
-                    f" If {into} was emptied since, delete {note.where} to publish them again"
+                    f" If {into} was emptied since, delete {note.where} and wait for its duplicate window to publish them again"
                 )
                 return
+
+            def save(following: int, last: int) -> None:
+                work = {"prefix": prefix, "skipped": archive.skipped, "to": archived_to, "last": last}
+                note.save({"lineage": state.lineage, "next": following, "open": [], "work": work})
 
             def rows_from(first: int) -> Iterator[ArchivedRow]:
                 return archived_rows(location, stream, first, archived_to)
@@ -96,15 +102,16 @@ class ReplayPipeline(Pipeline[ReplayParameters]):
 
             there = replayed(session, state, prefix, ended.last, first_row, source.patience_seconds)
             count = repeats = 0
+            save(
+                ended.to + 1, ended.last
+            )  # A run that is killed goes on with this archive, or one that lacks the same.
             rows = (row for row in rows_from(min(there, default=ended.to + 1)) if row[0] not in there)
             for batch in bounded(outgoing(row, prefix, parameters.subject_prefix) for row in rows):
                 repeats += publisher.publish(batch)
                 count += len(batch)
                 done = int(batch[-1][0].removeprefix(prefix))
                 options.report({"stream": stream, "next": done + 1, "last": archived_to, "messages": count})
-            last = session.stream_state(into).last_sequence
-            work = {"prefix": prefix, "skipped": archive.skipped, "last": last}
-            note.save({"lineage": state.lineage, "next": archived_to + 1, "open": [], "work": work})
+            save(archived_to + 1, session.stream_state(into).last_sequence)
         finally:
             session.drop()
         self._say(f"stream {stream}: {count:,} messages published into {into}, {repeats:,} were there")
@@ -141,7 +148,7 @@ class Ended(NamedTuple):
 
 
 def _ended(note: dict[str, Any] | None, prefix: str, archive: ArchiveRecord, state: StreamState) -> Ended:
-    """What the note says of messages with ids of this prefix and of the stream in this life.
+    """What the note of a replay that has begun or ended says of messages with ids of this prefix and of the stream in this life.
 
     Raises:
         ParameterError: it is about an archive that lacks other sequences.
@@ -149,7 +156,7 @@ def _ended(note: dict[str, Any] | None, prefix: str, archive: ArchiveRecord, sta
     if note is None or (note["lineage"], note["work"]["prefix"]) != (state.lineage, prefix):
         return Ended(0, 0)
     found = Ended(note["next"] - 1, note["work"]["last"])
-    if note["work"]["skipped"] != [each for each in archive.skipped if each[0] <= found.to]:
+    if note["work"]["skipped"] != [each for each in archive.skipped if each[0] <= note["work"]["to"]]:
         raise ParameterError(
             f"parameter 'location': stream {state.name!r} has the messages of another archive, which lacks other sequences than this"
             " one; replay into an empty stream, with a checkpoint of its own"

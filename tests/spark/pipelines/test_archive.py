@@ -521,5 +521,11 @@ def test_files_with_the_same_sequences_are_found_even_where_sums_agree() -> None
     record = ArchiveRecord(20, [], {"2026-11-27": DateTotals(2, 5, 3)})
     checks = [FileCheck(names[0], 2, "1"), FileCheck(names[1], 3, "2")]
     assert judge(record, checks) == [f"sequences 8 to 10 are in two files: {names[0]} and {names[1]}"]
+    # A block has a file for each of its dates, and any of them may have the sequence.
+    other = file_name("S", "2026-11-28", Block(1, 10))
+    dates = {**record.dates, "2026-11-28": DateTotals(1, 1, 3)}
+    assert judge(replace(record, dates=dates), [*checks, FileCheck(other, 1, "3")]) == [
+        f"sequences 8 to 10 are in two files: {names[0]}, {other} and {names[1]}"
+    ]
     changed = [checks[0], FileCheck(names[1], 3, "4")]
     assert judge(record, changed)[0] == "date 2026-11-27: the rows are not those that were written"

@@ -74,7 +74,7 @@ def judge(record: ArchiveRecord, checks: Iterable[FileCheck]) -> list[str]:
     """What is wrong, a line each. Pure."""
     findings: list[str] = []
     totals: dict[str, DateTotals] = {}
-    blocks: dict[Block, str] = {}
+    blocks: dict[Block, list[str]] = {}
     for check in checks:
         name = parse_name(check.name)
         if name is None:
@@ -82,7 +82,7 @@ def judge(record: ArchiveRecord, checks: Iterable[FileCheck]) -> list[str]:
         if check.wrong:
             findings.append(f"{check.name}: {check.wrong}")
         totals.setdefault(name.date, DateTotals()).add(check.rows, check.digest or "0")
-        blocks[name.block] = check.name
+        blocks.setdefault(name.block, []).append(check.name)
     for date in sorted({*record.dates, *totals}):
         wanted, has = record.dates.get(date, DateTotals()), totals.get(date, DateTotals())
         if (wanted.files, wanted.rows) != (has.files, has.rows):
@@ -95,11 +95,11 @@ def judge(record: ArchiveRecord, checks: Iterable[FileCheck]) -> list[str]:
     return findings
 
 
-def _overlaps(files: Mapping[Block, str]) -> Iterator[str]:
-    """`files`: by their blocks."""
+def _overlaps(files: Mapping[Block, list[str]]) -> Iterator[str]:
+    """`files`: by their blocks, of which each has a file per date."""
     for before, after in pairwise(sorted(files)):
         if after.first <= before.last:
-            both = f"{files[before]} and {files[after]}"
+            both = f"{', '.join(files[before])} and {', '.join(files[after])}"
             yield f"sequences {after.first} to {min(before.last, after.last)} are in two files: {both}"
 
 

@@ -1,8 +1,8 @@
 """`make bench-cutovers`: how long publishers wait while streams are cut over, beside the quiet time before it.
 
 Each run is the clean row of `e2e.cutover` on brokers that are started directly: six streams, three brokers on each side. Connections that
-stay are held against the limit; redirects are shown apart. The rate is one that two cores carry. On a saturated machine each election
-and each answer waits for the processor first, and the figure is the machine's; so the busy share is printed.
+stay are held against the limit; redirects are shown apart. On a saturated machine each election and each answer waits for the processor
+first, and the figure is the machine's; so the busy share is printed.
 """
 
 from __future__ import annotations

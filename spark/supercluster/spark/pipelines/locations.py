@@ -29,7 +29,7 @@ COPY_BYTES = 4 * 1024 * 1024
 TEMPORARY = ".writing-"
 READY = ".ready-"
 OBJECT_STORES = ("s3", "gcs", "abfs")
-# A colon before an @, but where it may be a port and a path, since a secret may have a slash; a word behind a colon that is no port; or an option of Arrow.
+# A colon in front of an @, since a secret may have a slash, but not where a port and a path may look so; a word behind a colon that is no port; or an option of Arrow.
 _SECRET = re.compile(
     r"^(?!(?:hdfs|viewfs|file):)[^:/]*://[^/?#]*:[^?#]*@|://[^/?#]*?:(?!\d*(?:[/?#,]|$))|[?&](?:client_secret|secret_key|account_key|sas_token)=",
     re.ASCII,

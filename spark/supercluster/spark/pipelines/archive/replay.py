@@ -102,9 +102,8 @@ class ReplayPipeline(Pipeline[ReplayParameters]):
 
             there = replayed(session, state, prefix, ended.last, first_row, source.patience_seconds)
             count = repeats = 0
-            save(
-                ended.to + 1, ended.last
-            )  # A run that is killed goes on with this archive, or one that lacks the same.
+            # A run that is killed goes on with this archive, or with one that lacks the same sequences.
+            save(ended.to + 1, ended.last)
             rows = (row for row in rows_from(min(there, default=ended.to + 1)) if row[0] not in there)
             for batch in bounded(outgoing(row, prefix, parameters.subject_prefix) for row in rows):
                 repeats += publisher.publish(batch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -76,11 +77,51 @@ def test_a_query_that_another_thread_has_started_is_waited_for(streams: Any, tmp
         pool.submit(run, tmp_path, BAD).result(120)
 
 
+THREADS = """
+from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event, Thread
+
+def later():
+    time.sleep(1)
+    source.writeStream.foreachBatch(fail).start()
+
+"""
+
+
+@pytest.mark.parametrize(
+    "start",
+    ["Thread(target=later).start()\n", "ThreadPoolExecutor(1).submit(later)\n"],
+    ids=["alone", "in a pool"],
+)
+def test_a_query_that_a_thread_of_the_file_starts_later_is_waited_for(
+    streams: Any, tmp_path: Path, start: str
+) -> None:
+    with pytest.raises(StreamingQueryException, match="on purpose"):
+        run(tmp_path, THREADS, start)
+
+
+def test_a_failure_is_noticed_while_a_thread_of_the_file_goes_on(streams: Any, tmp_path: Path) -> None:
+    end = tmp_path / "end"
+    beat = f"def beat():\n    while not Path({str(end)!r}).exists():\n        time.sleep(0.05)\n\n"
+    with pytest.raises(StreamingQueryException, match="on purpose"):
+        run(tmp_path, THREADS, beat, "Thread(target=beat).start()\n", BAD)
+    end.touch()
+
+
+def test_threads_that_python_does_not_wait_for_hold_no_file(streams: Any, tmp_path: Path) -> None:
+    """A daemon, and those of a pool that have nothing to do."""
+    pool = "kept = ThreadPoolExecutor(1)\nkept.submit(int).result()\nsys.modules['kept'] = kept\n"
+    run(tmp_path, THREADS, "import sys\n", "Thread(target=Event().wait, daemon=True).start()\n", pool)
+    sys.modules.pop("kept").shutdown()
+
+
 def test_a_file_that_has_ended_spark_starts_it_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopped = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=None))
-    monkeypatch.setattr(SparkSession, "active", lambda: stopped)
+    monkeypatch.setattr(SparkSession, "_instantiatedSession", stopped)
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: stopped)
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", lambda builder: pytest.fail("it was started"))
     file = tmp_path / "program.py"
     file.write_text("pass\n")

@@ -5,20 +5,26 @@ from __future__ import annotations
 import json
 import runpy
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import process, thread
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from supercluster.spark.pipelines.parameters import ParameterError, Parameters, read_parameters
 from supercluster.spark.pipelines.pipeline import Pipeline, Report, RunOptions, print_report
 from supercluster.spark.pipelines.registry import PIPELINES, find_pipeline
 from supercluster.spark.runner.machine import MachineError
 
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQueryManager
+
 CONTINUOUS = "Continuous"
-FAILED_POLL_SECONDS = 2
-"""So soon is another query's failure noticed."""
-NOTED_SECONDS = 0.1
+POLL_SECONDS = 2
+"""So soon is another query's failure or start noticed."""
+QUIET_SECONDS = 0.1
+QUIET_ROUNDS = 2
 
 
 class Program(Protocol):
@@ -52,13 +58,14 @@ class FileProgram:
     def run(self, environment: Mapping[str, str], report: Callable[[Report], None]) -> None:
         sys.argv = [self.file, *self.arguments]
         sys.path.insert(0, str(Path(self.file).parent))
+        before = threading.enumerate()
         try:
             runpy.run_path(self.file, run_name="__main__")
         except SystemExit as ended:
             # Others end as well: `sys.exit(main())`. Python takes every other value, such as "", for a failure.
             if not (ended.code is None or (isinstance(ended.code, int) and ended.code == 0)):
                 raise
-        _await_queries()
+        _await_end(before)
 
 
 class PipelineProgram:
@@ -103,31 +110,42 @@ class PipelineProgram:
         return pipeline, read_parameters(pipeline.parameters, given)
 
 
-def _await_queries() -> None:
-    """Wait for queries that the file started and did not wait for, in the builder's session or the active one.
+def _await_end(before: Sequence[threading.Thread]) -> None:
+    """Wait for queries and threads that the file started and did not wait for: queries of the builder's session or the active one, and
+    threads that are not `before` and that Python would wait for.
 
     Raises:
-        StreamingQueryException: one failed, before the file's end or behind it. A file that handled the failure calls
+        StreamingQueryException: a query failed, before the file's end or behind it. A file that handled the failure calls
             `spark.streams.resetTerminated()`, as for Spark's `awaitAnyTermination`.
     """
-    from pyspark.errors import PySparkRuntimeError
-    from pyspark.sql import SparkSession
-
-    try:
-        session = SparkSession.active()
-    except PySparkRuntimeError:
-        return  # There is none.
-    if session.sparkContext._jsc is None:
-        return  # The file has ended it, and the builder would make another one.
-    managers = (SparkSession.builder.getOrCreate().streams, session.streams)
-    while True:
+    # Twice: a pool's thread that has just taken its work looks idle, and Spark takes a query from its list a moment before it notes its error.
+    quiet = 0
+    while quiet < QUIET_ROUNDS:
+        # Threads first: the queries of one that has ended are there.
+        threads = [each for each in threading.enumerate() if each not in before and _is_awaited(each)]
+        managers = _query_managers()
         active = [query for manager in managers for query in manager.active]
         if active:
-            active[0].awaitTermination(FAILED_POLL_SECONDS)
+            active[0].awaitTermination(POLL_SECONDS)
+        elif threads:
+            threads[0].join(POLL_SECONDS)
         else:
-            # Spark takes a query from this list a moment before it notes its error.
-            time.sleep(NOTED_SECONDS)
+            time.sleep(QUIET_SECONDS)
+        quiet = 0 if active or threads else quiet + 1
         for manager in managers:
             manager.awaitAnyTermination(0)
-        if not active:
-            return
+
+
+def _is_awaited(each: threading.Thread) -> bool:
+    """Does Python wait for the thread at its end? It ends those of pools that have nothing to do."""
+    frame = sys._current_frames().get(each.ident or 0)
+    is_idle = frame is not None and frame.f_code is thread._worker.__code__
+    return not each.daemon and not is_idle and not isinstance(each, process._ExecutorManagerThread)
+
+
+def _query_managers() -> list[StreamingQueryManager]:
+    """Of the sessions; none when the file has ended Spark, or has not started it."""
+    from pyspark.sql import SparkSession
+
+    sessions = (SparkSession._instantiatedSession, SparkSession.getActiveSession())
+    return [each.streams for each in sessions if each is not None and each.sparkContext._jsc is not None]

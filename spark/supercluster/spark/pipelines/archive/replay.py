@@ -102,7 +102,7 @@ class ReplayPipeline(Pipeline[ReplayParameters]):
 
             there = replayed(session, state, prefix, ended.last, first_row, source.patience_seconds)
             count = repeats = 0
-            # A run that is killed goes on with this archive, or with one that lacks the same sequences.
+            # A run that is killed goes on with this archive, or with one that has skipped the same ranges.
             save(ended.to + 1, ended.last)
             rows = (row for row in rows_from(min(there, default=ended.to + 1)) if row[0] not in there)
             for batch in bounded(outgoing(row, prefix, parameters.subject_prefix) for row in rows):
@@ -150,7 +150,7 @@ def _ended(note: dict[str, Any] | None, prefix: str, archive: ArchiveRecord, sta
     """What the note of a replay that has begun or ended says of messages with ids of this prefix and of the stream in this life.
 
     Raises:
-        ParameterError: it is about an archive that lacks other sequences.
+        ParameterError: it is about an archive that has skipped other ranges.
     """
     if note is None or (note["lineage"], note["work"]["prefix"]) != (state.lineage, prefix):
         return Ended(0, 0)

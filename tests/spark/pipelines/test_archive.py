@@ -365,7 +365,7 @@ async def test_a_killed_replay_does_not_go_on_with_an_archive_that_has_more(
         patch.setattr(Publisher, "publish", killed_behind(Publisher.publish))
         with pytest.raises(InterruptedError):
             await archivist.replay("R", checkpoint=checkpoint)
-    with pytest.raises(ParameterError, match="has the messages of another archive"):
+    with pytest.raises(ParameterError, match="says that another archive was replayed into stream 'R'"):
         await archivist.replay("R", checkpoint=checkpoint, location=str(whole))
     assert "20 messages published" in await archivist.replay("R", checkpoint=checkpoint)
 
@@ -384,7 +384,14 @@ async def test_a_moved_archive_is_replayed_on_and_another_one_with_more_is_refus
     shutil.copytree(archivist.folder / "_archive", moved / "_archive")
     shutil.copytree(archivist.folder / "stream=S", moved / "stream=S")
     assert "0 messages published" in await archivist.replay("R", checkpoint=checkpoint, location=str(moved))
-    with pytest.raises(ParameterError, match="has the messages of another archive"):
+    with pytest.raises(ParameterError, match="says that another archive was replayed into stream 'R'"):
+        await archivist.replay("R", checkpoint=checkpoint, location=str(whole))
+    # An emptied stream has no messages of it, and the remedy is another one.
+    await js.purge_stream("R")
+    note = checkpoint / "archive_replay" / "S" / "R.again..json"
+    with pytest.raises(
+        ParameterError, match=rf"If R was emptied since, delete {note.name} in {note.parent} and wait"
+    ):
         await archivist.replay("R", checkpoint=checkpoint, location=str(whole))
 
 

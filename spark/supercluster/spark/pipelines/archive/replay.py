@@ -82,7 +82,7 @@ class ReplayPipeline(Pipeline[ReplayParameters]):
         publisher = Publisher(session, into, patience_seconds=source.patience_seconds)
         try:
             state = session.stream_state(into)
-            ended = _ended(note.load(), prefix, archive, state)
+            ended = _ended(note, prefix, archive, state)
             if 0 < archived_to <= ended.to:
                 self._say(
                     f"stream {stream}: 0 messages published into {into}; an earlier replay has published those to sequence {ended.to}."
@@ -146,19 +146,21 @@ class Ended(NamedTuple):
     """The stream's last sequence behind it."""
 
 
-def _ended(note: dict[str, Any] | None, prefix: str, archive: ArchiveRecord, state: StreamState) -> Ended:
+def _ended(note: Record, prefix: str, archive: ArchiveRecord, state: StreamState) -> Ended:
     """What the note of a replay that has begun or ended says of messages with ids of this prefix and of the stream in this life.
 
     Raises:
         ParameterError: it is about an archive that has skipped other ranges.
     """
-    if note is None or (note["lineage"], note["work"]["prefix"]) != (state.lineage, prefix):
+    says = note.load()
+    if says is None or (says["lineage"], says["work"]["prefix"]) != (state.lineage, prefix):
         return Ended(0, 0)
-    found = Ended(note["next"] - 1, note["work"]["last"])
-    if note["work"]["skipped"] != [each for each in archive.skipped if each[0] <= note["work"]["to"]]:
+    found = Ended(says["next"] - 1, says["work"]["last"])
+    if says["work"]["skipped"] != [each for each in archive.skipped if each[0] <= says["work"]["to"]]:
         raise ParameterError(
-            f"parameter 'location': stream {state.name!r} has the messages of another archive, which lacks other sequences than this"
-            " one; replay into an empty stream, with a checkpoint of its own"
+            f"parameter 'location': {note.where} says that another archive was replayed into stream {state.name!r}, which has skipped other"
+            f" ranges than this one; replay into an empty stream, with a checkpoint of its own. If {state.name} was emptied since, delete"
+            f" {note.where} and wait for its duplicate window"
         )
     return found if found.last <= state.last_sequence else Ended(0, 0)
 

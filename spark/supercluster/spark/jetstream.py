@@ -28,7 +28,7 @@ ERR_NO_MESSAGE = 10037
 ERR_STREAM_NOT_FOUND = 10059
 UNAVAILABLE = 503
 BAD_REQUEST = 400
-WORK_QUEUE = "workqueue"
+WORK_QUEUE, INTEREST = "workqueue", "interest"
 
 
 class StreamMissingError(Exception):
@@ -140,6 +140,8 @@ class StreamState:
     limits: Limits = field(default_factory=Limits)
     messages_per_subject: int = 0
     """How many of a subject it keeps; 0: all."""
+    is_interest: bool = False
+    """Is a message removed when all consumers have it?"""
 
 
 class JetStreamSession:
@@ -234,6 +236,7 @@ class JetStreamSession:
             bytes=int(state["bytes"]),
             limits=Limits.of(answer["config"]),
             messages_per_subject=max(0, int(answer["config"].get("max_msgs_per_subject") or 0)),
+            is_interest=answer["config"].get("retention") == INTEREST,
         )
 
     def left(self, state: StreamState, next_sequence: int, now: dt.datetime, asks_time: bool) -> Left:

@@ -9,6 +9,7 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from supercluster.spark.client import NO_RESPONDERS, ClientConnection, ConnectionFailedError
 from supercluster.spark.jetstream import UNAVAILABLE, ApiRefusedError, JetStreamSession, UnansweredError
@@ -75,8 +76,8 @@ class Publisher:
         self._patience_seconds = patience_seconds
         self._wait = wait
 
-    def publish(self, messages: Sequence[Outgoing]) -> int:
-        """Publish all; how many the stream had already.
+    def publish(self, messages: Sequence[Outgoing]) -> list[int]:
+        """Publish all; the sequences of those that the stream took before, from this call or an earlier one.
 
         Raises:
             ApiRefusedError: the stream refuses a message for good.
@@ -85,13 +86,13 @@ class Publisher:
             UnansweredError: nothing was acknowledged for `patience_seconds`.
         """
         left = dict(enumerate(messages))
-        repeats = 0
+        repeats: list[int] = []
         moved_at = time.monotonic()
         while left:
             before = len(left)
             try:
                 connection = self._session.connection(time.monotonic() + self._patience_seconds)
-                repeats += self._once(connection, left)
+                self._once(connection, left, repeats)
                 last = "some messages were not acknowledged"
             except ConnectionFailedError as failure:
                 last = str(failure)
@@ -108,14 +109,13 @@ class Publisher:
                 self._wait(PAUSE_SECONDS)
         return repeats
 
-    def _once(self, connection: ClientConnection, left: dict[int, Outgoing]) -> int:
-        """Send what is left over one connection, and take off what is acknowledged."""
+    def _once(self, connection: ClientConnection, left: dict[int, Outgoing], repeats: list[int]) -> None:
+        """Send what is left over one connection, and take off what is acknowledged, also when the connection fails."""
         inbox = f"_INBOX.{secrets.token_hex(8)}"
         frames = [self._frame(message, f"{inbox}.{at}") for at, message in left.items()]
         sid = connection.subscribe(f"{inbox}.*")
         connection.write(b"".join(frames))
         waiting = set(left)
-        repeats = 0
         while waiting:
             answers = connection.read(time.monotonic() + ACK_SECONDS)
             if not answers:
@@ -127,9 +127,9 @@ class Publisher:
                 waiting.discard(at)
                 if at in left and (ack := self._acknowledgement(left[at], answer)) is not None:
                     del left[at]
-                    repeats += bool(ack.get("duplicate"))
+                    if ack.get("duplicate"):
+                        repeats.append(int(ack["seq"]))
         connection.unsubscribe(sid)
-        return repeats
 
     def _frame(self, message: Outgoing, reply: str) -> bytes:
         message_id, (subject, header, payload) = message
@@ -141,7 +141,7 @@ class Publisher:
         sizes = len(head), len(head) + len(payload)
         return b"HPUB %b %b %d %d\r\n%b%b\r\n" % (subject, reply.encode(), *sizes, head, payload)
 
-    def _acknowledgement(self, message: Outgoing, answer: Message) -> dict[str, object] | None:
+    def _acknowledgement(self, message: Outgoing, answer: Message) -> dict[str, Any] | None:
         """None when the message is to be sent again."""
         if status_of(answer[3])[0] == NO_RESPONDERS:
             return None

@@ -8,7 +8,8 @@ goes on. The checkpoint has a note of a replay that has ended: newer messages ma
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
@@ -105,9 +106,12 @@ class ReplayPipeline(Pipeline[ReplayParameters]):
             # A run that is killed goes on with this archive, or with one that has skipped the same ranges.
             save(ended.to + 1, ended.last)
             rows = (row for row in rows_from(min(there, default=ended.to + 1)) if row[0] not in there)
-            for batch in bounded(outgoing(row, prefix, parameters.subject_prefix) for row in rows):
-                repeats += publisher.publish(batch)
-                count += len(batch)
+            messages = (outgoing(row, prefix, parameters.subject_prefix) for row in rows)
+            # The first one alone: a run that ends with it leaves no later one, at which the next run would begin.
+            for batch in chain(bounded(islice(messages, 1)), bounded(messages)):
+                old = repeated(session, state, publisher.publish(batch), source.patience_seconds)
+                repeats += old
+                count += len(batch) - old
                 done = int(batch[-1][0].removeprefix(prefix))
                 options.report({"stream": stream, "next": done + 1, "last": archived_to, "messages": count})
             save(archived_to + 1, session.stream_state(into).last_sequence)
@@ -207,6 +211,32 @@ def replayed(
         f"parameter 'into': stream {state.name!r} keeps {limit} messages of a subject and has some that are not of this replay, so archived"
         " messages would replace newer ones; replay into an empty stream"
     )
+
+
+def repeated(
+    session: JetStreamSession, state: StreamState, sequences: Sequence[int], patience_seconds: float
+) -> int:
+    """How many of these sequences, of messages that the stream refused as repeats, it had before this run.
+
+    Raises:
+        ParameterError: such a message was removed since: it is missing, and was refused.
+    """
+    before = {each for each in sequences if each <= state.last_sequence}
+    if not before or state.is_interest:
+        return len(before)
+    missing = set(before)
+    for records in read_range(
+        *(session, state.name, min(before), max(before)),
+        patience_seconds=patience_seconds,
+        fail_on_data_loss=False,
+    ):
+        missing -= {record[0] for record in records}
+    if missing:
+        raise ParameterError(
+            f"parameter 'into': messages of an earlier replay were removed from stream {state.name!r}, among them sequence {min(missing)}, and"
+            " its duplicate window still refuses their ids; start again when the window has passed"
+        )
+    return len(before)
 
 
 def _number(record: MessageRecord, prefix: str) -> int | None:

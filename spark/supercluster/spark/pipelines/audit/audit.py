@@ -72,7 +72,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Gap:
-    """Numbers that were passed over. 1 <= first <= last < the run's next."""
+    """Numbers that were passed over. 0 <= first <= last < the run's next."""
 
     first: int
     last: int

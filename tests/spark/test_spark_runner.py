@@ -22,7 +22,7 @@ from supercluster.spark.runner.executor_check import ExecutorsRefusedError, chec
 from supercluster.spark.runner.kube import KubeAccess, KubeRequestError
 from supercluster.spark.runner.machine import MachineError, java
 from supercluster.spark.runner.programs import PipelineProgram
-from supercluster.spark.runner.progress import ProgressReporter
+from supercluster.spark.runner.progress import ANNOTATION, ProgressReporter
 
 SCHEDULED = {
     "SPARK_DRIVER_URL": "spark://d",
@@ -119,7 +119,22 @@ def test_findings_have_an_exit_code_of_their_own(capsys: pytest.CaptureFixture[s
     access = FakeKubeAccess()
     assert driver._run(Found(), {}, ProgressReporter(access, "pipes", "count-x")) == 3
     assert capsys.readouterr().err == "error: 2 numbers are lost\n"
-    assert [method for method, _ in access.asked] == ["PATCH"], "its last report is written"
+    assert [(each["lag"], each["ended"]) for each in access.told] == [(2, False)], (
+        "its last report is written"
+    )
+
+
+def test_a_driver_tells_that_its_program_has_ended_before_its_executors_go() -> None:
+    class Ends:
+        kind = "Python file"
+
+        def check(self) -> None: ...
+
+        def run(self, environment: Any, report: Any) -> None: ...
+
+    access = FakeKubeAccess()
+    assert driver._run(Ends(), {}, ProgressReporter(access, "pipes", "count-x")) == 0
+    assert [each["ended"] for each in access.told] == [True]
 
 
 def test_a_file_that_ends_with_a_text_fails_with_this_text(capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,15 +154,19 @@ class FakeKubeAccess(KubeAccess):
     """Pods of the API, of which a deletion takes one at each look."""
 
     asked: list[tuple[str, dict[str, Any]]]
+    told: list[dict[str, Any]]
     left: list[str]
 
     def __init__(self, *left: str) -> None:
         super().__init__("https://api:6443", Path("/token"), "", "/ca.crt")
         object.__setattr__(self, "asked", [])
+        object.__setattr__(self, "told", [])
         object.__setattr__(self, "left", list(left))
 
     def request(self, method: str, path: str, query: Any, body: Any = None) -> dict[str, Any]:
         self.asked.append((method, dict(query)))
+        if method == "PATCH":
+            self.told.append(json.loads(body["metadata"]["annotations"][ANNOTATION]))
         if method == "GET" and len(self.asked) > 1:
             del self.left[:1]
         return {"items": [{"metadata": {"name": name}} for name in self.left]}

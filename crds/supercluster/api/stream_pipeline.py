@@ -295,6 +295,9 @@ class PipelineProgress(ApiModel):
     last_progress_time: Time | None = Field(
         default=None, description="When the slowest query ended a batch, or waited for messages, last."
     )
+    ended: bool = Field(
+        default=False, description="Whether program and queries have ended, so that the driver stops Spark."
+    )
     streams: tuple[StreamProgress, ...] = Field(default=(), max_length=32, description="Per stream.")
 
 

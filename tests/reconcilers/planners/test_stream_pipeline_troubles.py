@@ -103,6 +103,17 @@ def test_executors_that_are_pending_are_told_in_the_schedulers_words() -> None:
 
 
 @pytest.mark.parametrize(
+    "driver",
+    [{"progress": progress_of(told(0, ended=True))}, {"is_running": False, "is_over": True}],
+    ids=["it stops Spark", "its Job does not know yet"],
+)
+def test_at_the_end_of_a_program_nothing_starts(driver: dict[str, Any]) -> None:
+    found = plan(pipeline(), replace(running(**driver), executors=0))
+    for type_ in ("Ready", "Whole"):
+        assert said(found, type_)[:2] == ("True", "ProgramEnded")
+
+
+@pytest.mark.parametrize(
     "error",
     [
         "ZeroDivisionError: division by zero",

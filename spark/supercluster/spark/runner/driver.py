@@ -187,8 +187,10 @@ def _announce(properties: Path, own: Mapping[str, str], environment: Environment
 
 
 def _run(program: Program, environment: Environment, reporter: ProgressReporter) -> int:
+    has_ended = False
     try:
         program.run(environment, reporter.report)
+        has_ended = True
         return EXIT_OK
     except SystemExit as error:
         if error.code is None or isinstance(error.code, int):
@@ -207,7 +209,7 @@ def _run(program: Program, environment: Environment, reporter: ProgressReporter)
         # Another try would end in the same way. The class is known by name alone, since it came through Java.
         return EXIT_REFUSED if told.startswith(f"{OtherCheckpointError.__name__}: ") else EXIT_FAILED
     finally:
-        reporter.stop()
+        reporter.stop(has_ended=has_ended)
 
 
 def _refused(error: Exception, code: int) -> int:

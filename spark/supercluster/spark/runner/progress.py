@@ -86,6 +86,8 @@ class Progress:
         self._overtaken: dict[str, int] = {}
         self._queries: dict[str, tuple[QuerySample, dt.datetime]] = {}
         self._reported = now
+        self.has_ended = False
+        """Have program and queries ended?"""
 
     def take_samples(self, samples: Sequence[QuerySample], now: dt.datetime) -> None:
         """A query is at work as long as it ends batches or waits for its next trigger."""
@@ -132,6 +134,7 @@ class Progress:
         found: dict[str, Any] = {
             "rowsPerSecond": round(self._rate),
             "lag": lag,
+            "ended": self.has_ended,
             "lastProgressTime": since.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             "streams": [
                 {"name": name, "nextSequence": following, "lag": end - following}
@@ -184,9 +187,11 @@ class ProgressReporter:
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self) -> None:
-        """Write what was reported last, and end."""
+    def stop(self, *, has_ended: bool) -> None:
+        """Write what was reported last, and whether program and queries have ended well, and end."""
         self._stopped.set()
+        with self._lock:
+            self._progress.has_ended = has_ended
         self._write()
 
     def report(self, report: Mapping[str, object]) -> None:

@@ -30,6 +30,7 @@ NODE_LOST_AFTER = timedelta(minutes=1)
 
 State = tuple[bool, Reason, str]
 """Whether the pipeline is ready, why, and in words."""
+PROGRAM_ENDED: State = (True, Reason.PROGRAM_ENDED, "the program and its queries have ended")
 
 
 def state_of(
@@ -51,7 +52,7 @@ def state_of(
             return between
     name = name_of(job if job is not None else wanted)
     if "Complete" in ended:
-        return True, Reason.PROGRAM_ENDED, "the program and its queries have ended"
+        return PROGRAM_ENDED
     if "Failed" in ended:
         return _gave_up(desired, name, ended["Failed"], driver)
     if desired.spec.suspend and desired.spec.schedule is None:
@@ -173,6 +174,8 @@ def _under_way(
             message = f"image {image} does not start as a driver: {error}; build it FROM supercluster/spark, or leave spec.image out"
             return False, Reason.IMAGE_UNSUITABLE, message
         return False, Reason.DRIVER_FAILING, f"driver {driver.name} failed and is started again: {error}"
+    if driver.is_over or (driver.progress is not None and driver.progress.ended):
+        return PROGRAM_ENDED
     if not driver.is_running:
         why = f": {driver.trouble}" if driver.trouble else ""
         return False, Reason.DRIVER_STARTING, f"driver {driver.name} does not run yet{why}"

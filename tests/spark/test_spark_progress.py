@@ -51,6 +51,9 @@ def test_sparks_words_give_batch_rate_and_lag() -> None:
 
 def test_it_fits_the_status_of_a_stream_pipeline() -> None:
     progress = Progress(START)
+    unknown = progress.status(START)
+    assert "streams" not in unknown
+    assert PipelineProgress.model_validate(unknown).to_object() == unknown
     progress.take_samples([sample(4)], after(1))
     status = progress.status(after(2))
     assert PipelineProgress.model_validate(status).to_object() == status

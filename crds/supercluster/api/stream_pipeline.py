@@ -298,7 +298,9 @@ class PipelineProgress(ApiModel):
     ended: bool = Field(
         default=False, description="Whether program and queries have ended, so that the driver stops Spark."
     )
-    streams: tuple[StreamProgress, ...] = Field(default=(), max_length=32, description="Per stream.")
+    streams: tuple[StreamProgress, ...] | None = Field(
+        default=None, max_length=32, description="Per stream. Unset: none is known yet."
+    )
 
 
 class StreamPipelineStatus(ApiModel):

@@ -136,12 +136,13 @@ class Progress:
             "lag": lag,
             "ended": self.has_ended,
             "lastProgressTime": since.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "streams": [
+        }
+        if self._streams:
+            found["streams"] = [
                 {"name": name, "nextSequence": following, "lag": end - following}
                 | ({"retentionSeconds": left[name]} if name in left else {})
                 for name, (following, end) in sorted(self._streams.items())[:STREAMS_MAX]
-            ],
-        }
+            ]
         if self._batch is not None and self._batch >= 0:
             found["batch"] = self._batch
         if left:

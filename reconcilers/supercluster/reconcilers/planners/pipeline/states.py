@@ -66,7 +66,7 @@ def retention_warnings(driver: DriverView | None) -> list[tuple[Reason, str]]:
         return []
     near = [
         each.name
-        for each in driver.progress.streams
+        for each in driver.progress.streams or ()
         if each.retention_seconds is not None and each.retention_seconds < RETENTION_NEAR.total_seconds()
     ]
     message = (

@@ -64,6 +64,18 @@ def test_what_the_pod_lacks_is_named_and_ends_with_2(capsys: pytest.CaptureFixtu
     assert "usage: supercluster-spark driver FILE" in capsys.readouterr().err
 
 
+def test_a_thread_of_a_file_that_has_failed_does_not_hold_the_process() -> None:
+    """Nothing would read the stream, and nobody start another driver."""
+    text = (
+        "import atexit, threading; from supercluster.spark.runner.entrypoint import end;"
+        "atexit.register(print, 'bye'); threading.Thread(target=threading.Event().wait).start(); end(143)"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (found.returncode, found.stdout) == (143, "bye\n")
+
+
 class CountParameters(Parameters):
     streams: StreamNames
 

@@ -7,9 +7,12 @@ pipeline found something wrong with the messages, 143 asked to stop.
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import NoReturn
 
 from supercluster.spark.runner import driver, executor, submit
 from supercluster.spark.runner.machine import MachineError
@@ -38,5 +41,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     return EXIT_USAGE
 
 
+def end(code: int) -> NoReturn:
+    """End the process. Threads of a file that has failed, or was asked to stop, hold it no longer: its driver is to be started again."""
+    if code == driver.EXIT_OK:
+        sys.exit()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main())

@@ -230,6 +230,13 @@ def test_messages_without_the_fields_are_counted_with_their_range() -> None:
     assert Story().read([message(1, "a", 1), *bad], 1, 3).told() == [("unreadable", "", 2, 3, 2)]
 
 
+@pytest.mark.parametrize("payload", [b'{"meta": {"n": "%s"}}' % (b"1" * 5_000), b"[" * 100_000])
+def test_a_message_that_python_cannot_read_stops_no_audit(payload: bytes) -> None:
+    """Each next driver would end at the same message."""
+    bad = (2, 2, b"s.1", b"NATS/1.0\r\nFrom: a\r\n\r\n", payload)
+    assert Story().read([message(1, "a", 1), bad], 1, 2).told() == [("unreadable", "", 2, 2, 1)]
+
+
 def test_the_state_is_bounded_and_says_what_it_cannot_judge() -> None:
     story = Story(runs_max=2)
     story.read(stored((1, "a", 1), (2, "b", 1), (3, "c", 1), (4, "a", 2)), 1, 4)

@@ -66,7 +66,7 @@ def values_of(sources: Sequence[FieldSource | None], record: Record) -> list[str
 def _parsed(payload: bytes) -> Any:
     try:
         return json.loads(payload)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
 
 

@@ -10,6 +10,8 @@ from typing import NamedTuple
 from supercluster.spark.pipelines.fields import FieldSource, values_of
 from supercluster.spark.reader import Record
 
+DIGITS_MAX = 20
+"""Of a number; 64 bits have no more, and Python reads no more than 4,300."""
 Key = tuple[str, str]
 """(publisher, run)."""
 
@@ -108,4 +110,4 @@ class Gatherer:
 
 
 def _is_whole(text: str) -> bool:
-    return text.isascii() and text.isdigit()
+    return text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX

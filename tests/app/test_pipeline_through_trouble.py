@@ -13,7 +13,15 @@ from e2e.cutover.pair import read_stream
 from e2e.moves.ledger import REPEATED, Ledger
 from e2e.moves.publishers import Load
 from tests.conftest import Kubectl, RunningPlane, eventually
-from tests.support.pipeline_site import BROKERS, PIPES, STREAM, BrokerSite, PipelineSite, custom
+from tests.support.pipeline_site import (
+    BROKERS,
+    PIPES,
+    START_SECONDS,
+    STREAM,
+    BrokerSite,
+    PipelineSite,
+    custom,
+)
 from tests.support.tiers import ALL
 from tools.find_java import find_java_home
 
@@ -88,10 +96,10 @@ def test_every_message_is_kept_once_whatever_is_moved_or_killed(
             print(f"row {pipes.last_row()}: {name}")
             course[name]()
         eventually(lambda: brokers.members(STREAM) == set(CLUSTERS["west"]), "the move's end", MOVE_SECONDS)
+        eventually(lambda: pipes.images() == {NEXT_IMAGE}, "pods of the next image", START_SECONDS)
         pipes.wait_for_row(pipes.last_row() + AFTERWARDS_ROWS)
         compare(pipes, brokers, load)
         pipes.wait(PIPES, "spl/keep")
-        assert pipes.images() == {NEXT_IMAGE}
     finally:
         load.abandon()
         brokers.close()

@@ -101,19 +101,31 @@ def test_a_query_that_a_thread_of_the_file_starts_later_is_waited_for(
         run(tmp_path, THREADS, start)
 
 
+def until(end: Path) -> str:
+    """A function `beat` that goes on until the file is there."""
+    return f"def beat():\n    while not Path({str(end)!r}).exists():\n        time.sleep(0.05)\n\n"
+
+
 def test_a_failure_is_noticed_while_a_thread_of_the_file_goes_on(streams: Any, tmp_path: Path) -> None:
     end = tmp_path / "end"
-    beat = f"def beat():\n    while not Path({str(end)!r}).exists():\n        time.sleep(0.05)\n\n"
     with pytest.raises(StreamingQueryException, match="on purpose"):
-        run(tmp_path, THREADS, beat, "Thread(target=beat).start()\n", BAD)
+        run(tmp_path, THREADS, until(end), "Thread(target=beat).start()\n", BAD)
     end.touch()
 
 
 def test_threads_that_python_does_not_wait_for_hold_no_file(streams: Any, tmp_path: Path) -> None:
-    """A daemon, and those of a pool that have nothing to do."""
+    """A daemon, those of a pool that have nothing to do, and one that manages processes."""
     pool = "kept = ThreadPoolExecutor(1)\nkept.submit(int).result()\nsys.modules['kept'] = kept\n"
-    run(tmp_path, THREADS, "import sys\n", "Thread(target=Event().wait, daemon=True).start()\n", pool)
-    sys.modules.pop("kept").shutdown()
+    end = tmp_path / "end"
+    manager = f"class _ExecutorManagerThread(Thread): ...\n{until(end)}_ExecutorManagerThread(target=beat).start()\n"
+    try:
+        run(
+            *(tmp_path, THREADS, "import sys\n", manager, pool),
+            "Thread(target=Event().wait, daemon=True).start()\n",
+        )
+    finally:
+        end.touch()
+        sys.modules.pop("kept").shutdown()
 
 
 def test_a_file_that_has_ended_spark_starts_it_no_more(

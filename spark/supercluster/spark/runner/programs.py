@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import process, thread
+from concurrent.futures import thread
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -25,6 +25,7 @@ POLL_SECONDS = 2
 """So soon is another query's failure or start noticed."""
 QUIET_SECONDS = 0.1
 QUIET_ROUNDS = 2
+MANAGER = "_ExecutorManagerThread"
 
 
 class Program(Protocol):
@@ -137,10 +138,11 @@ def _await_end(before: Sequence[threading.Thread]) -> None:
 
 
 def _is_awaited(each: threading.Thread) -> bool:
-    """Does Python wait for the thread at its end? It ends those of pools that have nothing to do."""
+    """Does Python wait for the thread at its end? It ends those of pools that have nothing to do, and those that manage pools of processes,
+    as joblib does."""
     frame = sys._current_frames().get(each.ident or 0)
     is_idle = frame is not None and frame.f_code is thread._worker.__code__
-    return not each.daemon and not is_idle and not isinstance(each, process._ExecutorManagerThread)
+    return not each.daemon and not is_idle and type(each).__name__ != MANAGER
 
 
 def _query_managers() -> list[StreamingQueryManager]:

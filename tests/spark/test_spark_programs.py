@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -126,6 +128,15 @@ def test_threads_that_python_does_not_wait_for_hold_no_file(streams: Any, tmp_pa
     finally:
         end.touch()
         sys.modules.pop("kept").shutdown()
+
+
+def test_a_thread_that_is_about_to_begin_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python lists it before it may be joined."""
+    lists = itertools.chain([[], [threading.Thread(target=int)]], itertools.repeat([]))
+    monkeypatch.setattr(threading, "enumerate", lambda: next(lists))
+    run(tmp_path)
 
 
 def test_a_file_that_has_ended_spark_starts_it_no_more(

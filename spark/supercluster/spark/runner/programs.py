@@ -128,7 +128,7 @@ def _await_end(before: Sequence[threading.Thread]) -> None:
         active = [query for manager in managers for query in manager.active]
         if active:
             active[0].awaitTermination(POLL_SECONDS)
-        elif threads:
+        elif threads and threads[0].is_alive():
             threads[0].join(POLL_SECONDS)
         else:
             time.sleep(QUIET_SECONDS)

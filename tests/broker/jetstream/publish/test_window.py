@@ -17,9 +17,8 @@ from supercluster.broker.jetstream.encoding.sections import (
     VerdictRun,
     decode_block,
 )
-from supercluster.broker.jetstream.publish.settlement import WindowBlock
+from supercluster.broker.jetstream.publish.settlement import BLOCK_BYTES_MAX, MERGED_MS, WindowBlock
 from supercluster.broker.jetstream.publish.window import (
-    BLOCK_BYTES_MAX,
     RETRY_MAX_MS,
     RETRY_MS,
     SessionPhase,
@@ -92,7 +91,7 @@ def test_a_session_is_opened_first_and_each_turn_is_one_block() -> None:
     target.opened(leader, 0)
     take(target, client, "d", "e")
     target.flush(leader, 0)
-    assert leader.forwards == [(1, 2), (3, 1), (4, 2)]
+    assert leader.forwards == [(1, 3), (4, 2)], "what waited for the session is one block"
     assert target.unconfirmed == 5
 
 
@@ -101,20 +100,70 @@ def test_a_new_leader_gets_again_in_order_what_has_no_verdict() -> None:
     target, leader, client = window(), Leader(), Client()
     take(target, client, "a")
     opened(target, leader)
-    for name in ("b", "c"):
+    for now_ms, name in ((0, "b"), (MERGED_MS, "c")):
         take(target, client, name)
-        target.flush(leader, 0)
+        target.flush(leader, now_ms)
     assert target.verdicts(VerdictRun(1, 1, 10), 1).acks == [(b"a", 10)]
     leader.there = False
     take(target, client, "d")
-    target.flush(leader, 1)
+    target.flush(leader, 2 * MERGED_MS)
     leader.there, leader.forwards = True, []
-    target.leader_changed(leader, 2)
+    target.leader_changed(leader, 2 * MERGED_MS)
     assert leader.forwards == [(2, 1), (3, 1), (4, 1)]
-    target.send_again(leader, 3, 3)
+    target.send_again(leader, 3 * MERGED_MS, 3)
     assert leader.forwards[3:] == [(3, 1), (4, 1)]
     target.reopen(leader, 4)
     assert target.phase is SessionPhase.OPENING
+
+
+@pytest.mark.covers("SF-10", "SF-3")
+def test_small_blocks_of_a_long_cut_are_sent_again_as_few_large_ones() -> None:
+    """20 s at 500 turns a second: one frame each kept a leader busy for so long that its links fell silent."""
+    target, leader, client = window(bytes_max=1 << 30), Leader(), Client()
+    take(target, client, "first")
+    opened(target, leader)
+    leader.there = False
+    names, large = [], b"x" * (BLOCK_BYTES_MAX // 2)
+    for at in range(10_000):
+        policy = b"NATS/1.0\r\nSupercluster-Ack: append\r\n\r\n" if at % 3 == 0 else b""
+        names.append(b"%d" % at)
+        assert target.take(client, b"s", names[-1], policy, large if at in (40, 41, 42) else names[-1])
+        target.flush(leader, 2 * at)
+    held = target.size_bytes
+    leader.there, leader.forwards = True, []
+    target.leader_changed(leader, 20_000)
+    assert len(leader.forwards) <= 20_000 // MERGED_MS + 5
+    assert [last + count for last, count in leader.forwards[:-1]] == [first for first, _ in leader.forwards[1:]]
+    assert all(len(block.data) < BLOCK_BYTES_MAX for block in target._blocks)
+    again, leader.forwards = leader.forwards, []
+    target.send_again(leader, 20_300)
+    assert leader.forwards == again
+    assert target.size_bytes == held == sum(block.size_bytes for block in target._blocks)
+    assert target.appended(VerdictRun(1, 4, 1)).acks == [(b"0", 2)]
+    acks = target.verdicts(VerdictRun(1, 10_001, 1), 20_300).acks
+    assert [reply for reply, _ in acks] == [b"first", *names[1:]]
+    assert [seq for _, seq in acks] == [1, *range(3, 10_002)]
+    assert target.size_bytes == 0
+
+
+@pytest.mark.covers("SF-15")
+def test_what_was_given_up_is_not_sent_with_what_still_waits() -> None:
+    target, leader, client = window(wait_ms=50), Leader(there=False), Client()
+    take(target, client, "old")
+    target.flush(leader, 0)
+    for now_ms in (20, 30):
+        take(target, client, f"new{now_ms}")
+        target.flush(leader, now_ms)
+    assert target.expire(60) == [(b"old", client)]
+    leader.there = True
+    target.leader_changed(leader, 60)
+    target.opened(leader, 60)
+    assert leader.forwards == [(1, 1), (2, 2)]
+    assert target.verdicts(VerdictRun(1, 3, 1, (Exceptional(0, Verdict.VOID),)), 70).acks == [
+        (b"new20", 1),
+        (b"new30", 2),
+    ]
+    assert target.size_bytes == 0
 
 
 def test_what_stays_unanswered_is_asked_again_ever_more_patiently() -> None:
@@ -290,8 +339,8 @@ def test_no_message_is_lost_repeated_or_out_of_order_on_its_way_to_a_leader(
 
     def arrive() -> None:
         for block in way:
-            if block.first_number == len(stored) + 1:
-                stored.extend(decode_block(block.data).parts()[2::3])
+            if block.first_number <= len(stored) + 1:
+                stored.extend(decode_block(block.data).parts()[2::3][len(stored) + 1 - block.first_number :])
         way.clear()
 
     def tell(up_to: int) -> None:

@@ -12,6 +12,7 @@ from supercluster.broker.jetstream.encoding.sections import (
     SessionKey,
     Verdict,
     VerdictRun,
+    count_of,
     decode_block,
 )
 from supercluster.broker.jetstream.links.frames import Frame, decode_forward, decode_open
@@ -146,7 +147,7 @@ class Wire:
     def __init__(self, **leaders: str) -> None:
         self.leaders = leaders
         self.sent: list[tuple[str, str, SessionKey, int]] = []
-        """(broker, group, session, first number; 0: the session is opened)"""
+        """(broker, group, session, number of each message; 0: the session is opened)"""
         self.refused: list[tuple[bytes, bytes]] = []
         self.ingest = PublishWindows(
             NEAR,
@@ -166,7 +167,8 @@ class Wire:
         else:
             group, forward, _ = decode_forward(raw)
             assert group == HERE or forward.config_version == 0, "green counts its configurations by itself"
-            self.sent.append((node, group, forward.session, forward.first_number))
+            for number in range(count_of(forward.block)):
+                self.sent.append((node, group, forward.session, forward.first_number + number))
         return True
 
     def publish(self, account: str, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:

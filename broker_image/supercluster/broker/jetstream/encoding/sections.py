@@ -181,6 +181,15 @@ def encode_block(parts: Sequence[bytes]) -> bytes:
     return b"".join((_U32.pack(len(parts) // 3), lengths.tobytes(), *parts))
 
 
+def join_blocks(blocks: Sequence[bytes]) -> bytes:
+    """One block with the messages of all, in order."""
+    counts = [count_of(block) for block in blocks]
+    starts = [4 + 12 * count for count in counts]
+    lengths = (block[4:start] for block, start in zip(blocks, starts, strict=True))
+    parts = (block[start:] for block, start in zip(blocks, starts, strict=True))
+    return b"".join((_U32.pack(sum(counts)), *lengths, *parts))
+
+
 @dataclass(slots=True)
 class Block:
     """A decoded block. `lengths` is flat: three per message."""

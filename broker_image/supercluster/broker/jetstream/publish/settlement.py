@@ -10,8 +10,20 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from supercluster.broker.jetstream.encoding.sections import Exceptional, Verdict, VerdictRun, decode_block
+from supercluster.broker.jetstream.encoding.sections import (
+    Exceptional,
+    Verdict,
+    VerdictRun,
+    decode_block,
+    join_blocks,
+)
 from supercluster.broker.ports import Publisher
+
+# A block is at most this large, so that one slow link's frame does not stand in front of others for long.
+BLOCK_BYTES_MAX = 1024 * 1024
+
+# Blocks that were taken in the same stretch of this length are sent again as one.
+MERGED_MS = 100
 
 
 @dataclass(slots=True)
@@ -31,6 +43,45 @@ class WindowBlock:
     @property
     def last_number(self) -> int:
         return self.first_number + self.count - 1
+
+    def is_followed_by(self, other: WindowBlock) -> bool:
+        """Can the next block be sent with this one? What was given up has no publishers and stays by itself."""
+        return bool(self.publishers and other.publishers) and (
+            self.taken_ms // MERGED_MS == other.taken_ms // MERGED_MS
+        )
+
+
+def merge(blocks: deque[WindowBlock]) -> None:
+    """Make few blocks of many: each turn of the loop made one, and behind a long cut a leader would stand still for as
+    many frames. They are merged the same way however often they are sent."""
+    runs: list[list[WindowBlock]] = []
+    size = 0
+    for block in blocks:
+        if not runs or size + block.size_bytes > BLOCK_BYTES_MAX or not runs[-1][-1].is_followed_by(block):
+            runs.append([])
+            size = 0
+        runs[-1].append(block)
+        size += block.size_bytes
+    if len(runs) < len(blocks):
+        merged = [_joined(run) for run in runs]
+        blocks.clear()
+        blocks.extend(merged)
+
+
+def _joined(run: list[WindowBlock]) -> WindowBlock:
+    if len(run) == 1:
+        return run[0]
+    first = run[0]
+    return WindowBlock(
+        first.first_number,
+        sum(block.count for block in run),
+        join_blocks([block.data for block in run]),
+        [reply for block in run for reply in block.replies],
+        [publisher for block in run for publisher in block.publishers],
+        sum(block.size_bytes for block in run),
+        run[-1].taken_ms,
+        frozenset(block.first_number - first.first_number + at for block in run for at in block.early),
+    )
 
 
 @dataclass(slots=True)

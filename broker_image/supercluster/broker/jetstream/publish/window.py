@@ -23,14 +23,17 @@ from typing import Protocol
 from supercluster.broker.jetstream.encoding.codec import WireError
 from supercluster.broker.jetstream.encoding.sections import SessionKey, VerdictRun, decode_block, encode_block
 from supercluster.broker.jetstream.publish.fast_batches import SUFFIX, FastBatches, Fate
-from supercluster.broker.jetstream.publish.settlement import Outcome, WindowBlock, settle
+from supercluster.broker.jetstream.publish.settlement import (
+    BLOCK_BYTES_MAX,
+    Outcome,
+    WindowBlock,
+    merge,
+    settle,
+)
 from supercluster.broker.ports import Publisher
 from supercluster.broker.protocol.headers import header_value
 
 ACK_POLICY_HEADER = b"Supercluster-Ack"
-
-# A forward is at most this large, so that one slow link's frame does not stand in front of others for long.
-BLOCK_BYTES_MAX = 1024 * 1024
 
 # What a message that was given up still takes: its number is kept until a leader knows, and counts, so that the window
 # of a stream that stays without a leader is bounded too.
@@ -294,6 +297,7 @@ class Window:
             if self._blocks:
                 self._open(sender)
             return
+        merge(self._blocks)
         for block in self._blocks:
             if block.last_number >= from_number and not sender.forward(self, block):
                 return

@@ -133,7 +133,9 @@ def test_small_blocks_of_a_long_cut_are_sent_again_as_few_large_ones() -> None:
     leader.there, leader.forwards = True, []
     target.leader_changed(leader, 20_000)
     assert len(leader.forwards) <= 20_000 // MERGED_MS + 5
-    assert [last + count for last, count in leader.forwards[:-1]] == [first for first, _ in leader.forwards[1:]]
+    assert [last + count for last, count in leader.forwards[:-1]] == [
+        first for first, _ in leader.forwards[1:]
+    ]
     assert all(len(block.data) < BLOCK_BYTES_MAX for block in target._blocks)
     again, leader.forwards = leader.forwards, []
     target.send_again(leader, 20_300)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Generator
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,9 +26,12 @@ from supercluster.broker.jetstream.recovery import migrating_copies
 from supercluster.broker.jetstream.recovery.conversion import begin_group
 from supercluster.broker.jetstream.recovery.migrating_copies import MigratingCopies
 from supercluster.broker.jetstream.replica.lineage import is_meta
+from supercluster.broker.jetstream.state.snapshot import snapshot_of
 from supercluster.broker.jetstream.state.stream import StreamState
-from supercluster.broker.jetstream.stream.replica import StreamReplica
+from supercluster.broker.jetstream.stream.copy import StreamCopy
+from supercluster.broker.jetstream.stream.replica import StreamReplica, ends_before
 from supercluster.broker.migration.worlds import world_of
+from supercluster.broker.ports import OpenedGroup
 from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.entry import EntryKind, make_entry
 from supercluster.broker.storage.volume.volume import GROUPS, directory_name
@@ -355,6 +360,82 @@ def test_copies_of_another_migration_that_was_refused_do_not_share_their_files_w
         story.until(lambda: len(story.greens()) == 3)
     story.finish()
     assert len(load.acked) == load.sent
+
+
+def has_applied(story: Story, key: str, index: int) -> bool:
+    held = story.greens().get(key)
+    return held is not None and held.applied_index >= index
+
+
+@pytest.mark.covers("BG-4", "SF-13")
+def test_a_copy_that_converts_goes_on_with_its_state_and_reads_none(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Publishers wait while green's copies convert, and a state of a million messages takes seconds to read."""
+    story.load("blue-1", "ack")
+    story.load("blue-1", "msgid")
+    read: list[str] = []
+    gone_on: list[tuple[int, int]] = []
+    recover, go_on_from = StreamReplica.recover, StreamReplica.go_on_from
+    convert = MigratingCopies._convert
+
+    def recovers(self: StreamReplica, commit_index: int) -> None:
+        read.append(self.id)
+        recover(self, commit_index)
+
+    def goes_on(self: StreamReplica, closed: StreamCopy, commit_index: int) -> None:
+        before = closed.replica.checkpoints
+        go_on_from(self, closed, commit_index)
+        assert not before.is_under_way, "what it would save is not its own any more"
+        assert closed.stream.state is not self.state, "which is freed with the closed copy"
+        assert (self.checkpoints.index, self.checkpoints.needs_from) == (before.index, before.needs_from)
+        gone_on.append((before.index, before.needs_from))
+
+    def converts(self: MigratingCopies, found: Assignment, copy: StreamCopy) -> None:
+        assert copy.replica.checkpoints.at_once()
+        copy.replica.checkpoints.begin()
+        assert copy.replica.checkpoints.is_under_way
+        convert(self, found, copy)
+
+    monkeypatch.setattr(StreamReplica, "recover", recovers)
+    monkeypatch.setattr(StreamReplica, "go_on_from", goes_on)
+    monkeypatch.setattr(MigratingCopies, "_convert", converts)
+    story.migrate()
+    story.until(story.is_open)
+    found = story.found(GREEN).group
+    story.until(lambda: [held.id for held in story.greens().values()] == 3 * [found])
+    story.finish()
+    assert found not in read
+    assert len(gone_on) == 3
+    assert all(index > 0 for index, _ in gone_on), gone_on
+    story.until(lambda: len({held.applied_index for held in story.greens().values()}) == 1)
+    compared = 0
+    for key, kept in story.greens().items():
+        index, state = kept.applied_index, snapshot_of(kept.state)
+        story.stop(key, power=False)
+        story.start(key)
+        story.until(partial(has_applied, story, key, index))
+        again = story.greens()[key]
+        if again.applied_index == index:
+            assert snapshot_of(again.state) == state, "what is in memory is what the disk has"
+            compared += 1
+    assert compared
+    assert found in read
+
+
+@pytest.mark.covers("SF-4", "SF-20")
+@pytest.mark.parametrize("why", ["", "doubtful", "lost", "shorter", "late"])
+def test_a_state_is_kept_for_the_very_log_that_it_is_of_alone(story: Story, why: str) -> None:
+    story.load("blue-1", "ack")
+    story.run_ms(500)
+    held = next(iter(story.copies().values()))
+    closed = held.copy
+    last = held.applied_index + (0 if why == "shorter" else 1)
+    if why == "late":
+        closed.stream.state.late = last, closed.stream.state
+    log = SimpleNamespace(last_index=last)
+    opened = OpenedGroup(log=log, commit_index=last - 1, doubtful=why == "doubtful", lost=why == "lost")
+    assert ends_before(closed, opened) is not bool(why)
 
 
 MOMENTS = ("begun", "registered", "forgotten")

@@ -34,7 +34,7 @@ from supercluster.broker.jetstream.publish.host import StreamHost
 from supercluster.broker.jetstream.replica.lineage import is_meta
 from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.stream.copy import StreamCopy
-from supercluster.broker.jetstream.stream.replica import StreamReplica
+from supercluster.broker.jetstream.stream.replica import StreamReplica, ends_before
 from supercluster.broker.jetstream.turn.slices import SLICE_UNITS, Job
 from supercluster.broker.ports import OpenedGroup
 from supercluster.broker.raft.confchange import Membership, membership_of, node_of
@@ -135,6 +135,8 @@ class CopyManager:
         self._lost_ms = 0
         self._unexplained_ms: dict[str, int] = {}
         """Copies that the map has no explanation for, and since when this process has known them."""
+        self.closed: dict[str, StreamCopy] = {}
+        """A copy that was closed just now, by the group that goes on with its log and its state."""
         self._tries: dict[str, tuple[int, int]] = {}
         """Copies that a disk error kept out of their group: when each is opened anew, and how long that is waited for."""
 
@@ -372,8 +374,12 @@ class CopyManager:
         raft = self._opener.raft_over(group_id, opened, member, membership)
         replica = StreamReplica(assignment, member, opened.log, raft, self._host)
         self._copies.add_stream(replica.copy)
+        closed = self.closed.pop(group_id, None)
         try:
-            replica.recover(opened.commit_index)
+            if closed is not None and ends_before(closed, opened):
+                replica.go_on_from(closed, opened.commit_index)
+            else:
+                replica.recover(opened.commit_index)
         except DiskError as error:
             replica.fail(error)
         except Exception as error:

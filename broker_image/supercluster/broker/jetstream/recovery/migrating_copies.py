@@ -15,7 +15,7 @@ from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.migration import Following, StreamStage
 from supercluster.broker.jetstream.meta.view import MapView
 from supercluster.broker.jetstream.node.copies import Copies
-from supercluster.broker.jetstream.node.copy_manager import FIRST_ELECTION_MS, CopyManager, first_to_stand
+from supercluster.broker.jetstream.node.copy_manager import CopyManager, first_to_stand
 from supercluster.broker.jetstream.recovery.conversion import (
     attempt_near_end,
     begin_group,
@@ -40,7 +40,8 @@ RETRY_MS = 1000
 LATE_MS = 30_000
 # The first pre-vote of green's group reaches nobody where the other copies have yet to convert. For half a second it is repeated, since
 # publishers wait for a leader.
-FIRST_ELECTIONS = 10
+STAND_AGAIN_MS = 10
+FIRST_ELECTIONS = 50
 # How often the reasons why a copy does not convert are said: once for each of so many groups.
 SAID_MAX = 1024
 
@@ -322,11 +323,13 @@ class MigratingCopies:
             return
         near = near_member(replica.member)
         self._env.event(found.group, "LineageStarted", f"stream {found.name} goes on here, as {near}")
+        self._copy_manager.closed[found.group] = copy
         self._copy_manager.look_at(found.group)
+        self._copy_manager.closed.pop(found.group, None)
         begun = self._copies.streams.get(found.group)
         if begun is not None and near == first_to_stand(replace(found, members=members_of(cut))):
             now_ms = self._env.clock.monotonic_ms()
-            begun.replica.raft.stand_within(FIRST_ELECTION_MS, now_ms, FIRST_ELECTIONS)
+            begun.replica.raft.stand_within(STAND_AGAIN_MS, now_ms, FIRST_ELECTIONS)
 
     # ---- time -----------------------------------------------------------------------------------------------------
 

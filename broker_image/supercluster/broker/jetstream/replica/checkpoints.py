@@ -38,8 +38,10 @@ class Checkpoints:
         """Is another state about to take the place of this one?"""
         self.deferred: DiskError | None = None
         """Why the last one was not taken, until one is."""
+        self.index = 0
+        """The newest durable checkpoint; 0: there is none."""
         self.needs_from = 0
-        """The first entry that the newest durable checkpoint needs: those before it may go."""
+        """The first entry that it needs: those before it may go."""
 
     @property
     def is_under_way(self) -> bool:
@@ -52,9 +54,16 @@ class Checkpoints:
 
     def restored(self, index: int) -> None:
         """The state of the newest checkpoint was read."""
-        self._begun_index = index
-        self.needs_from = self._replica.keep_from_index()
-        self._replica.checkpointed(index, self.needs_from)
+        self._is_durable(index, self._replica.keep_from_index())
+
+    def taken_over(self, other: Checkpoints) -> None:
+        """The state is another replica's, which had the same log. What that one had under way is given up."""
+        if other.index:
+            self._is_durable(other.index, other.needs_from)
+
+    def _is_durable(self, index: int, needs_from: int) -> None:
+        self._begun_index, self.index, self.needs_from = index, index, needs_from
+        self._replica.checkpointed(index, needs_from)
 
     def applied(self, index: int) -> None:
         """An entry was applied: is a checkpoint due?"""
@@ -111,8 +120,7 @@ class Checkpoints:
             replica.host.save_checkpoint(replica.id, ticket)
             return
         self.deferred = None
-        self.needs_from = self._needs_from
-        replica.checkpointed(self._begun_index, self._needs_from)
+        self._is_durable(self._begun_index, self._needs_from)
         replica.head_may_go()
 
     def saved(self, ticket: Ticket) -> None:
@@ -144,8 +152,7 @@ class Checkpoints:
         finally:
             view.close()
         self.deferred = None
-        self._begun_index, self.needs_from = replica.applied_index, replica.keep_from_index()
-        replica.checkpointed(self._begun_index, self.needs_from)
+        self._is_durable(replica.applied_index, replica.keep_from_index())
         return True
 
     def drop_head(self, keep_from_index: int) -> None:

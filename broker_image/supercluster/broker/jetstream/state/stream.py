@@ -33,6 +33,7 @@ from supercluster.broker.jetstream.state.consumer import ConsumerState
 from supercluster.broker.jetstream.state.cut import CUT_SECTIONS, NO_CUT, At, CutStage, Opened, after
 from supercluster.broker.jetstream.state.log_reader import (
     MESSAGE_OVERHEAD_BYTES,
+    MessageReader,
     logical_bytes,
 )
 from supercluster.broker.jetstream.state.message_ids import MessageIds
@@ -106,6 +107,10 @@ class StreamState(RetainedMessages):
         """Writers that repeat their batches, and what is staged for them."""
         self.late: tuple[int, StreamState] | None = None
         """Of a state without messages: the one that counts from that entry on (`StreamReplica.emptied_state`)."""
+
+    def read_from(self, log: StreamLog) -> None:
+        """The log that the state is of was opened anew."""
+        self.reader = MessageReader(log, self.carried)
 
     # ---- applying -------------------------------------------------------------------------------------------------
 

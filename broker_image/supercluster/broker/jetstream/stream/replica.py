@@ -43,7 +43,7 @@ from supercluster.broker.jetstream.stream.waiters import Waiters
 from supercluster.broker.jetstream.turn.slices import Job
 from supercluster.broker.jetstream.turn.state_view import pieces_of
 from supercluster.broker.migration.worlds import world_of
-from supercluster.broker.ports import StreamLog
+from supercluster.broker.ports import OpenedGroup, StreamLog
 from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.config import ReadState
 from supercluster.broker.raft.entry import Entry, EntryKind
@@ -219,6 +219,19 @@ class StreamReplica(Replica):
         self.stream.take_state(state)
         self.consumers.in_doubt.give_up(self.host.clock.now_ns())
 
+    def go_on_from(self, closed: StreamCopy, commit_index: int) -> None:
+        """In place of `recover`: log and state are those of a copy that this broker has just closed. To read the state from the
+        disk takes the longer the larger it is, and publishers wait meanwhile."""
+        before, state = closed.replica, closed.stream.state
+        before.checkpoints.give_up()
+        blank = StreamState(state.config, state.created_ns, before.log)
+        closed.stream.take_state(blank)  # It is freed with the copy.
+        state.read_from(self.log)
+        self.applied_index, self.membership_applied = before.applied_index, before.membership_applied
+        self.take_state(state)
+        self.checkpoints.taken_over(before.checkpoints)
+        self.recovered(commit_index)
+
     def applied_time_ns(self) -> int:
         return self.state.leader_time_ns
 
@@ -365,3 +378,9 @@ class StreamReplica(Replica):
         if self.serves and not self.raft.is_handing_over:
             deadlines += self._leader.deadlines_ms()
         return min((at for at in deadlines if at is not None), default=None)
+
+
+def ends_before(closed: StreamCopy, opened: OpenedGroup) -> bool:
+    """Is the closed copy's state that of the entry before the log's last one, with which another group begins?"""
+    is_whole = not (opened.doubtful or opened.lost) and closed.stream.state.late is None
+    return is_whole and closed.replica.applied_index == opened.log.last_index - 1

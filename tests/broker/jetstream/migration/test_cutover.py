@@ -23,7 +23,7 @@ from supercluster.broker.jetstream.links.migration_frames import Prepared
 from supercluster.broker.jetstream.meta.migration_changes import unhand_stream
 from supercluster.broker.jetstream.meta.migration_steps import MigrationStep
 from supercluster.broker.jetstream.migration.green_copies import far_learners
-from supercluster.broker.jetstream.migration.migrator import PREPARE_AGAIN_MS
+from supercluster.broker.jetstream.migration.migrator import AGAIN_MS, PREPARE_AGAIN_MS
 from supercluster.broker.jetstream.state.cut import CUT_SECTIONS, CutStage
 from supercluster.broker.raft.entry import EntryKind
 
@@ -579,8 +579,13 @@ def test_a_refused_stream_asks_green_every_few_seconds_and_at_once_for_another_c
     worlds.settle(2 * PREPARE_AGAIN_MS)
     assert len(worlds.prepares) == 3
     assert (worlds.leader().group.copy.migration.info() or {})["copies_refused"] is True
-    worlds.refusal = ""
+    worlds.is_green_silent = True
     config = replace(ASSIGNMENT.config, subjects=("other",))
     worlds.blue_map = replace(worlds.blue_map, config=config, version=ASSIGNMENT.version + 1)
     worlds.until(lambda: len(worlds.prepares) > 3, PREPARE_AGAIN_MS // 10)
     assert worlds.prepares[3].config == config
+    assert "taken" not in (worlds.leader().group.copy.migration.info() or {})["why"], (
+        "that was about another one"
+    )
+    # The question may be lost.
+    worlds.until(lambda: len(worlds.prepares) > 4, 2 * AGAIN_MS)

@@ -136,6 +136,8 @@ class TwoWorlds(Replicas):
         self.refusal = ""
         """Green's answer to every PREPARE."""
         self.prepares: list[Prepare] = []
+        self.is_green_silent = False
+        """Is no PREPARE answered?"""
         """Those that green got."""
         self.migration = Migration("m", Green("green"), GREEN)
         self.steps: list[str] = []
@@ -184,6 +186,8 @@ class TwoWorlds(Replicas):
         if frame is Frame.PREPARE:
             asked = Prepare.decode(body)
             self.prepares.append(asked)
+            if self.is_green_silent:
+                return
             if self.refusal:
                 no = Prepared(asked.group, asked.attempt, asked.version, refusal=self.refusal)
                 self.brokers[node].group.copy.migration.on_prepared(no)

@@ -230,7 +230,7 @@ class Migrator:
         """Green has to take subjects and room for the configuration that there is now: it is asked again."""
         attempt, version = self._attempt, self._stream.state.config_version
         if attempt.config_version != version and self._mark() is Mark.NONE:
-            attempt.members, attempt.config_version = (), version
+            attempt.members, attempt.refusal, attempt.config_version = (), "", version
             attempt.asked_ms.pop(Do.PREPARE, None)
 
     # ---- doing ----------------------------------------------------------------------------------------------------

@@ -309,3 +309,28 @@ def test_a_window_that_is_sent_again_is_answered_once_for_each_number() -> None:
             range(1, 101)
         )
         assert len(told) == 100
+
+
+@pytest.mark.covers("SF-10", "SF-29", "BG-4")
+def test_of_a_block_that_a_leader_has_half_of_the_known_half_is_answered() -> None:
+    """A window that sends again merges small blocks. Verdicts on the second half alone were a gap, for which it sent all again, once
+    per frame of verdicts: after a cut of 10 s ten times as many bytes."""
+    story = StreamStory()
+    told: list[Any] = []
+    host: Any = SimpleNamespace(verdicts=lambda group, key, runs, appended: told.extend(runs))
+    intake = PublishInbox("g", host)
+    story.admission.config_sent = 1
+    for _ in range(2):
+        story.publish(message())
+    story.commit()
+    seq = story.state.last_seq
+    intake.offer(Forward(story_key(story), 1, 0, 0, block(*(message() for _ in range(4)))), early=False)
+    turn = story.turn()
+    intake.put(turn)
+    assert [(run.first_number, run.count) for run in told] == [(1, 2)]
+    story.append_proposal(turn.proposal)
+    for done in story.commit():
+        intake.applied(done)
+    intake.send_verdicts()
+    assert [(run.first_number, run.count) for run in told] == [(1, 2), (3, 2)]
+    assert story.state.last_seq == seq + 2

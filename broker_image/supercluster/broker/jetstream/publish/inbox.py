@@ -114,6 +114,7 @@ class PublishInbox:
                 self._answer(forward, taken.answer, taken.next_number, turn.stream.state)
                 continue
             self._asked_again.pop(forward.session, None)
+            self._answer_first_half(forward, taken.next_number, turn.stream.state)
             for piece in taken.pieces:
                 # A block may end several batches of some MiB, so what is full is looked at piece by piece.
                 run, proposal = piece.section.run, turn.proposal
@@ -170,6 +171,14 @@ class PublishInbox:
             self._tell_again(key, 0)
         else:
             self._tell_opened(key, is_open=False)
+
+    def _answer_first_half(self, forward: Forward, next_number: int, state: StreamState) -> None:
+        """A window that sends again makes large blocks of small ones, of which the first may be known: without their verdicts it
+        would take those on the rest for a gap, and send all again."""
+        if forward.first_number < next_number:
+            session = state.sessions.current(forward.session)
+            if session is not None:
+                self._answer_known(forward, session)
 
     def _answer_known(self, forward: Forward, session: SessionState) -> None:
         """With the verdicts on this block alone: a window sends all its blocks again, and each gets its own answer."""

@@ -53,7 +53,7 @@ class WindowBlock:
 
 def merge(blocks: deque[WindowBlock]) -> None:
     """Make few blocks of many: each turn of the loop made one, and behind a long cut a leader would stand still for as
-    many frames. They are merged the same way however often they are sent."""
+    many frames. Once its stretch of time is over, a block is merged the same way however often it is sent."""
     runs: list[list[WindowBlock]] = []
     size = 0
     for block in blocks:

@@ -290,6 +290,7 @@ class Window:
     def send_again(self, sender: Sender, now_ms: int, from_number: int = 0) -> None:
         """Forward every block that is not confirmed, in order: to a new leader, or because it asked."""
         self.seal(now_ms)
+        merge(self._blocks)
         self._retry_at_ms = now_ms + self._retry_ms if self._blocks else None
         if 0 < from_number <= self.confirmed and self.phase is SessionPhase.OPEN:
             self._fill(sender, from_number, now_ms)
@@ -297,7 +298,6 @@ class Window:
             if self._blocks:
                 self._open(sender)
             return
-        merge(self._blocks)
         for block in self._blocks:
             if block.last_number >= from_number and not sender.forward(self, block):
                 return

@@ -324,8 +324,10 @@ class MigratingCopies:
         near = near_member(replica.member)
         self._env.event(found.group, "LineageStarted", f"stream {found.name} goes on here, as {near}")
         self._copy_manager.closed[found.group] = copy
-        self._copy_manager.look_at(found.group)
-        self._copy_manager.closed.pop(found.group, None)
+        try:
+            self._copy_manager.look_at(found.group)
+        finally:
+            self._copy_manager.closed.pop(found.group, None)
         begun = self._copies.streams.get(found.group)
         if begun is not None and near == first_to_stand(replace(found, members=members_of(cut))):
             now_ms = self._env.clock.monotonic_ms()

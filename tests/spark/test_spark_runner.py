@@ -64,11 +64,19 @@ def test_what_the_pod_lacks_is_named_and_ends_with_2(capsys: pytest.CaptureFixtu
     assert "usage: supercluster-spark driver FILE" in capsys.readouterr().err
 
 
-def test_a_thread_of_a_file_that_has_failed_does_not_hold_the_process() -> None:
+@pytest.mark.parametrize(
+    "left",
+    [
+        "import threading; threading.Thread(target=threading.Event().wait).start()",
+        "import concurrent.futures as f; pool = f.ProcessPoolExecutor(1); pool.submit(int).result()",
+    ],
+    ids=["thread", "process pool"],
+)
+def test_what_a_file_that_has_failed_left_does_not_hold_the_process(left: str) -> None:
     """Nothing would read the stream, and nobody start another driver."""
     text = (
-        "import atexit, threading; from supercluster.spark.runner.entrypoint import end;"
-        "atexit.register(print, 'bye'); threading.Thread(target=threading.Event().wait).start(); end(143)"
+        "import atexit; from supercluster.spark.runner import entrypoint; entrypoint.EXIT_FUNCTIONS_S = 1;"
+        f"{left}; atexit.register(print, 'bye'); entrypoint.end(143)"
     )
     found = subprocess.run(
         [sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=False

@@ -8,8 +8,10 @@ pipeline found something wrong with the messages, 143 asked to stop.
 from __future__ import annotations
 
 import atexit
+import multiprocessing
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
@@ -19,6 +21,8 @@ from supercluster.spark.runner.machine import MachineError
 from supercluster.spark.runner.programs import FileProgram, PipelineProgram
 
 EXIT_USAGE = 2
+EXIT_FUNCTIONS_S = 5
+"""So long Python's exit functions may take."""
 USAGE = "usage: supercluster-spark driver FILE [ARGUMENT …] | pipeline NAME PARAMETERS | executor"
 
 
@@ -42,10 +46,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def end(code: int) -> NoReturn:
-    """End the process. Threads of a file that has failed, or was asked to stop, hold it no longer: its driver is to be started again."""
+    """End the process. Threads and processes of a file that has failed, or was asked to stop, hold it no longer: its driver is to be
+    started again."""
     if code == driver.EXIT_OK:
         sys.exit()
-    atexit._run_exitfuncs()
+    # Python's exit function would wait for the workers of a pool, whom nobody tells to end.
+    for child in multiprocessing.active_children():
+        child.kill()
+    last = threading.Thread(target=atexit._run_exitfuncs, daemon=True)
+    last.start()
+    last.join(EXIT_FUNCTIONS_S)
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from supercluster.api.stream_pipeline import PipelineProgress
+from supercluster.spark.runner import progress as progress_module
 from supercluster.spark.runner.kube import KubeAccess, KubeRequestError
 from supercluster.spark.runner.progress import ANNOTATION, Progress, ProgressReporter, QuerySample, sample_of
 
@@ -138,6 +140,32 @@ def test_only_news_are_written_and_the_time_each_minute(capsys: pytest.CaptureFi
         clock[0], batch[0] = after(second), second
         reporter.look()
     assert capsys.readouterr().err == "progress is not written: no route\n"
+
+
+def test_the_last_word_is_the_last_that_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a request under way could take back that the program has ended."""
+    monkeypatch.setattr(progress_module, "INTERVAL_SECONDS", 0.01)
+    is_writing, may_write = threading.Event(), threading.Event()
+
+    class SlowApi(Api):
+        def request(self, method: str, path: str, query: Any, body: Any = None) -> dict[str, Any]:
+            is_writing.set()
+            assert may_write.wait(10)
+            return super().request(method, path, query, body)
+
+    api = SlowApi()
+    reporter = ProgressReporter(api, "pipes", "count-x", samples=lambda: [sample(1)])
+    reporter.start()
+    assert is_writing.wait(10)
+    stops = threading.Thread(target=reporter.stop, kwargs={"has_ended": True})
+    stops.start()
+    stops.join(0.2)
+    may_write.set()
+    stops.join(10)
+    reporter._thread.join(10)
+    written = [each["ended"] for each in api.written]
+    assert written.count(True) == 1
+    assert written[-1] is True
 
 
 def test_a_stream_that_a_query_reads_no_more_is_neither_behind_nor_in_danger() -> None:

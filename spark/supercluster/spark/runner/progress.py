@@ -19,6 +19,8 @@ from supercluster.spark.runner.kube import KubeAccess, KubeRequestError
 
 ANNOTATION = "supercluster.dev/progress"
 INTERVAL_SECONDS = 10.0
+# So long the last word waits for the one before it.
+STOP_SECONDS = 10.0
 # So often it is written when nothing but the time has changed.
 REFRESH_SECONDS = 60.0
 STREAMS_MAX = 32
@@ -191,6 +193,8 @@ class ProgressReporter:
     def stop(self, *, has_ended: bool) -> None:
         """Write what was reported last, and whether program and queries have ended well, and end."""
         self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join(STOP_SECONDS)
         with self._lock:
             self._progress.has_ended = has_ended
         self._write()

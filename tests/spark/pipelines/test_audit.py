@@ -237,6 +237,11 @@ def test_a_message_that_python_cannot_read_stops_no_audit(payload: bytes) -> Non
     assert Story().read([message(1, "a", 1), bad], 1, 2).told() == [("unreadable", "", 2, 2, 1)]
 
 
+def test_zeros_before_a_number_do_not_count() -> None:
+    padded = (2, 2, b"s.1", b"NATS/1.0\r\nFrom: a\r\n\r\n", b'{"meta": {"n": "%030d"}}' % 2)
+    assert Story().read([message(1, "a", 1), padded], 1, 2).told() == []
+
+
 def test_the_state_is_bounded_and_says_what_it_cannot_judge() -> None:
     story = Story(runs_max=2)
     story.read(stored((1, "a", 1), (2, "b", 1), (3, "c", 1), (4, "a", 2)), 1, 4)

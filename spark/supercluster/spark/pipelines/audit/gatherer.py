@@ -11,7 +11,9 @@ from supercluster.spark.pipelines.fields import FieldSource, values_of
 from supercluster.spark.reader import Record
 
 DIGITS_MAX = 20
-"""Of a number; 64 bits have no more, and Python reads no more than 4,300."""
+"""Of a number without zeros before it; 64 bits have no more."""
+TEXT_MAX = 4096
+"""With such zeros. Python reads no more than 4,300 digits."""
 Key = tuple[str, str]
 """(publisher, run)."""
 
@@ -110,4 +112,4 @@ class Gatherer:
 
 
 def _is_whole(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX
+    return text.isascii() and text.isdigit() and len(text.lstrip("0")) <= DIGITS_MAX and len(text) <= TEXT_MAX

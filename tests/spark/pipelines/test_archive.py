@@ -437,11 +437,20 @@ async def test_a_repeat_counts_as_one_and_only_of_a_message_that_is_there(
         assert await archivist.replay("R") == "stream S: 2 messages published into R, 100 were there"
         assert archivist.reports[-1]["messages"] == 2
         return
+    # Behind a single one there are others of the replay, at which the next run would begin.
+    way = "purge R or make it again, and replay once more" if removed == "one" else "start again"
     with pytest.raises(
-        ParameterError, match=r"were removed from stream 'R', .* sequence (1|51), and .* when the window"
+        ParameterError,
+        match=rf"were removed from stream 'R', .* sequence (1|51), and .* ids; {way} when the window has passed",
     ):
         await archivist.replay("R", checkpoint=tmp_path)
-    if removed != "one":
+    if removed == "one":
+        await js.delete_stream("R")
+        await js.add_stream(name="R", subjects=["again.>"])
+        assert await archivist.replay("R", checkpoint=tmp_path) == (
+            "stream S: 102 messages published into R, 0 were there"
+        )
+    else:
         # Else the next run would begin with those, behind the removed ones.
         assert (await js.stream_info("R")).state.last_seq == COUNT + 10
 

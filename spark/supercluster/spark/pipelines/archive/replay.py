@@ -109,7 +109,9 @@ class ReplayPipeline(Pipeline[ReplayParameters]):
             messages = (outgoing(row, prefix, parameters.subject_prefix) for row in rows)
             # The first one alone: a run that ends with it leaves no later one, at which the next run would begin.
             for batch in chain(bounded(islice(messages, 1)), bounded(messages)):
-                old = repeated(session, state, publisher.publish(batch), source.patience_seconds)
+                is_first = not (there or count or repeats) and len(batch) == 1
+                answers = publisher.publish(batch)
+                old = repeated(session, state, answers, source.patience_seconds, is_first=is_first)
                 repeats += old
                 count += len(batch) - old
                 done = int(batch[-1][0].removeprefix(prefix))
@@ -214,9 +216,16 @@ def replayed(
 
 
 def repeated(
-    session: JetStreamSession, state: StreamState, sequences: Sequence[int], patience_seconds: float
+    session: JetStreamSession,
+    state: StreamState,
+    sequences: Sequence[int],
+    patience_seconds: float,
+    *,
+    is_first: bool,
 ) -> int:
     """How many of these sequences, of messages that the stream refused as repeats, it had before this run.
+
+    `is_first`: nothing of the replay is behind them in the stream, at which another run would begin.
 
     Raises:
         ParameterError: such a message was removed since: it is missing, and was refused.
@@ -232,9 +241,10 @@ def repeated(
     ):
         missing -= {record[0] for record in records}
     if missing:
+        way = "start again" if is_first else f"purge {state.name} or make it again, and replay once more"
         raise ParameterError(
             f"parameter 'into': messages of an earlier replay were removed from stream {state.name!r}, among them sequence {min(missing)}, and"
-            " its duplicate window still refuses their ids; start again when the window has passed"
+            f" its duplicate window still refuses their ids; {way} when the window has passed"
         )
     return len(before)
 

@@ -108,7 +108,7 @@ e2e-cutover: $(STAMP) ## Cutovers under load with kills, stops and cuts at every
 bench-moves: $(STAMP) ## Moves, step-down and killed leader under load beside nats-server, as a table (RUNS=1 ONLY=move-ids-starved; PART=100: so many times fewer messages)
 	$(PY) -m benchmarks.moves $(if $(RUNS),--runs $(RUNS)) $(foreach one,$(ONLY),--only $(one)) $(if $(PART),--part $(PART))
 
-bench-cutovers: $(STAMP) ## Waits of publishers while six streams are cut over, beside the quiet time and the limit (RUNS=3; a minute each; RATE=2000)
+bench-cutovers: $(STAMP) ## Waits of publishers while six streams are cut over, beside the quiet time and the limit (RUNS=3; half a minute each; RATE=1000)
 	$(PY) -m benchmarks.cutovers $(if $(RUNS),--runs $(RUNS)) $(if $(RATE),--rate $(RATE))
 
 bench-repairs: $(STAMP) ## Lost brokers, rolling restarts and the planner of repairs, as a table (about 45 minutes; RUNS=1 ONLY=rolling)

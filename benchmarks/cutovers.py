@@ -30,7 +30,7 @@ from e2e.cutover.rows import Row
 LIMIT_MS = 250
 """The median from fenced to open, beyond the quiet time's median wait."""
 RUNS = 3
-RATE, RATE_MIN = 1_000.0, 20
+RATE, RATE_MIN = 200.0, 20
 """Messages a second of all publishers."""
 SATURATED_PERCENT = 90
 QUIET_SECONDS = 3

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -82,6 +84,18 @@ def test_what_a_file_that_has_failed_left_does_not_hold_the_process(left: str) -
         [sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=False
     )
     assert (found.returncode, found.stdout) == (143, "bye\n")
+
+
+def test_what_a_program_has_printed_is_in_its_log_when_its_end_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(log)))
+    told: list[bytes] = []
+    program: Any = SimpleNamespace(run=lambda environment, report: print("nothing found"))
+    reporter: Any = SimpleNamespace(report=None, stop=lambda *, has_ended: told.append(log.getvalue()))
+    assert driver._run(program, {}, reporter) == 0
+    assert told == [b"nothing found\n"]
 
 
 class CountParameters(Parameters):

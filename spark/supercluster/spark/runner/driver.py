@@ -19,6 +19,7 @@ import threading
 import time
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
@@ -209,6 +210,9 @@ def _run(program: Program, environment: Environment, reporter: ProgressReporter)
         # Another try would end in the same way. The class is known by name alone, since it came through Java.
         return EXIT_REFUSED if told.startswith(f"{OtherCheckpointError.__name__}: ") else EXIT_FAILED
     finally:
+        # Whoever hears that the program has ended finds all of its words in the log.
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
         reporter.stop(has_ended=has_ended)
 
 

@@ -155,14 +155,17 @@ def test_the_last_word_is_the_last_that_is_written(monkeypatch: pytest.MonkeyPat
 
     api = SlowApi()
     reporter = ProgressReporter(api, "pipes", "count-x", samples=lambda: [sample(1)])
+    join = reporter._thread.join
+
+    def joins(timeout: float | None = None) -> None:
+        may_write.set()
+        join(timeout)
+
+    monkeypatch.setattr(reporter._thread, "join", joins)
     reporter.start()
     assert is_writing.wait(10)
-    stops = threading.Thread(target=reporter.stop, kwargs={"has_ended": True})
-    stops.start()
-    stops.join(0.2)
-    may_write.set()
-    stops.join(10)
-    reporter._thread.join(10)
+    reporter.stop(has_ended=True)
+    join(10)
     written = [each["ended"] for each in api.written]
     assert written.count(True) == 1
     assert written[-1] is True

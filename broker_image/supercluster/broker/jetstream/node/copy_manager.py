@@ -374,7 +374,7 @@ class CopyManager:
         raft = self._opener.raft_over(group_id, opened, member, membership)
         replica = StreamReplica(assignment, member, opened.log, raft, self._host)
         self._copies.add_stream(replica.copy)
-        closed = self.closed.pop(group_id, None)
+        closed = self.closed.get(group_id)
         try:
             if closed is not None and ends_before(closed, opened):
                 replica.go_on_from(closed, opened.commit_index)

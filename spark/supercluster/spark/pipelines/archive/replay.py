@@ -109,7 +109,7 @@ class ReplayPipeline(Pipeline[ReplayParameters]):
             messages = (outgoing(row, prefix, parameters.subject_prefix) for row in rows)
             # The first one alone: a run that ends with it leaves no later one, at which the next run would begin.
             for batch in chain(bounded(islice(messages, 1)), bounded(messages)):
-                is_first = not (there or count or repeats) and len(batch) == 1
+                is_first = not (there or count or repeats)
                 answers = publisher.publish(batch)
                 old = repeated(session, state, answers, source.patience_seconds, is_first=is_first)
                 repeats += old

@@ -6,9 +6,12 @@ file without a test to run brings no report, no report brings no next file, and 
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
+
+END_SECONDS = 10
 
 
 def register(config: pytest.Config) -> None:
@@ -29,6 +32,10 @@ class _Schedulers:
                 crashed = next((test for unit in left for test, done in unit.items() if not done), None)
                 if crashed is not None:
                     left[0][crashed] = True
+                if crashed is not None:
+                    # 1: also of a test that took longer than its time limit; below 0: of a signal.
+                    code = node.gateway._io.popen.wait(END_SECONDS)
+                    print(f"\nworker {node.gateway.id} ended with {code} in {crashed}", file=sys.stderr)
                 self.assigned_work[node] = {}
                 super().remove_node(node)
                 self.workqueue.update({name: unit for name, unit in files.items() if not all(unit.values())})

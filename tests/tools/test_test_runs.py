@@ -111,7 +111,7 @@ def test_a_worker_that_dies_fails_one_test_and_the_run_goes_on(tmp_path: Path) -
     )
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     for number in range(12):
-        body = "os._exit(1)" if number == 5 else "pass"
+        body = "os._exit(7)" if number == 5 else "pass"
         (tmp_path / f"test_{number:02}.py").write_text(
             f"import os\n\ndef test_a(): pass\n\ndef test_b(): {body}\n\ndef test_c(): pass\n"
         )
@@ -132,6 +132,7 @@ def test_a_worker_that_dies_fails_one_test_and_the_run_goes_on(tmp_path: Path) -
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert "crashed while running 'test_05.py::test_b'" in done.stdout
+    assert "ended with 7 in test_05.py::test_b" in done.stderr
     assert " 1 failed, 35 passed in " in done.stdout
 
 

@@ -404,11 +404,21 @@ class Fleet:
 
     async def stop(self) -> None:
         for client in self.clients:
-            if not client.is_closed:
-                await asyncio.wait_for(client.close(), WAIT_S)
+            await _close(client)
         ended = [broker.end() for broker in self.running]
         told = "\n".join(text for text in ended if text)
         assert not told, told
+
+
+async def _close(client: Client) -> None:
+    """nats-py's own `close` may leave a connection that is being made, and the loop would wait for it without end."""
+    if client.is_closed:
+        return
+    connecting = client._reconnection_task
+    if connecting is not None and not connecting.done():
+        connecting.cancel()
+        await asyncio.wait([connecting], timeout=WAIT_S)
+    await asyncio.wait_for(client.close(), WAIT_S)
 
 
 def _odd(names: list[str]) -> list[str]:

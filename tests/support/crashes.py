@@ -1,11 +1,13 @@
 """A pytest plugin: a worker that dies fails one test, and another worker runs the rest of its file.
 
 pytest-xdist's own `loadfile` gives the dead worker's files to the others with the tests that have passed, and the one that killed it. A
-file without a test to run brings no report, no report brings no next file, and the run waits for ever.
+file without a test to run brings no report, no report brings no next file, and the run waits for ever. It also ends the run with an
+internal error when it hands a file to a worker whose death it has not heard of.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import Any
 
@@ -25,6 +27,11 @@ class _Schedulers:
         from xdist.scheduler import LoadFileScheduling
 
         class Scheduling(LoadFileScheduling):  # type: ignore[misc]
+            def _assign_work_unit(self, node: Any) -> None:
+                """A worker that has died cannot be sent the file; `remove_node` gives it back."""
+                with contextlib.suppress(OSError):
+                    super()._assign_work_unit(node)
+
             def remove_node(self, node: Any) -> str | None:
                 """The test in which it died; None when it had run all."""
                 files = self.assigned_work[node]

@@ -104,10 +104,37 @@ def test_a_run_ends_at_its_limit_with_what_runs_and_what_failed(tmp_path: Path) 
     assert "_ test_fails _" in done.stdout
 
 
+# The worker is dead before the scheduler takes its report of the test before, and its end is heard of behind that.
+A_FILE_IS_SENT_TO_THE_DEAD = """
+import threading
+from xdist.workermanage import Marker, WorkerController
+
+sent = threading.Event()
+process_from_remote, send_runtest_some = WorkerController.process_from_remote, WorkerController.send_runtest_some
+
+def hears_of_the_end_late(self, call):
+    if call is Marker.END and self.gateway._io.popen.wait(10) == 7:
+        sent.wait(10)
+    process_from_remote(self, call)
+
+def sends(self, indices):
+    if self.gateway._io.popen.poll() is not None:
+        sent.set()
+    send_runtest_some(self, indices)
+
+WorkerController.process_from_remote, WorkerController.send_runtest_some = hears_of_the_end_late, sends
+
+def pytest_runtest_logreport(report):
+    if hasattr(report, "node") and report.nodeid == "test_05.py::test_a" and report.when == "teardown":
+        report.node.gateway._io.popen.wait(10)
+"""
+
+
 def test_a_worker_that_dies_fails_one_test_and_the_run_goes_on(tmp_path: Path) -> None:
-    """With pytest-xdist's own schedule this run does not end."""
+    """With pytest-xdist's own schedule this run does not end, or ends with an internal error (OSError: cannot send)."""
     (tmp_path / "conftest.py").write_text(
         "from tests.support import crashes\n\ndef pytest_configure(config): crashes.register(config)\n"
+        + A_FILE_IS_SENT_TO_THE_DEAD
     )
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     for number in range(12):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import uvloop
 
-from supercluster.broker.auth.credentials import CredentialsError
+from supercluster.broker.auth.users import CredentialsError
 from supercluster.broker.dropin import main as dropin_main
 from supercluster.broker.migration.worlds import MARK
 from supercluster.broker.raft.errors import DiskError

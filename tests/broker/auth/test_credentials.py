@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
+import bcrypt
 import pytest
 from tests.support.nkeys import Nkey
 
-from supercluster.broker.auth.credentials import Credentials, CredentialsError, Shown, User
+from supercluster.broker.auth.credentials import Credentials
+from supercluster.broker.auth.users import ClientLimits, CredentialsError, Shown, User
 from supercluster.broker.net.links.resolver import Resolver, parse_hosts
 
 OLD = {"user": "app", "password": "old-secret"}
@@ -217,3 +220,150 @@ def test_a_file_that_is_no_json_or_none_that_can_be_written_again_is_refused(
     (tmp_path / "users.json").write_text(text)
     with pytest.raises(CredentialsError, match="can't be read"):
         Credentials(tmp_path).load()
+
+
+@pytest.mark.covers("CL-5")
+def test_a_label_is_read_and_nobody_is_known_by_it(tmp_path: Path) -> None:
+    write(tmp_path, "users.json", {"users": [{**OLD, "credential": "3f-1.1"}, NEW]})
+    credentials = Credentials(tmp_path)
+    credentials.load()
+    before = credentials.find(Shown("app", "old-secret"))
+    assert before is not None
+    assert before.credential == "3f-1.1"
+    write(tmp_path, "users.json", {"users": [{**OLD, "credential": "3f-1.2"}, NEW]})
+    assert credentials.refresh()
+    after = credentials.successor(before)
+    assert after is not None
+    assert after.credential == "3f-1.2"
+    assert after.known_by == before.known_by
+
+
+@pytest.mark.covers("CL-5")
+def test_two_hashes_of_one_user_are_valid_at_once_and_each_is_remembered_as_itself(tmp_path: Path) -> None:
+    hashes = {
+        password: bcrypt.hashpw(password.encode(), bcrypt.gensalt(4)).decode() for password in ("a", "b")
+    }
+    write(
+        tmp_path,
+        "users.json",
+        {"users": [{"user": "app", "password": hashes[one], "credential": f"u.{one}"} for one in hashes]},
+    )
+    credentials = Credentials(tmp_path)
+    credentials.load()
+    for password in hashes:
+        shown = Shown("app", password)
+        assert credentials.takes_long(shown), "it belongs in a thread"
+        found = credentials.find(shown)
+        assert found is not None
+        assert found.credential == f"u.{password}"
+        credentials.remember(shown, found)
+        assert credentials.known(shown) is found
+        assert not credentials.takes_long(shown)
+    assert credentials.find(Shown("app", "c")) is None
+    known = credentials.known(Shown("app", "a"))
+    assert known is not None
+    assert known.credential == "u.a"
+
+
+def digest(folder: Path, name: str) -> str:
+    return hashlib.sha256((folder / name).read_bytes()).hexdigest()[:16]
+
+
+@pytest.mark.covers("CL-5")
+def test_a_broken_file_holds_up_no_other_file_and_its_digest_is_of_what_is_in_force(tmp_path: Path) -> None:
+    write(tmp_path, "users.json", {"users": [OLD]})
+    a, b = {"user": "route", "password": "a"}, {"user": "route", "password": "b"}
+    write(tmp_path, "cluster.json", {"accept": [a], "send": a})
+    credentials = Credentials(tmp_path)
+    credentials.load()
+    before = {name: file.digest for name, file in credentials.files.items()}
+    assert before == {
+        "users.json": digest(tmp_path, "users.json"),
+        "cluster.json": digest(tmp_path, "cluster.json"),
+        "gateway.json": "",
+        "migration.json": "",
+    }
+    write(tmp_path, "users.json", {"users": [{**OLD, "pass": "hush"}]})
+    write(tmp_path, "cluster.json", {"accept": [a, b], "send": a})
+    assert credentials.refresh()
+    assert credentials.links.accepts("route", "b")
+    assert credentials.files["cluster.json"].digest == digest(tmp_path, "cluster.json")
+    users = credentials.files["users.json"]
+    assert users.digest == before["users.json"]
+    assert "users[0].pass is no known field" in users.problem
+    assert "hush" not in users.problem
+    assert not credentials.refresh()
+    write(tmp_path, "users.json", {"users": [OLD]})
+    (tmp_path / "users.json").write_text((tmp_path / "users.json").read_text() + "\n")
+    assert not credentials.refresh(), "the users are the same"
+    assert (users.digest, users.problem) == (digest(tmp_path, "users.json"), "")
+
+
+def test_a_file_that_is_gone_keeps_its_digest_and_says_why(tmp_path: Path) -> None:
+    write(tmp_path, "users.json", {"users": [OLD]})
+    credentials = Credentials(tmp_path)
+    credentials.load()
+    users = credentials.files["users.json"]
+    before = users.digest
+    text = (tmp_path / "users.json").read_text()
+    (tmp_path / "users.json").unlink()
+    assert not credentials.refresh()
+    assert users.digest == before
+    assert users.problem == "users.json is gone or empty, which would let anyone in"
+    (tmp_path / "users.json").write_text(text)
+    assert not credentials.refresh()
+    assert (users.digest, users.problem) == (before, "")
+
+
+def test_a_file_that_could_not_be_read_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "users.json", {"users": [OLD]})
+    credentials = Credentials(tmp_path)
+    credentials.load()
+    write(tmp_path, "users.json", {"users": [NEW]})
+    with monkeypatch.context() as failing:
+
+        def fails(path: Path) -> bytes:
+            raise PermissionError
+
+        failing.setattr(Path, "read_bytes", fails)
+        assert not credentials.refresh()
+    assert "PermissionError" in credentials.files["users.json"].problem
+    assert credentials.refresh()
+    assert credentials.files["users.json"].problem == ""
+
+
+def test_limits_of_a_user_are_read(tmp_path: Path) -> None:
+    limits = {"connectionsMax": 3, "payloadBytesMax": 0}
+    write(tmp_path, "users.json", {"users": [{**OLD, "limits": limits}, NEW]})
+    credentials = Credentials(tmp_path)
+    credentials.load()
+    assert [user.limits for user in credentials.users] == [ClientLimits(3, -1, 0), ClientLimits()]
+    assert ClientLimits(3, -1, 0).within(ClientLimits(2, 5, 9)) == ClientLimits(2, 5, 0)
+
+
+@pytest.mark.parametrize(
+    ("entry", "text"),
+    [
+        ({"credential": 5}, r"users\[0\]\.credential has to be a text"),
+        ({"credential": "hush hush"}, "credential has to have at most 64 letters, digits, dots and dashes"),
+        ({"credential": 65 * "x"}, "credential has to have at most 64 letters"),
+        ({"limits": 5}, r"limits has to be an object with any of connectionsMax, subscriptionsMax"),
+        ({"limits": {"connections": 1}}, r"limits\.connections is no known field; known are connectionsMax"),
+        ({"limits": {"connectionsMax": -1}}, r"connectionsMax is -1; it has to be a whole number from 0"),
+        (
+            {"limits": {"payloadBytesMax": True}},
+            "payloadBytesMax is True; it has to be a whole number from 0",
+        ),
+        (
+            {"token": "hush", "user": "", "password": "", "limits": {"connectionsMax": 1}},
+            "has token and limits; only those by user or nkey are counted",
+        ),
+    ],
+)
+def test_wrong_labels_and_limits_are_named(tmp_path: Path, entry: Any, text: str) -> None:
+    write(tmp_path, "users.json", {"users": [{**OLD, **entry}]})
+    with pytest.raises(CredentialsError, match=text) as found:
+        Credentials(tmp_path).load()
+    assert "hush" not in str(found.value)

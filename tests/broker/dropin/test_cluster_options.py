@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from supercluster.broker.auth.credentials import Login
+from supercluster.broker.auth.link_credentials import Login
 from supercluster.broker.dropin import flags, main
 from supercluster.broker.dropin.addresses import Remote
 from supercluster.broker.dropin.cluster_options import ClusterOption

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from supercluster.broker.auth.credentials import Login
+from supercluster.broker.auth.link_credentials import Login
 from supercluster.broker.dropin import main
 from supercluster.broker.dropin.conf import ConfError, parse
 from supercluster.broker.dropin.credentials import DropInCredentials

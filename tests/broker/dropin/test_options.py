@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from supercluster.broker.auth.credentials import Shown, User
+from supercluster.broker.auth.users import Shown, User
 from supercluster.broker.dropin import flags, main
 from supercluster.broker.dropin.addresses import Address
 from supercluster.broker.dropin.conf import ConfError, parse

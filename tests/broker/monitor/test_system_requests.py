@@ -14,7 +14,8 @@ import pytest
 from nats.aio.client import Client
 from tests.support.local_clusters import Fleet
 
-from supercluster.broker.auth.credentials import Credentials, CredentialsError
+from supercluster.broker.auth.credentials import Credentials
+from supercluster.broker.auth.users import CredentialsError
 from supercluster.broker.monitor import shares, system_documents
 from supercluster.broker.runtime.process import BrokerProcess
 from supercluster.broker.settings import settings

@@ -15,7 +15,8 @@ import aiohttp
 import bcrypt
 import pytest
 
-from supercluster.broker.auth.credentials import KNOWN_MAX, Credentials, Shown, User
+from supercluster.broker.auth.credentials import KNOWN_MAX, Credentials
+from supercluster.broker.auth.users import Shown, User
 from supercluster.broker.monitor import monitor
 from supercluster.broker.net.clients.comparisons import ATTEMPTS_BURST, THREADS, Comparisons
 

@@ -2,135 +2,35 @@
 
 Several users may be valid at once, so that old and new credentials overlap while clients roll. Comparisons take the
 same time whatever is wrong, and nothing here ever shows a secret. A file that can't be used leaves what was read
-before in force and is said in the log once.
+before in force, holds up no other file, and is said in the log once (`credentials_file.py`).
 """
 
 from __future__ import annotations
 
 import hmac
-import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from secrets import token_bytes
-from typing import Any
+from typing import Any, TypeAlias
 
 from supercluster.broker.auth import passwords
 from supercluster.broker.auth.certificate_names import user_of
-from supercluster.broker.auth.nkeys import NkeyError, has_signed, public_key
-from supercluster.broker.auth.passwords import PasswordError
-from supercluster.broker.bounds import TEXT_BYTES_MAX, read_json
-from supercluster.broker.protocol.durations import parse_duration_ns
-from supercluster.broker.protocol.imports import NO_ACCOUNTS, AccountBook, WrongImportError
-from supercluster.broker.protocol.imports_file import KEYS, read_account
-from supercluster.broker.protocol.permissions import (
-    PATTERNS_MAX,
-    RESPONSE_TTL_DEFAULT_MS,
-    RESPONSES_DEFAULT,
-    Permissions,
-    Responses,
-    Rules,
-    is_pattern,
+from supercluster.broker.auth.credentials_file import CredentialsFile
+from supercluster.broker.auth.link_credentials import LinkCredentials, parse_links, same
+from supercluster.broker.auth.nkeys import has_signed
+from supercluster.broker.auth.users import (
+    SYSTEM_ACCOUNT,
+    ClientLimits,
+    CredentialsError,
+    KnownBy,
+    Shown,
+    User,
 )
-from supercluster.broker.settings.stamps import Stamp, stamp_of
+from supercluster.broker.auth.users_file import parse_accounts, parse_users
+from supercluster.broker.protocol.imports import NO_ACCOUNTS, AccountBook
 
-log = logging.getLogger(__name__)
-
-ROLES = ("client", "operator", "system")
-SYSTEM_ACCOUNT = "$SYS"
-STANDARD, WEBSOCKET = "STANDARD", "WEBSOCKET"
-"""Ways by which a client comes, as NATS names them."""
-
-
-class CredentialsError(Exception):
-    """A credentials file can't be used; the text names file and field, never a secret."""
-
-
-@dataclass(frozen=True, slots=True)
-class User:
-    """A client's credentials and what they allow."""
-
-    account: str
-    role: str
-    user: str = ""
-    password: str = field(default="", repr=False)
-    token: str = field(default="", repr=False)
-    nkey: str = ""
-    """A public key: whoever signs the nonce of INFO with its other half."""
-    permissions: Permissions | None = None
-    """None: everything."""
-    connection_types: frozenset[str] = frozenset()
-    """By which ways it may come; empty: by any."""
-
-    def may_come_by(self, connection_type: str) -> bool:
-        return not self.connection_types or connection_type in self.connection_types
-
-    @property
-    def is_system(self) -> bool:
-        """May it ask brokers about themselves, under `$SYS.REQ`?"""
-        return self.role == "system"
-
-    @property
-    def is_operator(self) -> bool:
-        """May it change declared streams and use the admin API?"""
-        return self.role == "operator"
-
-
-@dataclass(frozen=True, slots=True)
-class ClientLimits:
-    """What the clients of an account may have at one broker; -1: as much as the broker's own limits allow."""
-
-    connections_max: int = -1
-    subscriptions_max: int = -1
-    """Of each client."""
-    payload_bytes_max: int = -1
-
-
-NO_CLIENT_LIMITS = ClientLimits()
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """What a client shows of itself."""
-
-    user: str = ""
-    password: str = field(default="", repr=False)
-    token: str = field(default="", repr=False)
-    nkey: str = ""
-    signature: str = field(default="", repr=False)
-    nonce: str = field(default="", repr=False)
-    """What the broker sent to be signed."""
-    certificate: Mapping[str, Any] | None = None
-    """A certificate that names the user, whatever the client says."""
-    connection_type: str = STANDARD
-
-    @property
-    def is_nothing(self) -> bool:
-        return not (self.user or self.password or self.token or self.nkey or self.certificate is not None)
-
-
-@dataclass(frozen=True, slots=True)
-class Login:
-    """Credentials of a link."""
-
-    user: str = ""
-    password: str = field(default="", repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class LinkCredentials:
-    """What brokers have to say on one of the ports for brokers, and what this one says there."""
-
-    accept: tuple[Login, ...] = ()
-    send: Login = Login()
-    is_open: bool = True
-    """With nothing to accept: may anyone link up (there is no secret to know), or no one?"""
-
-    def accepts(self, user: str, password: str) -> bool:
-        """May a broker with these link up? All are compared, whichever fits."""
-        fits = [_same(login.user, user) & _same(login.password, password) for login in self.accept]
-        return any(fits) or (not self.accept and self.is_open)
-
+UsersFile: TypeAlias = "tuple[tuple[User, ...], AccountBook]"
 
 KNOWN_MAX = 4096
 """Credentials that fitted a hash, and are found again without comparing it."""
@@ -143,9 +43,21 @@ class Credentials:
 
     def __init__(self, directory: Path | None) -> None:
         self._directory = directory
-        self._stamps: dict[str, Stamp | None] = {}
+        paths = {name: directory / name if directory is not None else None for name in FILES}
+        nobody: UsersFile = ((), NO_ACCOUNTS)
+        self._users_file = CredentialsFile(paths[FILES[0]], _parse_both, nobody, lambda found: not found[0])
+        self._link_files = [
+            CredentialsFile(paths[name], parse_links, LinkCredentials(), lambda found: not found.accept)
+            for name in FILES[1:]
+        ]
+        self.files: dict[str, CredentialsFile[Any]] = dict(
+            zip(FILES, (self._users_file, *self._link_files), strict=True)
+        )
+        """By name, whether they are there or not."""
         self.users: tuple[User, ...] = ()
         """All users; none: no authentication."""
+        self._successors: dict[KnownBy, User] = {}
+        self._successors_of: tuple[User, ...] = ()
         self._anonymous: dict[str, User] = {}
         """By connection type."""
         self.accounts = NO_ACCOUNTS
@@ -203,43 +115,27 @@ class Credentials:
             raise CredentialsError(
                 f"--credentials {self._directory}: no such directory; an empty one, or none named, lets anyone in"
             )
-        (self.users, self.accounts), self._links, self._gateways, self._migrations = self._read_all()
-        self._note_stamps()
+        for file in self.files.values():
+            file.load()
+        self._take_over()
 
     def refresh(self) -> bool:
         """Read again what has changed; True when the users or links are others now."""
-        if self._directory is None or not self._note_stamps():
-            return False
-        before = ((self.users, self.accounts), self._links, self._gateways, self._migrations)
-        try:
-            found = self._read_all()
-        except CredentialsError as error:
-            log.error("credentials stay as they were: %s", error)
-            return False
-        kept: list[Any] = list(found)
-        secrets = [(users[0], *(port.accept for port in ports)) for users, *ports in (before, found)]
-        for index, (present, changed) in enumerate(zip(*secrets, strict=True)):
-            if present and not changed:
-                log.error(
-                    "credentials stay as they were: %s is gone or empty, which would let anyone in",
-                    FILES[index],
-                )
-                kept[index] = before[index]
-        (self.users, self.accounts), self._links, self._gateways, self._migrations = kept
-        return before != tuple(kept)
+        changed = [name for name, file in self.files.items() if file.refresh()]
+        if changed:
+            self._take_over()
+        return bool(changed)
 
-    def _read_all(
-        self,
-    ) -> tuple[tuple[tuple[User, ...], AccountBook], LinkCredentials, LinkCredentials, LinkCredentials]:
-        users: tuple[tuple[User, ...], AccountBook] = self._read(
-            "users.json",
-            lambda document: (_parse_users(document), _parse_accounts(document)),
-            ((), NO_ACCOUNTS),
-        )
-        links, gateways, migrations = (
-            self._read(name, _parse_links, LinkCredentials()) for name in FILES[1:]
-        )
-        return users, links, gateways, migrations
+    def _take_over(self) -> None:
+        self.users, self.accounts = self._users_file.value
+        self._links, self._gateways, self._migrations = (file.value for file in self._link_files)
+
+    def successor(self, user: User) -> User | None:
+        """The user of now that is known by the same credentials; of several the first counts, as in `find`."""
+        if self._successors_of is not self.users:
+            self._successors_of = self.users
+            self._successors = {one.known_by: one for one in reversed(self.users)}
+        return self._successors.get(user.known_by)
 
     def known(self, shown: Shown) -> User | None:
         """Whose it is, where that was found out by a hash since the files were read."""
@@ -290,11 +186,11 @@ class Credentials:
             if candidate.token:
                 fits = passwords.fits(candidate.token, shown.token)
             elif passwords.is_hashed(candidate.password):
-                fits = _same(candidate.user, name) and passwords.fits(candidate.password, shown.password)
+                fits = same(candidate.user, name) and passwords.fits(candidate.password, shown.password)
             else:
                 # Who has no password logs in by a certificate, and in no other way.
                 has_secret = bool(candidate.password) or shown.certificate is not None
-                fits = has_secret & _same(candidate.user, name) & _same(candidate.password, shown.password)
+                fits = has_secret & same(candidate.user, name) & same(candidate.password, shown.password)
             if fits and found is None:
                 found = candidate
         return found
@@ -313,171 +209,11 @@ class Credentials:
             for user in self.users
         )
 
-    def _note_stamps(self) -> bool:
-        changed = False
-        for name in FILES:
-            stamp = stamp_of(self._directory / name) if self._directory is not None else None
-            changed |= self._stamps.get(name) != stamp
-            self._stamps[name] = stamp
-        return changed
-
-    def _read(self, name: str, parse: Any, absent: Any) -> Any:
-        if self._directory is None:
-            return absent
-        path = self._directory / name
-        try:
-            document = read_json(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return absent
-        except (OSError, ValueError) as error:
-            raise CredentialsError(f"{path} can't be read: {type(error).__name__}") from None
-        try:
-            return parse(document)
-        except CredentialsError as error:
-            raise CredentialsError(f"{path}: {error}") from None
-        except (ValueError, RecursionError) as error:
-            raise CredentialsError(f"{path} can't be used: {type(error).__name__}") from None
-
-
-def _parse_accounts(document: Mapping[str, Any]) -> AccountBook:
-    """`{"accounts": {"A": {"exports": […], "imports": […], "mappings": {…}}}}`, worded as nats-server's configuration."""
-    told = document.get("accounts", {})
-    if not isinstance(told, dict):
-        raise CredentialsError("accounts has to be an object of accounts by name")
-    for name, entry in told.items():
-        if not isinstance(entry, dict) or set(entry) - {*KEYS, "jetstream"}:
-            raise CredentialsError(
-                f"accounts.{name} has to be an object with any of jetstream, {', '.join(KEYS)}"
-            )
-        if type(entry.get("jetstream", True)) is not bool:
-            raise CredentialsError(f"accounts.{name}.jetstream has to be true or false")
-    try:
-        return AccountBook(
-            read_account(name, entry, parse_duration_ns, has_jetstream=entry.get("jetstream", True))
-            for name, entry in told.items()
-        )
-    except WrongImportError as error:
-        where = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.path)
-        raise CredentialsError(f"accounts{where}: {error}") from None
-
-
-def _parse_users(document: object) -> tuple[User, ...]:
-    entries = document.get("users") if isinstance(document, dict) else None
-    if not isinstance(entries, list):
-        raise CredentialsError('has to be {"users": [...]}')
-    users: list[User] = []
-    for index, entry in enumerate(entries):
-        where = f"users[{index}]"
-        if not isinstance(entry, dict):
-            raise CredentialsError(f"{where} has to be an object")
-        names = ("user", "password", "token", "nkey", "account", "role")
-        values = {name: entry.get(name, "") for name in names}
-        permissions = _permissions(f"{where}.permissions", entry.get("permissions"))
-        for name, value in values.items():
-            if not isinstance(value, str):
-                raise CredentialsError(f"{where}.{name} has to be a text")
-            if len(value.encode()) > TEXT_BYTES_MAX:
-                raise CredentialsError(f"{where}.{name} has more than {TEXT_BYTES_MAX} bytes")
-        if unknown := sorted(set(entry) - {*values, "permissions"}):
-            raise CredentialsError(
-                f"{where}.{unknown[0]} is no known field; known are {', '.join(values)}, permissions"
-            )
-        _check_user(where, values)
-        values["role"] = values["role"] or "client"
-        if values["role"] not in ROLES:
-            raise CredentialsError(f"{where}.role has to be one of {', '.join(ROLES)}")
-        default = SYSTEM_ACCOUNT if values["role"] == "system" else "$G"
-        values["account"] = values["account"] or default
-        if values["account"].startswith(" "):
-            raise CredentialsError(f"{where}.account is {values['account']!r}; it cannot begin with a space")
-        users.append(User(**values, permissions=permissions))
-    return tuple(users)
-
-
-def _check_user(where: str, values: Mapping[str, str]) -> None:
-    if sum(bool(values[name]) for name in ("user", "token", "nkey")) != 1:
-        raise CredentialsError(f"{where} needs one of user (with password), token and nkey")
-    for name in ("password", "token"):
-        try:
-            passwords.check_hash(values[name])
-        except PasswordError as error:
-            raise CredentialsError(f"{where}.{name} {error}") from None
-    if values["nkey"]:
-        try:
-            public_key(values["nkey"])
-        except NkeyError as error:
-            raise CredentialsError(f"{where}.nkey {error}") from None
-        if values["password"]:
-            raise CredentialsError(f"{where} has nkey and password; only one of them may be")
-
-
-def _permissions(where: str, value: object) -> Permissions | None:
-    """`{"publish": {"allow": […], "deny": […]}, "subscribe": {…}, "responses": {"max": 1, "ttlMs": 120000}}`."""
-    if value is None:
-        return None
-    if not isinstance(value, dict):
-        raise CredentialsError(f"{where} has to be an object")
-    if unknown := sorted(set(value) - {"publish", "subscribe", "responses"}):
-        raise CredentialsError(
-            f"{where}.{unknown[0]} is no known field; known are publish, subscribe, responses"
-        )
-    publish = _rules(f"{where}.publish", value.get("publish"), with_queues=False)
-    subscribe = _rules(f"{where}.subscribe", value.get("subscribe"), with_queues=True)
-    responses: Responses | None = None
-    if (told := value.get("responses")) is not None:
-        if not isinstance(told, dict) or set(told) - {"max", "ttlMs"}:
-            raise CredentialsError(f"{where}.responses has to be an object with max and ttlMs")
-        numbers = told.get("max", RESPONSES_DEFAULT), told.get("ttlMs", RESPONSE_TTL_DEFAULT_MS)
-        if any(type(number) is not int or number < 0 for number in numbers):
-            raise CredentialsError(f"{where}.responses: max and ttlMs have to be whole numbers from 0")
-        responses = Responses(*numbers)
-        if publish.allow is None:
-            publish = replace(
-                publish, allow=()
-            )  # Who answers may do that, and nothing else that is not named.
-    return Permissions(publish, subscribe, responses)
-
-
-def _rules(where: str, value: object, *, with_queues: bool) -> Rules:
-    if value is None:
-        return Rules()
-    if not isinstance(value, dict) or set(value) - {"allow", "deny"}:
-        raise CredentialsError(f"{where} has to be an object with allow and deny")
-    lists: dict[str, tuple[bytes, ...] | None] = {}
-    for name in ("allow", "deny"):
-        told = value.get(name)
-        if told is not None and (not isinstance(told, list) or len(told) > PATTERNS_MAX):
-            raise CredentialsError(f"{where}.{name} has to be a list of at most {PATTERNS_MAX} subjects")
-        for pattern in told or ():
-            if not is_pattern(pattern, with_queue=with_queues):
-                raise CredentialsError(f"{where}.{name}: {pattern!r} is no subject")
-        lists[name] = tuple(pattern.encode() for pattern in told) if told is not None else None
-    return Rules(lists["allow"], lists["deny"] or ())
-
-
-def _parse_links(document: object) -> LinkCredentials:
-    if not isinstance(document, dict) or not isinstance(document.get("accept", []), list):
-        raise CredentialsError('has to be {"accept": [...], "send": {...}}')
-    accept = tuple(
-        _login(f"accept[{index}]", entry) for index, entry in enumerate(document.get("accept", []))
-    )
-    send = _login("send", document["send"]) if "send" in document else Login()
-    return LinkCredentials(accept, send)
-
-
-def _login(where: str, entry: object) -> Login:
-    if not isinstance(entry, dict):
-        raise CredentialsError(f"{where} has to be an object")
-    user, password = entry.get("user"), entry.get("password")
-    if not isinstance(user, str) or not isinstance(password, str) or not user:
-        raise CredentialsError(f"{where} needs user and password")
-    return Login(user, password)
-
 
 def _find_nkey(users: tuple[User, ...], shown: Shown) -> User | None:
     found = next((user for user in users if user.nkey == shown.nkey), None)
     return found if found is not None and has_signed(shown.nkey, shown.nonce, shown.signature) else None
 
 
-def _same(one: str, other: str) -> bool:
-    return hmac.compare_digest(one.encode(), other.encode())
+def _parse_both(document: Any) -> UsersFile:
+    return parse_users(document), parse_accounts(document)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
-from supercluster.broker.auth.credentials import NO_CLIENT_LIMITS, ClientLimits
+from supercluster.broker.auth.users import NO_CLIENT_LIMITS, ClientLimits
 from supercluster.broker.dropin.conf import ConfError, Value
 from supercluster.broker.dropin.fields import Fields, shown
 from supercluster.broker.protocol.durations import parse_duration_ns

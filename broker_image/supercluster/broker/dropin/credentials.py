@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from supercluster.broker.auth.credentials import (
-    STANDARD,
-    WEBSOCKET,
-    Credentials,
-    LinkCredentials,
-    Login,
-    User,
-)
+from supercluster.broker.auth.credentials import Credentials
+from supercluster.broker.auth.link_credentials import LinkCredentials, Login
+from supercluster.broker.auth.users import STANDARD, WEBSOCKET, User
 from supercluster.broker.dropin.addresses import Remote
 from supercluster.broker.dropin.link_options import LinkOption
 from supercluster.broker.dropin.options import Options

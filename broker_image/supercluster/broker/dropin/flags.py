@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from supercluster.broker.auth.credentials import User
+from supercluster.broker.auth.users import User
 from supercluster.broker.dropin.addresses import address_of, parse_remote, parse_remotes
 from supercluster.broker.dropin.cluster_options import DEFAULT_PORT, ClusterOption
 from supercluster.broker.dropin.options import Options

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 
-from supercluster.broker.auth.credentials import ClientLimits, User
+from supercluster.broker.auth.users import ClientLimits, User
 from supercluster.broker.dropin.account_options import JetStreamLimits
 from supercluster.broker.dropin.addresses import Address, read_address, read_listen, read_port
 from supercluster.broker.dropin.cluster_options import ClusterOption, read_cluster

@@ -222,7 +222,6 @@ class Server:
         process.server.credentials_changed()  # Whoever shows nothing may be another user though all are the same.
         if self._credentials.users != before:
             process.server.push_info()
-        process.server.account_limits.changed()
         process.server.web_rules = changed.web_rules
         logging.getLogger().setLevel(logging.DEBUG if changed.debug else logging.INFO)
         for warning in changed.warnings:

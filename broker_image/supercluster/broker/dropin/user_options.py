@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from supercluster.broker.auth.credentials import STANDARD, WEBSOCKET, ClientLimits, User
 from supercluster.broker.auth.nkeys import NkeyError, public_key
 from supercluster.broker.auth.passwords import PasswordError, check_hash
+from supercluster.broker.auth.users import STANDARD, WEBSOCKET, ClientLimits, User
 from supercluster.broker.dropin.account_options import (
     AccountReader,
     JetStreamLimits,

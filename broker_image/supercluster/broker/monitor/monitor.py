@@ -11,14 +11,14 @@ import base64
 import binascii
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from enum import Enum, auto
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 from aiohttp import web
 
-from supercluster.broker.auth.credentials import Shown, User
+from supercluster.broker.auth.users import Shown, User
 from supercluster.broker.bounds import read_json
 from supercluster.broker.monitor import guard, health, nats_pages, same_site, views
 from supercluster.broker.monitor.broker import Broker
@@ -41,7 +41,21 @@ UNSENT_BYTES_MAX = 64 << 20
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-AdminHandler: TypeAlias = Callable[[dict[str, str], Any], Awaitable[tuple[int, Any]]]
+
+class AdminQuery(dict[str, str]):
+    """What a call's query says, by name; of a name that is there several times the first value."""
+
+    def __init__(self, said: Iterable[tuple[str, str]], blanks: Mapping[str, str]) -> None:
+        """`blanks`: what those of the path stand for, which count before what the query says."""
+        self._said = list(said)
+        super().__init__({**dict(reversed(self._said)), **blanks})
+
+    def listed(self, name: str) -> list[str]:
+        """All values of a name."""
+        return [value for said, value in self._said if said == name]
+
+
+AdminHandler: TypeAlias = Callable[[AdminQuery, Any], Awaitable[tuple[int, Any]]]
 """Takes the query (with what the path's blanks stand for) and the decoded JSON body (None without one); returns status
 and what is answered as JSON."""
 
@@ -215,7 +229,7 @@ class Monitor:
         except ValueError:
             return _answer(400, {"error": "the body is no JSON"})
         handler, blanks = found
-        status, document = await handler({**request.query, **blanks}, body)
+        status, document = await handler(AdminQuery(request.query.items(), blanks), body)
         return _answer(status, document)
 
     def _own_names(self) -> set[str]:
@@ -262,12 +276,13 @@ class Monitor:
             if not comparisons.compare(address, shown, lambda: not answer.done(), answer.set_result):
                 return Who.LATER
             found = await answer
-            if found not in credentials.users:  # Changed meanwhile, or gone.
-                found = None
+            if found is not None and found not in credentials.users:  # Changed meanwhile, or gone.
+                found = credentials.successor(found)
         else:
             found = credentials.find(shown)
         if found is None:
             return Who.NOBODY
+        self._broker.server.shown_credentials.seen(found)
         return Who.OPERATOR if found.is_operator else Who.CLIENT
 
 

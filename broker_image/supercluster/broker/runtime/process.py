@@ -17,6 +17,7 @@ from typing import Any
 from supercluster.broker.auth.credentials import Credentials
 from supercluster.broker.monitor import views
 from supercluster.broker.monitor.admin_calls import AdminCalls
+from supercluster.broker.monitor.credentials_calls import CredentialsCalls
 from supercluster.broker.monitor.monitor import Monitor
 from supercluster.broker.monitor.rebalance_calls import RebalanceCalls
 from supercluster.broker.monitor.redirect_calls import RedirectCalls
@@ -158,6 +159,7 @@ class BrokerProcess:
             self.monitor_port = await opened("monitoring", *at, self.monitor.start(*at, monitor_tls))
         self.monitor.register_routes(RebalanceCalls(self, self.rebalance).routes())
         self.monitor.register_routes(RedirectCalls(self, self.redirection).routes())
+        self.monitor.register_routes(CredentialsCalls(self).routes())
         if self._make_core is not None:
             core = self.core = self._make_core(self)
             core.invalidate_captures = self.router.invalidate_captures

@@ -7,11 +7,11 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from supercluster.broker.auth.credentials import Credentials, Shown, User
+from supercluster.broker.auth.credentials import Credentials
+from supercluster.broker.auth.users import Shown, User
 from supercluster.broker.net.clients.client import Client
 from supercluster.broker.net.clients.comparisons import Comparisons
 from supercluster.broker.net.clients.counts import ServerCounts
-from supercluster.broker.net.clients.reauthorization import Reauthorization
 from supercluster.broker.net.clients.strangers import RationedLog
 from supercluster.broker.net.routing.account import Account
 from supercluster.broker.net.routing.router import DEFAULT_ACCOUNT
@@ -31,12 +31,15 @@ class Admission:
         credentials: Credentials,
         account: Callable[[str], Account],
         counts: ServerCounts,
+        shows: Callable[[Client], None],
     ) -> None:
+        """`shows` is called with clients that are here by their credential from now on."""
         self.credentials = credentials
         self.comparisons = Comparisons(loop, clock, credentials)
         self._clock = clock
         self._account = account
         self._counts = counts
+        self._shows = shows
         self._log = RationedLog(log.warning, clock.monotonic_ms)
 
     @property
@@ -56,7 +59,7 @@ class Admission:
 
         def done(user: User | None) -> None:
             if user is not None and user not in self.credentials.users:  # Changed meanwhile, or gone.
-                user = Reauthorization(self.credentials, self._clock.monotonic_ms).successor(user)
+                user = self.credentials.successor(user)
             then(self._judged(client, shown, user, options))
 
         address = client.peer[0]
@@ -113,6 +116,7 @@ class Admission:
     def _admit(self, client: Client, user: User | None, account: str) -> None:
         """Give the client its account and what it may do there."""
         client.credential = user
+        self._shows(client)
         allowed = user.permissions if user is not None else None
         subscriber = client.subscriber
         subscriber.gate = PermissionGate(allowed, self._clock.monotonic_ms) if allowed is not None else None
@@ -120,6 +124,6 @@ class Admission:
             for subscription in list(subscriber.subscriptions.values()):
                 subscriber.end(subscription)
             client.account = self._account(account)
-        name = (user.user or user.nkey) if user is not None else ""
+        name = user.name if user is not None else ""
         is_system = user is not None and user.is_system
         client.info = ClientInfo(account, name, user is None or user.is_operator, is_system)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from supercluster.broker.auth.credentials import NO_CLIENT_LIMITS, ClientLimits
+from supercluster.broker.auth.users import NO_CLIENT_LIMITS, ClientLimits
 from supercluster.broker.protocol.parser import Publishes
 from supercluster.broker.settings.settings import Limits
 
 
 class Allowance:
-    """What one client may have: by the broker's limits, and by its account's where they are lower."""
+    """What one client may have: by the broker's limits, and by its account's and its user's where they are lower."""
 
     def __init__(self, limits: Callable[[], Limits]) -> None:
         self._broker = limits
@@ -28,12 +28,12 @@ class Allowance:
         return most if own < 0 else min(most, own)
 
     def change(self, limits: ClientLimits) -> bool:
-        """It has these limits of its account from now on; returns whether what a message may be has changed."""
+        """It has these limits of its account and its user from now on; returns whether what a message may be has changed."""
         before, self._limits = self.payload_bytes_max, limits
         return self.payload_bytes_max != before
 
     def within_payload(self, messages: Publishes) -> Publishes:
-        """Those before the first that is too large for its account: what was read along with CONNECT was parsed before that
+        """Those before the first that is too large for its account or its user: what was read along with CONNECT was parsed before that
         was known."""
         if self._limits.payload_bytes_max < 0:
             return messages

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from supercluster.broker.auth.credentials import STANDARD, WEBSOCKET, ClientLimits, User
+from supercluster.broker.auth.users import STANDARD, WEBSOCKET, ClientLimits, User
 from supercluster.broker.net.clients.allowance import Allowance
 from supercluster.broker.net.clients.certificates import ClientCertificates
 from supercluster.broker.net.clients.counts import ServerCounts
@@ -385,7 +385,7 @@ class Client(ABC):
         return (self._transport.get_extra_info("peercert") if self._transport is not None else None) or {}
 
     def hold_to(self, limits: ClientLimits) -> None:
-        """Its account has these limits from now on; what is read is held to them."""
+        """Its account and its user have these limits from now on; what is read is held to them."""
         if self.allowance.change(limits):
             self._parser.limit_payload(self.allowance.payload_bytes_max)
             self._owes_info = True

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from supercluster.broker.auth.credentials import Credentials
-from supercluster.broker.net.clients.account_limits import AccountLimits
 from supercluster.broker.net.clients.admission import Admission
 from supercluster.broker.net.clients.certificates import ClientCertificates
 from supercluster.broker.net.clients.client import Client, Redirecting
 from supercluster.broker.net.clients.counts import ServerCounts
 from supercluster.broker.net.clients.info import ServerFacts, info_line
 from supercluster.broker.net.clients.reauthorization import Reauthorization
+from supercluster.broker.net.clients.shared_limits import SharedLimits
+from supercluster.broker.net.clients.shown_credentials import ShownCredentials
 from supercluster.broker.net.clients.strangers import PendingConnections, RationedLog
 from supercluster.broker.net.routing.account_imports import AccountImports
 from supercluster.broker.net.routing.router import DEFAULT_ACCOUNT, Router
@@ -90,8 +91,11 @@ class ClientServer:
         self.limits = limits
         self.credentials = credentials
         self.counts = ServerCounts()
-        self.admission = Admission(loop, clock, credentials, router.account, self.counts)
-        self.account_limits = AccountLimits(lambda: credentials.client_limits)
+        self.shown_credentials = ShownCredentials(credentials, clock.machine_ms)
+        self.admission = Admission(
+            loop, clock, credentials, router.account, self.counts, self.shown_credentials.shows
+        )
+        self.shared_limits = SharedLimits(credentials)
         self.default_account = DEFAULT_ACCOUNT
         self.imports = AccountImports(router)
         self.log_stranger = RationedLog(log.info, clock.monotonic_ms)
@@ -100,6 +104,8 @@ class ClientServer:
         self._strangers: PendingConnections[Client] = PendingConnections(CONNECTIONS_MAX, CONNECTIONS_MAX)
         """Have not said CONNECT; where all places are taken the oldest of the address with the most makes room."""
         self.lame_duck = False
+        self.started_ms: int | None = None
+        """Since when it has taken clients, by the machine's clock."""
         self.facts: ServerFacts | None = None
         self.watch: ClientWatch | None = None
         self.redirecting: Redirecting | None = None
@@ -133,6 +139,7 @@ class ClientServer:
         self.facts = facts
         for listener in self.listeners:
             await listener.start_serving()
+        self.started_ms = self.clock.machine_ms()
 
     @property
     def has_headers(self) -> bool:
@@ -225,9 +232,10 @@ class ClientServer:
     def credentials_changed(self) -> None:
         """Clients that are known by them still go on under the permissions of now; the others are cut off (CL-5)."""
         self.declare_accounts()
-        changed = Reauthorization(self.credentials, self.clock.monotonic_ms)
+        changed = Reauthorization(self.credentials, self.clock.monotonic_ms, self.shown_credentials.shows)
         for client in list(self.clients.values()):
             changed.judge(client)
+        self.shared_limits.changed()
 
     # INFO
 

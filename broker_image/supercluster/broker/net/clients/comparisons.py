@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
-from supercluster.broker.auth.credentials import Credentials, Shown, User
+from supercluster.broker.auth.credentials import Credentials
+from supercluster.broker.auth.users import Shown, User
 from supercluster.broker.net.clients.strangers import Attempts, network_of
 from supercluster.broker.ports import Clock
 

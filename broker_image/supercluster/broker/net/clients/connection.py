@@ -395,7 +395,8 @@ class ClientConnection(Client, asyncio.Protocol):
             return
         self.closed = True
         self._write_deadline.stop()
-        self.server.account_limits.leave(self)
+        self.server.shared_limits.leave(self)
+        self.server.shown_credentials.left(self)
         self.keep_alive.stop()
         # Members of queue groups go first: they would be chosen.
         leaving = deque(sorted(self.subscriber.subscriptions.values(), key=lambda one: not one.queue))

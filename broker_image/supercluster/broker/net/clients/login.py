@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from supercluster.broker.bounds import read_json
-from supercluster.broker.net.clients.account_limits import TOO_MANY
 from supercluster.broker.net.clients.client import Client
 from supercluster.broker.net.clients.client_server import ClientServer
 from supercluster.broker.net.clients.keep_alive import KeepAlive
+from supercluster.broker.net.clients.shared_limits import TOO_MANY
 from supercluster.broker.protocol.parser import PARSER_ERROR
 
 PROTOCOLS = (None, 0, 1)
@@ -86,7 +86,7 @@ class Login:
         if not self._server.admission.takes_without(client):
             self._server.counts.auth_failures += 1
             return False
-        if not self._server.account_limits.enter(client):
+        if not self._server.shared_limits.enter(client):
             client.close(TOO_MANY)
             return False
         client.authenticated = True
@@ -104,7 +104,7 @@ class Login:
             client.close("invalid client protocol")
             return
         client.wants_info = options.get("protocol") == 1
-        if not self._server.account_limits.enter(client):
+        if not self._server.shared_limits.enter(client):
             self._server.refused(client, str(options.get("user") or ""))
             client.close(TOO_MANY)
             return

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from supercluster.broker.auth.credentials import LinkCredentials
+from supercluster.broker.auth.link_credentials import LinkCredentials
 from supercluster.broker.migration.worlds import MARK, far_name, world_id
 from supercluster.broker.net.clients.certificates import GatewayCertificates
 from supercluster.broker.net.links.broker_facts import BrokerFacts

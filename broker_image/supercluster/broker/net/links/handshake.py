@@ -11,6 +11,7 @@ import logging
 import ssl
 from collections.abc import Callable
 
+from supercluster.broker.auth.link_credentials import Login
 from supercluster.broker.net.clients.strangers import PendingConnections, RationedLog
 from supercluster.broker.net.links.broker_facts import BrokerFacts
 from supercluster.broker.net.links.door import ANYBODY, Door, Expected, name_refusal
@@ -145,7 +146,7 @@ class Handshakes:
     def hello_body(self, connection: LinkConnection, channel: Channel) -> bytes:
         """This broker's HELLO."""
         facts, door = self._facts, connection.door
-        login = door.credentials().send
+        login = connection.showed or Login()
         # No broker of another super-cluster reads the map of streams.
         level = 0 if door.is_far else facts.map_level()
         return frames.encode_hello(
@@ -255,6 +256,7 @@ class Handshakes:
         connection.refuse("its control connection is not there")
 
     def _greet(self, connection: LinkConnection, channel: Channel) -> None:
+        connection.showed = connection.door.credentials().send
         connection.say(FrameType.HELLO, self.hello_body(connection, channel))
 
 

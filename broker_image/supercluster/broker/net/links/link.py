@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
+from supercluster.broker.auth.link_credentials import Login
 from supercluster.broker.bounds import FRAME_BYTES_MAX
 from supercluster.broker.net.links.bridge import Bridge
 from supercluster.broker.net.links.door import ANYBODY, Door, Expected
@@ -99,6 +100,8 @@ class LinkConnection(asyncio.Protocol):
         self.pair = pair
         self.expected = expected
         self.hello: Hello | None = None
+        self.showed: Login | None = None
+        """By what this broker said who it is; None: it has not yet."""
         self.link: Link | None = None
         self.greeted: asyncio.Future[Hello] = environment.loop.create_future()
         self.told: asyncio.Future[None] = environment.loop.create_future()
@@ -385,6 +388,17 @@ class Link:
         self._messages += message_pieces(plain, queues, subject, reply, header, payload)
         self._message_bytes += len(payload) + len(header) + 64
         return True
+
+    @property
+    def logins(self) -> set[str]:
+        """The users by which either side said who it is."""
+        found: set[str] = set()
+        for connection in (self.control, self.bulk):
+            if connection.showed is not None:
+                found.add(connection.showed.user)
+            if connection.hello is not None:
+                found.add(connection.hello.user)
+        return found
 
     def stall(self, publisher: ClientOrigin) -> None:
         """Hold a publisher back until the queue is short again."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import ParamSpec
@@ -176,6 +177,15 @@ class Mesh:
         if link is not None:
             return link.peer.cluster
         return self._core.cluster_of(node) if self._core is not None else None
+
+    def logins(self) -> dict[str, Counter[str]]:
+        """By port: by which users links were made, and how many; a link counts for each of the two that its sides showed."""
+        found: dict[str, Counter[str]] = {
+            door.name: Counter() for door in (self.cluster_door, self.gateway_door)
+        }
+        for link in self.links.values():
+            found[link.control.door.name].update(link.logins)
+        return found
 
     async def stop(self) -> None:
         """Close everything."""

@@ -15,6 +15,7 @@ from tests.reconcilers.fake_migrations import FakeMigrations
 from supercluster.reconcilers.kinds.reconcilers import RECONCILERS
 from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.planners.plan import Note
+from supercluster.reconcilers.planners.user.entries import entry_digest
 from supercluster.reconcilers.ports import (
     BrokersRefusedError,
     BrokersUnreachableError,
@@ -159,6 +160,57 @@ def _without_version(body: Mapping[str, Any]) -> dict[str, Any]:
     return {**body, "metadata": metadata}
 
 
+class FakeUsers:
+    """What brokers have of users.json, and who shows which credential."""
+
+    def __init__(self) -> None:
+        self.in_force: dict[str, dict[str, Json]] = {}
+        """By broker, then by label: the entry."""
+        self.connections: dict[tuple[str, str], int] = {}
+        """By broker and label."""
+        self.idle_ms: dict[tuple[str, str], int] = {}
+        self.up_ms = 3_600_000
+        self.silent: set[str] = set()
+        self.asked = 0
+
+    def load(self, broker: str, users: list[Json]) -> None:
+        """The broker reads users.json."""
+        self.in_force[broker] = {str(each["credential"]): each for each in users if each.get("credential")}
+
+    def answer(self, broker: str) -> Json:
+        self.asked += 1
+        if broker in self.silent:
+            raise BrokersUnreachableError(f"{broker} does not answer")
+        entries = self.in_force.get(broker, {})
+        labels = {*entries, *(each for of, each in self.connections if of == broker)}
+        return {
+            "broker": broker,
+            "upMs": self.up_ms,
+            "shown": [self._shown(broker, each) for each in sorted(labels)],
+        }
+
+    def _shown(self, broker: str, label: str) -> Json:
+        entry = self.in_force.get(broker, {}).get(label)
+        count = self.connections.get((broker, label), 0)
+        client = {
+            "address": "10.0.0.9",
+            "name": "billing",
+            "language": "go",
+            "version": "1.2",
+            "connections": count,
+        }
+        return {
+            "account": "$G",
+            "user": (entry or {}).get("user", ""),
+            "credential": label,
+            "inForce": entry is not None,
+            "digest": entry_digest(entry) if entry is not None else "",
+            "connections": count,
+            "idleMs": 0 if count else self.idle_ms.get((broker, label)),
+            "clients": [client] if count else [],
+        }
+
+
 class FakeBrokers:
     """Streams in a dictionary, with three healthy replicas each."""
 
@@ -198,6 +250,7 @@ class FakeBrokers:
         """Brokers that are there and whose replicas lack something."""
         self.is_fresh = True
         """Is the broker that answers in contact with the leader of the map?"""
+        self.users = FakeUsers()
         self.declared: dict[str, Json] = {}
         """Accounts, as somebody declared them."""
 
@@ -379,6 +432,10 @@ class FakeBrokers:
         self._enter(f"hand over {broker}")
         self.handed.append((broker, tuple(avoid)))
         self.restart[broker] = {**self.restart.get(broker, {}), "stepsAside": True}
+
+    async def credentials(self, target: BrokerTarget, users: Sequence[str] = ()) -> Json:
+        self._enter("credentials")
+        return self.users.answer(target.brokers[0])
 
     async def leave_broker(self, target: BrokerTarget, broker: str) -> None:
         self._enter("leave")

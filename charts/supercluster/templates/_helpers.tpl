@@ -62,7 +62,7 @@ supercluster-operator
 {{/* What the operator does in a namespace that it serves: these rights and no more. */}}
 {{- define "supercluster.rules" -}}
 - apiGroups: ["supercluster.dev"]
-  resources: ["superclusters", "clusters", "streams", "streammoves", "migrations"]
+  resources: ["superclusters", "clusters", "streams", "streammoves", "migrations", "users"]
   # patch is for finalizers; nothing but the status is written otherwise.
   verbs: ["get", "list", "watch", "patch"]
 - apiGroups: ["supercluster.dev"]
@@ -73,11 +73,11 @@ supercluster-operator
   resources: ["streammoves"]
   verbs: ["create", "delete"]
 - apiGroups: ["supercluster.dev"]
-  resources: ["superclusters/status", "clusters/status", "streams/status", "streammoves/status", "replicapolicies/status", "streampipelines/status", "migrations/status"]
+  resources: ["superclusters/status", "clusters/status", "streams/status", "streammoves/status", "replicapolicies/status", "streampipelines/status", "migrations/status", "users/status"]
   verbs: ["patch"]
 - apiGroups: ["supercluster.dev"]
   # For owner references that block deletion; nothing is owned by moves and policies.
-  resources: ["superclusters/finalizers", "clusters/finalizers", "streams/finalizers", "streampipelines/finalizers"]
+  resources: ["superclusters/finalizers", "clusters/finalizers", "streams/finalizers", "streampipelines/finalizers", "users/finalizers"]
   verbs: ["update"]
 - apiGroups: [""]
   resources: ["services", "configmaps", "secrets"]

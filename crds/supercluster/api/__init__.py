@@ -13,6 +13,7 @@ from supercluster.api.stream import Stream, StreamSpec, StreamStatus
 from supercluster.api.stream_move import StreamMove, StreamMoveSpec, StreamMoveStatus
 from supercluster.api.stream_pipeline import StreamPipeline, StreamPipelineSpec, StreamPipelineStatus
 from supercluster.api.super_cluster import SuperCluster, SuperClusterSpec, SuperClusterStatus
+from supercluster.api.user import User, UserSpec, UserStatus
 
 API_VERSION = f"{GROUP}/{VERSION}"
 
@@ -43,4 +44,7 @@ __all__ = [
     "SuperCluster",
     "SuperClusterSpec",
     "SuperClusterStatus",
+    "User",
+    "UserSpec",
+    "UserStatus",
 ]

@@ -154,6 +154,20 @@ class Reason(StrEnum):
     RETENTION_NEAR = "RetentionNear"
     DRIVER_NODE_LOST = "DriverNodeLost"
 
+    ACCEPTED_BY_BROKERS = "AcceptedByBrokers"
+    CREDENTIAL_INTRODUCING = "CredentialIntroducing"
+    CLIENTS_ROLLING = "ClientsRolling"
+    CREDENTIAL_WITHDRAWING = "CredentialWithdrawing"
+    ROTATED = "Rotated"
+    DEADLINE_NEAR = "DeadlineNear"
+    SECRET_INVALID = "SecretInvalid"
+    INVALID_KEY = "InvalidKey"
+    INVALID_SUBJECT = "InvalidSubject"
+    INVALID_DEADLINE = "InvalidDeadline"
+    ACCOUNT_NOT_DECLARED = "AccountNotDeclared"
+    USER_IN_USE = "UserInUse"
+    USERS_BY_HAND = "UsersByHand"
+
     CHECKING = "Checking"
     PREFLIGHT_CLEAN = "PreflightClean"
     PREFLIGHT_REFUSED = "PreflightRefused"
@@ -228,6 +242,12 @@ class EventReason(StrEnum):
     POINT_OF_NO_RETURN_PASSED = "PointOfNoReturnPassed"
     MIGRATION_SUCCEEDED = "MigrationSucceeded"
     MIGRATION_RELEASED = "MigrationReleased"
+    ROTATION_STARTED = "RotationStarted"
+    CREDENTIAL_PUBLISHED = "CredentialPublished"
+    CREDENTIAL_WITHDRAWN = "CredentialWithdrawn"
+    CLIENTS_CUT_OFF = "ClientsCutOff"
+    ROTATION_CANCELLED = "RotationCancelled"
+    USER_RELEASED = "UserReleased"
     STEP_FAILED = "StepFailed"
 
 
@@ -255,12 +275,12 @@ TYPES: dict[ConditionType, Entry] = {
         "all", "The running state matches the spec. It is False while drift is repaired."
     ),
     ConditionType.WARNING: Entry(
-        "Cluster, Stream, ReplicaPolicy, Migration",
+        "Cluster, Stream, ReplicaPolicy, Migration, SuperCluster, User",
         "True: the spec is carried out, but part of it is ill-advised, or something beside it needs attention.",
     ),
     ConditionType.PROGRESSING: Entry(
-        "StreamMove",
-        "True while the move runs. Otherwise the reason says what it waits for, or how it ended.",
+        "StreamMove, User",
+        "True while the move, or the rotation, runs. Otherwise the reason says what it waits for, or how it ended.",
     ),
     ConditionType.COMPLETE: Entry("StreamMove", "True: the move is done. For a dry run: its plan is made."),
     ConditionType.DRAINABLE: Entry(
@@ -402,7 +422,9 @@ REASONS: dict[Reason, Entry] = {
     Reason.OUT_OF_RANGE: Entry(
         "Accepted", "Brokers would reject a value. The message has it and its bounds."
     ),
-    Reason.NAME_CONFLICT: Entry("Accepted", "An older Stream resource declares the same stream."),
+    Reason.NAME_CONFLICT: Entry(
+        "Accepted", "An older resource declares the same stream, or the same user of an account."
+    ),
     Reason.NOT_ADOPTED: Entry(
         "Accepted", "A stream of this name exists and no resource declares it. spec.adopt: true adopts it."
     ),
@@ -610,6 +632,50 @@ REASONS: dict[Reason, Entry] = {
         "The driver's pod was to end and does not: its node is out of contact. No other driver starts until a person removes the pod or the "
         "node; the message has the command.",
     ),
+    Reason.ACCEPTED_BY_BROKERS: Entry(
+        "Ready, Whole", "The brokers that answer accept the credential in the Secret of the User."
+    ),
+    Reason.CREDENTIAL_INTRODUCING: Entry(
+        "Ready, Whole, Progressing",
+        "Brokers take a credential over. The message names those that have not said that they accept it.",
+    ),
+    Reason.CLIENTS_ROLLING: Entry(
+        "Progressing",
+        "The new credential is in the Secret and the former one is accepted too. The message counts the connections that show it.",
+    ),
+    Reason.CREDENTIAL_WITHDRAWING: Entry(
+        "Progressing", "Brokers drop the former credential. The message names those that still accept it."
+    ),
+    Reason.ROTATED: Entry("Progressing", "No rotation is under way."),
+    Reason.DEADLINE_NEAR: Entry(
+        "Warning",
+        "The former credential has a deadline. The message names the connections that it cuts off.",
+    ),
+    Reason.SECRET_INVALID: Entry(
+        "Accepted",
+        "The Secret that spec.authentication.passwordFrom names is missing, or its value cannot be a password. The message says what to do.",
+    ),
+    Reason.INVALID_KEY: Entry(
+        "Accepted", "spec.authentication.publicKey is no public key of a user. The message says why."
+    ),
+    Reason.INVALID_SUBJECT: Entry(
+        "Accepted", "A subject of spec.permissions is invalid. The message has the field and the value."
+    ),
+    Reason.INVALID_DEADLINE: Entry(
+        "Accepted",
+        "spec.rotation.deadline was over before the rotation began. The rotation does not begin.",
+    ),
+    Reason.ACCOUNT_NOT_DECLARED: Entry(
+        "Accepted", "spec.account is neither $G nor one of spec.accounts of the SuperCluster."
+    ),
+    Reason.USER_IN_USE: Entry(
+        "Ready, Whole",
+        "The User is being deleted, and clients still show its credential. The message names them.",
+    ),
+    Reason.USERS_BY_HAND: Entry(
+        "Warning",
+        "users.json has users that no User declares. They stay in force. `supercluster users adopt` prints the manifests that take them over.",
+    ),
     Reason.CHECKING: Entry(
         "Ready, Whole, PreflightPassed", "Preflight is being made, or waits for blue or green to answer."
     ),
@@ -792,6 +858,21 @@ EVENTS: dict[EventReason, Entry] = {
         "Warning",
         "A Migration was deleted after streams were handed over. Nothing was stopped on the brokers.",
     ),
+    EventReason.ROTATION_STARTED: Entry(
+        "Normal", "A rotation began: brokers take the new credential over. The message says why it began."
+    ),
+    EventReason.CREDENTIAL_PUBLISHED: Entry(
+        "Normal", "Every broker accepts the new credential, and clients can read it."
+    ),
+    EventReason.CREDENTIAL_WITHDRAWN: Entry(
+        "Normal", "No client showed the former credential any more, and it was withdrawn."
+    ),
+    EventReason.CLIENTS_CUT_OFF: Entry(
+        "Warning",
+        "The deadline passed, and the former credential was withdrawn. The message names the connections that showed it.",
+    ),
+    EventReason.ROTATION_CANCELLED: Entry("Normal", "spec.rotation.cancel took a rotation back."),
+    EventReason.USER_RELEASED: Entry("Normal", "A deleted User's credentials are withdrawn from brokers."),
     EventReason.STEP_FAILED: Entry(
         "Warning", "A step failed and will be retried. The message has the error."
     ),

@@ -14,6 +14,7 @@ from supercluster.api.stream import Stream
 from supercluster.api.stream_move import StreamMove
 from supercluster.api.stream_pipeline import PIPELINE_NAME_LENGTH_MAX, StreamPipeline
 from supercluster.api.super_cluster import SuperCluster
+from supercluster.api.user import User
 
 ResourceT = TypeVar("ResourceT", bound=Resource)
 
@@ -196,6 +197,28 @@ MIGRATION = Kind(
     name_length_max=MIGRATION_NAME_LENGTH_MAX,
 )
 
+USER = Kind(
+    User,
+    "users",
+    "nu",
+    (
+        Column("SuperCluster", "string", ".spec.superCluster"),
+        Column("Account", "string", ".spec.account"),
+        Column("User", "string", ".status.user"),
+        _condition("Ready", "Ready"),
+        _condition("Reason", "Ready", "reason"),
+        Column("Rotation", "string", ".status.rotation.stage"),
+        Column("Former", "integer", ".status.rotation.connections"),
+        Column("Connections", "integer", ".status.connections", 1),
+        Column("Credential", "integer", ".status.credential", 1),
+        Column("Since", "date", ".status.since", 1),
+        Column("Secret", "string", ".status.secret", 1),
+        _condition("Accepted", "Accepted", priority=1),
+        _AGE,
+    ),
+    child_label=f"{GROUP}/user",
+)
+
 KINDS: tuple[Kind[Any], ...] = (
     SUPER_CLUSTER,
     CLUSTER,
@@ -204,6 +227,7 @@ KINDS: tuple[Kind[Any], ...] = (
     REPLICA_POLICY,
     STREAM_PIPELINE,
     MIGRATION,
+    USER,
 )
 
 

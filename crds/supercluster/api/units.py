@@ -12,10 +12,13 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 DURATION_PATTERN = r"^([0-9]+(ms|s|m|h))+$"
+PERIOD_PATTERN = r"^([0-9]+(s|m|h|d))+$"
 SIZE_PATTERN = r"^[0-9]+(Ki|Mi|Gi|Ti|k|M|G|T)?$"
 
 _DURATION_PART = re.compile(r"([0-9]+)(ms|s|m|h)")
 _NS_PER_UNIT = {"ms": 1_000_000, "s": 1_000_000_000, "m": 60_000_000_000, "h": 3_600_000_000_000}
+_PERIOD_PART = re.compile(r"([0-9]+)([smhd])")
+_S_PER_UNIT = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _SIZE_UNITS = {
     "": 1,
     "k": 10**3,
@@ -38,6 +41,9 @@ def _size_text(value: Any) -> Any:
 
 Duration = Annotated[str, Field(pattern=DURATION_PATTERN, max_length=32)]
 """One or more of number and unit, such as 2m, 24h or 1h30m."""
+
+Period = Annotated[str, Field(pattern=PERIOD_PATTERN, max_length=32)]
+"""One or more of number and unit, days included, such as 90d or 12h. CEL's `duration()` does not read it."""
 
 Size = Annotated[
     str,
@@ -84,3 +90,14 @@ def size_bytes(text: str) -> int:
         )
     digits = text.rstrip("KMGTik")
     return int(digits) * _SIZE_UNITS[text[len(digits) :]]
+
+
+def period_s(text: str) -> int:
+    """Seconds of a period.
+
+    Raises:
+        ValueError: the text is no period.
+    """
+    if not re.fullmatch(PERIOD_PATTERN, text):
+        raise ValueError(f"{text!r} is no period; write numbers with s, m, h or d, such as 90d or 12h")
+    return sum(int(number) * _S_PER_UNIT[unit] for number, unit in _PERIOD_PART.findall(text))

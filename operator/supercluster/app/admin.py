@@ -189,6 +189,11 @@ class BrokerAdmin:
         method, path = "DELETE" if record is None else "PUT", f"{_broker_path(broker)}/cordon"
         await self._call_any(target, method, path, f"the cordon of broker {broker}", record)
 
+    async def credentials(self, target: BrokerTarget, users: Sequence[str] = ()) -> Json:
+        query = "&".join(f"user={quote(each, safe='')}" for each in users)
+        path = f"credentials?{query}" if query else "credentials"
+        return await self._call_any(target, "GET", path, "the credentials of a broker")
+
     async def leave_broker(self, target: BrokerTarget, broker: str) -> None:
         await self._call_any(target, "DELETE", _broker_path(broker), f"broker {broker}")
 

@@ -206,6 +206,10 @@ class Brokers(MigrationCalls, Protocol):
     async def cordon_broker(self, target: BrokerTarget, broker: str, record: Manifest | None) -> None:
         """Have a broker get no new copies, with `reason` and `declaredBy`; None: take that back. It may be said again."""
 
+    async def credentials(self, target: BrokerTarget, users: Sequence[str] = ()) -> Json:
+        """What the one broker of the target says of the credentials that it accepts (docs/admin.md). `users`: those whose clients it is
+        to name, as account and name with a slash between."""
+
     async def stay_broker(self, target: BrokerTarget, broker: str) -> None:
         """Take that back. One that the map does not know is no error."""
 

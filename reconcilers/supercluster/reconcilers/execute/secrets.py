@@ -33,7 +33,7 @@ async def _make_credentials(
     there = await tools.kube.get("v1", "Secret", metadata["namespace"], name)
     if there is None:
         data = completed({}, step.missing, step.application_user, tools.password)
-        await _put_secret(tools, step.manifest, None, data)
+        await put_secret(tools, step.manifest, None, data)
         return
     found = credentials_view(there)
     assert found is not None
@@ -49,13 +49,13 @@ async def _make_credentials(
         raise StepRefusedError(f"Secret {name}: {found.broken}; nothing of it is changed")
     missing = found.missing(step.application_user, takes_migrations=MIGRATION in step.missing)
     data = completed(there, missing, step.application_user, tools.password) if missing else {}
-    await _put_secret(tools, step.manifest, there, data)
+    await put_secret(tools, step.manifest, there, data)
 
 
 async def _make_authority(
     tools: Tools, resource: Resource, step: MakeAuthority, _: BrokerTarget | str
 ) -> None:
-    there = await _own_secret(tools, resource, step.manifest)
+    there = await own_secret(tools, resource, step.manifest)
     found = authority_view(there)
     data = {}
     if found is not None and found.broken:
@@ -64,7 +64,7 @@ async def _make_authority(
         signed = await _signers(tools, step)
         make = partial(certificates.successor_of, signed) if signed else certificates.authority
         data = make(_name(step.manifest), tools.now())
-    await _put_secret(tools, step.manifest, there, data)
+    await put_secret(tools, step.manifest, there, data)
 
 
 async def _signers(tools: Tools, step: MakeAuthority) -> tuple[bytes, ...]:
@@ -79,7 +79,7 @@ async def _signers(tools: Tools, step: MakeAuthority) -> tuple[bytes, ...]:
 async def _exchange_authority(
     tools: Tools, resource: Resource, step: ExchangeAuthority, target: BrokerTarget | str
 ) -> None:
-    there = await _own_secret(tools, resource, step.manifest)
+    there = await own_secret(tools, resource, step.manifest)
     found = authority_view(there)
     is_seen = found is not None and (found.issuer, found.trusted) == (step.issuer, step.trusted)
     if there is None or found is None or found.broken or not is_seen:
@@ -92,7 +92,7 @@ async def _exchange_authority(
     if step.asked:
         annotations = {**manifest["metadata"]["annotations"], EXCHANGE_AUTHORITY: step.asked}
         manifest = {**manifest, "metadata": {**manifest["metadata"], "annotations": annotations}}
-    await _put_secret(tools, manifest, there, data)
+    await put_secret(tools, manifest, there, data)
 
 
 async def _issue_certificate(
@@ -109,12 +109,12 @@ async def _issue_certificate(
             "Stale",
             f"Secret {step.authority} has another authority than when the plan was made",
         )
-    there = await _own_secret(tools, resource, step.manifest)
+    there = await own_secret(tools, resource, step.manifest)
     data = certificates.certificate(authority, step, tools.now())
-    await _put_secret(tools, step.manifest, there, data)
+    await put_secret(tools, step.manifest, there, data)
 
 
-async def _own_secret(tools: Tools, resource: Resource, manifest: Manifest) -> Json | None:
+async def own_secret(tools: Tools, resource: Resource, manifest: Manifest) -> Json | None:
     """The Secret as it is now; None: there is none. Refused when it is somebody else's."""
     metadata = manifest["metadata"]
     there = await tools.kube.get("v1", "Secret", metadata["namespace"], metadata["name"])
@@ -126,7 +126,7 @@ async def _own_secret(tools: Tools, resource: Resource, manifest: Manifest) -> J
     return there
 
 
-async def _put_secret(
+async def put_secret(
     tools: Tools, manifest: Manifest, there: Json | None, data: Mapping[str, str | None]
 ) -> None:
     """Make it, or change what was read and nothing newer."""

@@ -24,6 +24,7 @@ from supercluster.reconcilers.handlers.status_writes import StatusWrites
 from supercluster.reconcilers.kinds.reconcilers import RECONCILERS, Reconcilers
 from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.observe.context import Attempt, Context
+from supercluster.reconcilers.observe.credential_reports import CredentialReports
 from supercluster.reconcilers.observe.handed import HandedStreams
 from supercluster.reconcilers.observe.lists import StreamLists
 from supercluster.reconcilers.observe.refused_creates import RefusedCreates
@@ -98,6 +99,7 @@ class Rounds:
             RefusedCreates(self.clock),
             self.counters.streams,
             HandedStreams(self.brokers, self.clock),
+            CredentialReports(self.brokers, self.clock),
             self.defaults,
             self.strategies,
         )

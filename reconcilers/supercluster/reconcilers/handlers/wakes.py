@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from supercluster.api import Cluster, SuperCluster
+from supercluster.api import Cluster, SuperCluster, User
 from supercluster.reconcilers.kinds.reconcilers import Reconcilers
 from supercluster.reconcilers.observe.cache import ObjectCache, key_of, key_of_resource
 from supercluster.reconcilers.planners.plan import LABEL_SUPER_CLUSTER
@@ -51,6 +51,11 @@ def _concerned_by_child(
             yield super_cluster
             of_it = cache.of_super_cluster(Cluster, key.namespace, super_cluster.name)
             yield from map(key_of_resource, of_it)
+            if key.kind == "Secret":
+                users = cache.of_super_cluster(User, key.namespace, super_cluster.name)
+                yield from map(key_of_resource, users)
+    elif User in owners:
+        yield super_cluster  # It writes the entries of all Users.
     elif Cluster in owners and (
         key.kind == "Secret" or (key.kind == "Pod" and metadata.get("deletionTimestamp"))
     ):

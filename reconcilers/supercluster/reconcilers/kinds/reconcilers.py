@@ -13,11 +13,21 @@ from supercluster.reconcilers.kinds.stream import STREAM
 from supercluster.reconcilers.kinds.stream_move import STREAM_MOVE
 from supercluster.reconcilers.kinds.stream_pipeline import STREAM_PIPELINE
 from supercluster.reconcilers.kinds.super_cluster import SUPER_CLUSTER
+from supercluster.reconcilers.kinds.user import USER
 
 Reconcilers = Mapping[str, Reconciler[Any, Any]]
 """By kind."""
 
 RECONCILERS: Reconcilers = {
     each.kind.name: each
-    for each in (SUPER_CLUSTER, CLUSTER, STREAM, STREAM_MOVE, REPLICA_POLICY, STREAM_PIPELINE, MIGRATION)
+    for each in (
+        SUPER_CLUSTER,
+        CLUSTER,
+        STREAM,
+        STREAM_MOVE,
+        REPLICA_POLICY,
+        STREAM_PIPELINE,
+        MIGRATION,
+        USER,
+    )
 }

@@ -6,10 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from supercluster.api import Cluster, Migration, ReplicaPolicy, Stream, StreamMove, crd
+from supercluster.api import Cluster, Migration, ReplicaPolicy, Stream, StreamMove, User, crd
 from supercluster.api.recovery import BEGIN_MAP_ANEW, FORCE_RECOVER_META
 from supercluster.api.super_cluster import EXCHANGE_AUTHORITY
 from supercluster.reconcilers.execute.super_cluster import SUPER_CLUSTER_STEPS
+from supercluster.reconcilers.execute.users import USERS_STEPS
 from supercluster.reconcilers.kinds.reconciler import Reconciler
 from supercluster.reconcilers.observe.look import look_at_super_cluster
 from supercluster.reconcilers.planners.status_changes import StatusFields
@@ -44,8 +45,8 @@ SUPER_CLUSTER = Reconciler(
         figures={"accounts": frozenset({"streams", "storageBytes", "memoryBytes"})},
         words={"otherMoves": None},
     ),
-    steps=SUPER_CLUSTER_STEPS,
-    reads=frozenset({Cluster, Migration, Stream, StreamMove, ReplicaPolicy}),
+    steps={**SUPER_CLUSTER_STEPS, **USERS_STEPS},
+    reads=frozenset({Cluster, Migration, Stream, StreamMove, ReplicaPolicy, User}),
     grants=_grants,
     matters=_matters,
 )

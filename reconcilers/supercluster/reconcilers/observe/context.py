@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from supercluster.reconcilers.observe.cache import ObjectCache
+from supercluster.reconcilers.observe.credential_reports import CredentialReports
 from supercluster.reconcilers.observe.handed import HandedStreams
 from supercluster.reconcilers.observe.lists import StreamLists
 from supercluster.reconcilers.observe.refused_creates import RefusedCreates
@@ -28,6 +29,7 @@ class Context:
     refused: RefusedCreates
     figures: StreamFigures
     handed: HandedStreams
+    credentials: CredentialReports
     defaults: OperatorDefaults
     strategies: Mapping[str, Strategy]
     """By the names that spec.placementStrategy has."""

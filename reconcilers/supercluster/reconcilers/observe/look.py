@@ -22,6 +22,7 @@ from supercluster.reconcilers.observe.map_recoveries import look_at_map_recovery
 from supercluster.reconcilers.observe.repairs import Hosts, brokers_answer, look_at_repairs
 from supercluster.reconcilers.observe.rollouts import look_at_reports
 from supercluster.reconcilers.observe.targets import answer_of, broker_target, pods_of
+from supercluster.reconcilers.observe.users import look_at_users
 from supercluster.reconcilers.observe.views import (
     account_view,
     brokers_move,
@@ -80,8 +81,10 @@ async def look_at_super_cluster(
         brokers_answer(brokers, target),
         _accounts(brokers, target),
     )
+    secret = await _secret(cache, hosts, namespace, naming.credentials_secret(name))
     return SuperClusterObserved(
         clusters=clusters,
+        users=await look_at_users(context, namespace, name, secret),
         # Nothing when nobody says: that brokers are not ready is told without them.
         lost=tuple(map(str, (told or {}).get("lostClusters") or ())) if len(clusters) > 1 else (),
         accounts=accounts,
@@ -90,7 +93,7 @@ async def look_at_super_cluster(
         moves=moves,
         migrations=cache.of_super_cluster(Migration, namespace, name),
         running=running,
-        credentials=credentials_view(await _secret(cache, hosts, namespace, naming.credentials_secret(name))),
+        credentials=credentials_view(secret),
         certificates=await _certificates(cache, brokers, hosts, desired, clusters),
         unreadable=tuple(map(str, cache.unreadable(namespace, name))),
         client_secret=cache.get("Secret", namespace, naming.client_secret(name)),

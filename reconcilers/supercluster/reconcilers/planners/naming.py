@@ -28,6 +28,11 @@ def client_secret(super_cluster: str) -> str:
     return f"{super_cluster}-client"
 
 
+def user_secret(super_cluster: str, user: str) -> str:
+    """Secret with what the clients of a User need to connect; `user`: the resource's name."""
+    return f"{super_cluster}-user-{user}"
+
+
 def authority_secret(super_cluster: str) -> str:
     """Secret with the authority that signs brokers' certificates; no pod mounts it."""
     return f"{super_cluster}-authority"

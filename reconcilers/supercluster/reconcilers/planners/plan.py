@@ -16,6 +16,7 @@ MANAGED_BY = "supercluster-operator"
 LABEL_SUPER_CLUSTER = "supercluster.dev/super-cluster"
 LABEL_CLUSTER = crd.CLUSTER.child_label
 LABEL_PIPELINE = crd.STREAM_PIPELINE.child_label
+LABEL_USER = crd.USER.child_label
 FINALIZER = "supercluster.dev/deletion-policy"
 # On claims and credentials: the identity of the super-cluster that they belong to. A label has only its name, which another one
 # may have had before.
@@ -121,6 +122,50 @@ class MakeCredentials(Step):
         if not self.missing:
             return f"mark Secret {name}"
         return f"make credentials for {', '.join(self.missing)} in Secret {name}"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeUserSecret(Step):
+    """Go one stage on with the credential of a User, while its Secret has the credentials that were seen."""
+
+    manifest: Manifest
+    """Name, labels and owner of the Secret, and what of its content is no secret."""
+    change: str
+    """One of the changes of `user/rotation.py`; empty: only what is no secret is written anew."""
+    seen: tuple[int | None, int | None, int | None]
+    """Current, next and previous credential."""
+    number: int = 0
+    """Of the credential that is made; it was never used before."""
+    former: int | None = None
+    """Of a credential that brokers accept and whose Secret is gone."""
+    asked: str = ""
+    is_forced: bool = False
+    """Clients that show what is withdrawn are cut off."""
+
+    def __str__(self) -> str:
+        return f"{self.change or 'refresh'} credential in Secret {self.manifest['metadata']['name']}"
+
+
+@dataclass(frozen=True, slots=True)
+class WriteUsers(Step):
+    """Write the entries of all Users into users.json at once. Entries that no User has made stay."""
+
+    manifest: Manifest
+    """Of the brokers' Secret, without its content."""
+    entries: Mapping[str, Manifest]
+    """By the label of the credential: the entry without its hash or key."""
+    secrets: Mapping[str, str]
+    """By label: the Secret that has what the entry lacks."""
+    taken_over: Mapping[str, tuple[str, str]]
+    """By label: account and name of an entry by hand that becomes this one."""
+    dropped: frozenset[str]
+    """Labels whose entries go."""
+
+    def __str__(self) -> str:
+        name = self.manifest["metadata"]["name"]
+        return (
+            f"write {len(self.entries)} credentials of Users into Secret {name}, and drop {len(self.dropped)}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

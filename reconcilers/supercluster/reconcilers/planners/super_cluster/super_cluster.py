@@ -57,6 +57,7 @@ from supercluster.reconcilers.planners.super_cluster.credentials import (
 )
 from supercluster.reconcilers.planners.super_cluster.map_recovery import MapRecoveryView
 from supercluster.reconcilers.planners.super_cluster.migration_door import migration_door, takes_migrations
+from supercluster.reconcilers.planners.super_cluster.users import UsersPlan, UsersView, plan_users
 
 # While a StreamMove waits for a place, the brokers are asked this often what else moves.
 WAITING_RECHECK_MS = 1_000
@@ -90,6 +91,7 @@ class SuperClusterObserved:
     """Names of StreamMoves that Kubernetes did not take a moment ago, and why."""
     repair: RepairObserved | None = None
     """What repair is planned from; None: the brokers do not say."""
+    users: UsersView = field(default_factory=UsersView)
     credentials: CredentialsView | None = None
     client_secret: Mapping[str, Any] | None = field(default=None, repr=False)
     certificates: CertificatesView = field(default_factory=CertificatesView)
@@ -146,7 +148,8 @@ def plan_super_cluster(
         desired, observed.map_recovery, _refusal_of_recovery(aside), conditions
     )
     accounts = plan_accounts(desired, observed.accounts, hold=any(map(_is_rolling, observed.clusters)))
-    wanted = _steps(desired, observed, now)
+    users = _users(desired, observed, now)
+    wanted = _steps(desired, observed, users, now)
     # Each of its own steps needs those before it.
     own = tuple(takewhile(lambda step: not _is_aside(step, aside), wanted))
     # A person's word is dealt with once, so it is not passed on while the operator lacks the credentials for it.
@@ -165,7 +168,7 @@ def plan_super_cluster(
         put_blocked(conditions, draining.blocked)
     # That somebody else's move has ended, or that a broker is away, is no event in Kubernetes.
     is_watching = waits_for_a_place(observed.moves) or repairing.is_watching or draining.is_watching
-    is_watching = is_watching or is_due_soon(desired, observed.repair) or recovering.is_waiting
+    is_watching = is_watching or is_due_soon(desired, observed.repair) or recovering.is_waiting or users.waits
     patch = _patch(
         desired, observed, conditions, accounts, places, repair_status, draining.status, recovering.status
     )
@@ -210,7 +213,16 @@ def waits_for_a_place(moves: tuple[StreamMove, ...]) -> bool:
     return any(move.status.phase == "Queued" for move in moves)
 
 
-def _steps(desired: SuperCluster, observed: SuperClusterObserved, now: datetime) -> tuple[Step, ...]:
+def _users(desired: SuperCluster, observed: SuperClusterObserved, now: datetime) -> UsersPlan:
+    """Nothing while the brokers' Secret is not there, or can't be read."""
+    if observed.credentials is None or observed.credentials.broken:
+        return UsersPlan()
+    return plan_users(desired, observed.users, now)
+
+
+def _steps(
+    desired: SuperCluster, observed: SuperClusterObserved, users: UsersPlan, now: datetime
+) -> tuple[Step, ...]:
     steps: list[Step] = []
     if FINALIZER not in desired.metadata.finalizers:
         steps.append(
@@ -223,6 +235,7 @@ def _steps(desired: SuperCluster, observed: SuperClusterObserved, now: datetime)
         observed.clusters,
         takes_migrations=takes_migrations(desired, observed.migrations),
     )
+    steps += [users.step] if users.step is not None else []
     steps += plan_certificates(desired, observed.certificates, observed.clusters, now)
     return tuple(steps)
 

@@ -1,0 +1,310 @@
+"""The snapshot of a User. Passwords and seeds are compared here, and never handed on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from base64 import b64decode
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import bcrypt
+
+from supercluster.api import Cluster, SuperCluster, User
+from supercluster.api.nkeys import problem_of
+from supercluster.reconcilers.observe.cache import ObjectCache
+from supercluster.reconcilers.observe.context import Attempt, Context
+from supercluster.reconcilers.observe.views import marks_view, secret_json
+from supercluster.reconcilers.planners import naming
+from supercluster.reconcilers.planners.founding import first_of
+from supercluster.reconcilers.planners.status import parse_timestamp
+from supercluster.reconcilers.planners.super_cluster.users import UsersView
+from supercluster.reconcilers.planners.user.entries import entry_digest, without_secret
+from supercluster.reconcilers.planners.user.views import (
+    EntryView,
+    GivenView,
+    Numbers,
+    UserObserved,
+    UserSecretView,
+)
+from supercluster.reconcilers.ports import Kube, KubeError, mapping
+
+CREDENTIALS_ANNOTATION = "supercluster.dev/credentials"
+"""On the Secret of a User: which credentials it has, as JSON."""
+PREFIXES: Mapping[str, Mapping[str, str]] = {
+    "current": {"password": "password", "seed": "seed", "nkey": "nkey"},
+    "next": {"password": "nextPassword", "seed": "nextSeed", "nkey": "nextNkey"},
+    "previous": {"password": "previousPassword", "seed": "previousSeed", "nkey": "previousNkey"},
+}
+"""Keys of the Secret, by place and field."""
+PASSWORD_BYTES_MAX = 72
+"""bcrypt looks at no more."""
+COMPARED_MAX = 4096
+
+_compared: dict[bytes, bool] = {}
+
+
+async def look_at_user(context: Context, desired: User, attempt: Attempt) -> UserObserved:
+    cache, metadata = context.cache, desired.metadata
+    namespace, name = metadata.namespace, desired.spec.super_cluster
+    whole = cache.model(SuperCluster, namespace, name)
+    body = cache.get("Secret", namespace, naming.user_secret(name, metadata.name))
+    credentials = cache.get("Secret", namespace, naming.credentials_secret(name))
+    clusters = cache.of_super_cluster(Cluster, namespace, name)
+    first = first_of(whole, clusters) if whole is not None else None
+    secret = user_secret_view(body)
+    entries = entries_of(credentials).get(metadata.uid, {})
+    if secret is not None and body is not None:
+        secret = replace(secret, is_edited=_is_edited(secret, body, credentials, metadata.uid))
+    return UserObserved(
+        super_cluster=whole,
+        others=tuple(
+            each
+            for each in cache.of_super_cluster(User, namespace, name)
+            if each.metadata.uid != metadata.uid
+        ),
+        accounts=hand_accounts(credentials),
+        by_hand=users_by_hand(credentials),
+        secret=secret,
+        given=await _given(context.hosts.kube, desired, secret, body),
+        entries=entries,
+        url=naming.client_url(first) if first is not None else "",
+        urls=",".join(sorted(naming.client_url(cluster) for cluster in clusters)),
+        reports=await context.credentials.of(cache, namespace, name) if whole is not None else {},
+        refusal=attempt.refusal,
+    )
+
+
+async def look_at_users(
+    context: Context, namespace: str, super_cluster: str, credentials: Mapping[str, Any] | None
+) -> UsersView:
+    """All Users of a super-cluster. Brokers are asked only while entries have no User any more."""
+    cache = context.cache
+    users = cache.of_super_cluster(User, namespace, super_cluster)
+    unreadable = cache.unreadable(namespace, super_cluster)
+    view = UsersView(
+        users=users,
+        secrets=user_secrets(cache, users),
+        entries=entries_of(credentials),
+        by_hand=users_by_hand(credentials),
+        accounts=hand_accounts(credentials),
+        is_complete=not any(key.kind == User.__name__ for key in unreadable),
+    )
+    if not view.orphans:
+        return view
+    return replace(view, reports=await context.credentials.of(cache, namespace, super_cluster))
+
+
+def user_secret_view(body: Mapping[str, Any] | None) -> UserSecretView | None:
+    if body is None:
+        return None
+    metadata = mapping(body.get("metadata"))
+    text = str(mapping(metadata.get("annotations")).get(CREDENTIALS_ANNOTATION, ""))
+    marks, version = marks_view(body), str(metadata.get("resourceVersion", ""))
+    try:
+        told = json.loads(text)
+        numbers = Numbers(*(_number(told.get(place)) for place in ("current", "next", "previous")))
+        kinds = {int(number): str(kind) for number, kind in mapping(told.get("kinds")).items()}
+        given = frozenset(int(number) for number in told.get("given") or ())
+    except (ValueError, TypeError, AttributeError):
+        broken = f"the annotation {CREDENTIALS_ANNOTATION} can't be read"
+        return UserSecretView(broken=broken, marks=marks, resource_version=version)
+    places = {numbers.current: "current", numbers.next: "next", numbers.previous: "previous"}
+    return UserSecretView(
+        numbers=numbers,
+        last=max(_number(told.get("last")) or 0, *numbers.all, 0),
+        kinds=kinds,
+        given=given,
+        secrets=frozenset(number for number in numbers.all if credential_data(body, places[number])),
+        since=parse_timestamp(str(told.get("since") or "")),
+        rolling_since=parse_timestamp(str(told.get("rollingSince") or "")),
+        asked=str(told.get("asked") or ""),
+        is_returned=bool(told.get("returned")),
+        public={key: secret_text(mapping(body.get("data")).get(key)) for key in ("user", "url", "urls")},
+        marks=marks,
+        resource_version=version,
+    )
+
+
+def credential_data(body: Mapping[str, Any], place: str) -> dict[str, str]:
+    """The fields of a credential as the Secret has them, by name; empty: it has none of them."""
+    data = mapping(body.get("data"))
+    keys = PREFIXES.get(place, {})
+    return {field: str(data[key]) for field, key in keys.items() if data.get(key)}
+
+
+def secret_text(value: object) -> str:
+    """Of a value of a Secret; empty where it is no text."""
+    try:
+        return b64decode(str(value or ""), validate=True).decode()
+    except ValueError:
+        return ""
+
+
+def entries_of(credentials: Mapping[str, Any] | None) -> dict[str, dict[int, EntryView]]:
+    """Entries of Users in users.json: by uid of the User, then by number."""
+    found: dict[str, dict[int, EntryView]] = {}
+    for each in _users(credentials):
+        uid, _, number = str(each.get("credential") or "").rpartition(".")
+        if uid and number.isdecimal():
+            found.setdefault(uid, {})[int(number)] = EntryView(without_secret(each), entry_digest(each))
+    return found
+
+
+def users_by_hand(credentials: Mapping[str, Any] | None) -> frozenset[tuple[str, str]]:
+    """Account and name of users that no User has made."""
+    return frozenset(
+        (str(each.get("account") or "$G"), str(each.get("user")))
+        for each in _users(credentials)
+        if each.get("user") and not each.get("credential")
+    )
+
+
+def entry_by_hand(credentials: Mapping[str, Any] | None, account: str, user: str) -> Mapping[str, Any] | None:
+    """The first entry of that user that no User has made."""
+    return next(
+        (
+            each
+            for each in _users(credentials)
+            if not each.get("credential")
+            and (str(each.get("account") or "$G"), each.get("user")) == (account, user)
+        ),
+        None,
+    )
+
+
+def hand_accounts(credentials: Mapping[str, Any] | None) -> frozenset[str]:
+    """Accounts that users.json declares."""
+    if credentials is None:
+        return frozenset()
+    return frozenset(map(str, mapping(secret_json(credentials, "users.json").get("accounts"))))
+
+
+async def given_value(kube: Kube, user: User) -> tuple[str | None, str]:
+    """The password or public key that a person gives, and why it can't be used.
+
+    Raises:
+        KubeError: nobody says.
+    """
+    authentication = user.spec.authentication
+    if authentication.type == "NKey":
+        key = authentication.public_key
+        problem = problem_of(key) if key is not None else ""
+        return key, f"spec.authentication.publicKey {problem}" if problem else ""
+    source = authentication.password_from
+    if source is None:
+        return None, ""
+    namespace = user.metadata.namespace
+    where = f"spec.authentication.passwordFrom: Secret {source.name} of namespace {namespace}"
+    secret = await kube.get("v1", "Secret", namespace, source.name)
+    if secret is None:
+        return None, f"{where} is not there; create it with the key {source.key}, or leave passwordFrom out"
+    data = mapping(secret.get("data"))
+    if source.key not in data:
+        return None, f"{where} has no key {source.key!r}; add it, or set passwordFrom.key to one of its keys"
+    try:
+        password = b64decode(str(data[source.key] or ""), validate=True).decode()
+    except ValueError:
+        return None, f"{where}: {source.key} is no UTF-8 text; write a password as text"
+    problem = password_problem(password)
+    return (None, f"{where}: {source.key} {problem}") if problem else (password, "")
+
+
+def password_problem(password: str) -> str:
+    """Why it can be no password; empty: it can. The words never repeat it."""
+    if not password:
+        return "is empty; write a password"
+    if password.endswith(("\n", "\r")):
+        return "ends with a line break; make the Secret without it, as `printf %s` does and `echo` does not"
+    if any(ord(character) < 32 for character in password):
+        return "has a control character; write a password without one"
+    if len(password.encode()) > PASSWORD_BYTES_MAX:
+        return (
+            f"has {len(password.encode())} bytes; bcrypt can hold {PASSWORD_BYTES_MAX}: write a shorter one"
+        )
+    return ""
+
+
+async def _given(
+    kube: Kube, desired: User, secret: UserSecretView | None, body: Mapping[str, Any] | None
+) -> GivenView | None:
+    authentication = desired.spec.authentication
+    if authentication.password_from is None and authentication.public_key is None:
+        return None
+    is_key = authentication.type == "NKey"
+    name = "spec.authentication.publicKey" if is_key else "spec.authentication.passwordFrom"
+    try:
+        value, problem = await given_value(kube, desired)
+    except KubeError:
+        # What nobody says has not changed.
+        current = secret.numbers if secret is not None else Numbers()
+        return GivenView(name, is_key=is_key, number=current.next or current.current)
+    if problem:
+        return GivenView(name, problem.removeprefix(f"{name}: ").removeprefix(f"{name} "), is_key)
+    field = "nkey" if is_key else "password"
+    numbers = secret.numbers if secret is not None else Numbers()
+    # With the newest first: the former one may be the same again.
+    for number, place in ((numbers.next, "next"), (numbers.current, "current")):
+        has_it = body is not None and secret_text(credential_data(body, place).get(field)) == value
+        if number is not None and has_it:
+            return GivenView(name, is_key=is_key, number=number)
+    return GivenView(name, is_key=is_key)
+
+
+def _is_edited(
+    secret: UserSecretView, body: Mapping[str, Any], credentials: Mapping[str, Any] | None, uid: str
+) -> bool:
+    """Is what clients read another credential than the one of that number in users.json?"""
+    number = secret.numbers.current
+    fields = credential_data(body, "current")
+    if number is None or not fields:
+        return False
+    entry = next((each for each in _users(credentials) if each.get("credential") == f"{uid}.{number}"), None)
+    if entry is None:
+        return False
+    if entry.get("nkey"):
+        return bool(fields.get("nkey")) and secret_text(fields.get("nkey")) != entry["nkey"]
+    password = secret_text(fields.get("password"))
+    return bool(password) and not _fits(password, str(entry.get("password") or ""))
+
+
+def _fits(password: str, configured: str) -> bool:
+    """Hashes take long to compare, and are compared at every look: each once."""
+    key = hashlib.sha256(f"{configured}\0{password}".encode()).digest()
+    found = _compared.get(key)
+    if found is None:
+        try:
+            found = bcrypt.checkpw(password.encode(), configured.encode())
+        except ValueError:
+            found = password == configured
+        while len(_compared) >= COMPARED_MAX:
+            del _compared[next(iter(_compared))]
+        _compared[key] = found
+    return found
+
+
+def _users(credentials: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
+    if credentials is None:
+        return []
+    users = secret_json(credentials, "users.json").get("users")
+    return [mapping(each) for each in users] if isinstance(users, list) else []
+
+
+def _number(value: object) -> int | None:
+    if value is None:
+        return None
+    if type(value) is not int or value < 1:
+        raise ValueError(value)
+    return value
+
+
+def user_secrets(cache: ObjectCache, users: tuple[User, ...]) -> dict[str, UserSecretView]:
+    """The Secrets of Users that are there, by the User's uid."""
+    found = {}
+    for each in users:
+        name = naming.user_secret(each.spec.super_cluster, each.metadata.name)
+        view = user_secret_view(cache.get("Secret", each.metadata.namespace, name))
+        if view is not None:
+            found[each.metadata.uid] = view
+    return found

@@ -1,0 +1,128 @@
+"""users.json as it follows from all Users and their Secrets: which entries are written, and which go.
+
+Nothing goes because something is not seen. An entry goes when the Secret of its User has no such credential any more, or when its User
+is gone and no client shows it. A User whose Secret is gone keeps its entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from supercluster.api import SuperCluster, User
+from supercluster.reconcilers.planners import naming
+from supercluster.reconcilers.planners.cluster import manifests
+from supercluster.reconcilers.planners.plan import WriteUsers
+from supercluster.reconcilers.planners.status import is_within, parse_timestamp
+from supercluster.reconcilers.planners.user.entries import declared_entry
+from supercluster.reconcilers.planners.user.refusals import (
+    account_refusal,
+    name_refusal,
+    permissions_problem,
+)
+from supercluster.reconcilers.planners.user.rotation import not_quiet
+from supercluster.reconcilers.planners.user.views import EntryView, Reports, UserSecretView, label
+
+BATCH_TIME = timedelta(seconds=5)
+"""How long a User that has its Secret waits at most for others that have none yet, so that many are one write."""
+QUIET_TIME = timedelta(seconds=30)
+"""Of the credentials of a User that is gone, with what it said of its quiet time."""
+
+
+@dataclass(frozen=True, slots=True)
+class UsersView:
+    """Users of a super-cluster, and what brokers are told of them."""
+
+    users: tuple[User, ...] = ()
+    secrets: Mapping[str, UserSecretView] = field(default_factory=dict)
+    """By uid of the User."""
+    entries: Mapping[str, Mapping[int, EntryView]] = field(default_factory=dict)
+    """By uid, then by number."""
+    by_hand: frozenset[tuple[str, str]] = frozenset()
+    """Account and name of those that no User has made."""
+    accounts: frozenset[str] = frozenset()
+    """Those that users.json declares by hand."""
+    is_complete: bool = True
+    """Every User that there is can be read."""
+    reports: Reports | None = None
+    """Asked for only while entries have no User any more."""
+
+    @property
+    def orphans(self) -> frozenset[str]:
+        """Uids with entries whose Users are gone."""
+        if not self.is_complete:
+            return frozenset()
+        return frozenset(self.entries) - {each.metadata.uid for each in self.users}
+
+
+@dataclass(frozen=True, slots=True)
+class UsersPlan:
+    """What to do about users.json."""
+
+    step: WriteUsers | None = None
+    waits: bool = False
+    """For Users that have no Secret yet, or for clients of Users that are gone."""
+
+
+def plan_users(desired: SuperCluster, view: UsersView, now: datetime) -> UsersPlan:
+    entries: dict[str, Mapping[str, Any]] = {}
+    secrets: dict[str, str] = {}
+    taken: dict[str, tuple[str, str]] = {}
+    dropped: set[str] = set()
+    is_waiting = is_overdue = False
+    for user in view.users:
+        uid, secret = user.metadata.uid, view.secrets.get(user.metadata.uid)
+        there = view.entries.get(uid, {})
+        created = parse_timestamp(user.metadata.creation_timestamp)
+        is_new = is_within(created, BATCH_TIME, now)
+        is_refused = _is_refused(desired, user, view)
+        if secret is None or secret.broken:
+            is_waiting |= secret is None and is_new and not is_refused and not there
+            continue
+        dropped |= {label(uid, number) for number in set(there) - secret.numbers.all}
+        for number in sorted(secret.numbers.all):
+            name = label(uid, number)
+            if is_refused:
+                continue  # What brokers have of it stays as it is.
+            wanted = declared_entry(user, number, secret.kinds.get(number, "Password"))
+            if number in there and there[number].declared == wanted:
+                continue
+            if number not in there and number not in secret.secrets and not _takes_over(user, number, view):
+                continue  # Nobody knows its secret half.
+            entries[name] = wanted
+            secrets[name] = naming.user_secret(desired.metadata.name, user.metadata.name)
+            is_overdue |= number not in there and not is_new
+            if number not in there and _takes_over(user, number, view):
+                taken[name] = user.spec.account, user.user_name
+    orphans = view.orphans
+    for uid in orphans:
+        names = {label(uid, number) for number in view.entries[uid]}
+        if view.reports is not None and not any(not_quiet(view.reports, each, QUIET_TIME) for each in names):
+            dropped |= names
+    left = bool(orphans) and not dropped.issuperset(
+        label(uid, number) for uid in orphans for number in view.entries[uid]
+    )
+    if not entries and not dropped:
+        return UsersPlan(waits=is_waiting or left)
+    if is_waiting and not is_overdue and not dropped:
+        return UsersPlan(waits=True)
+    manifest = manifests.credentials_secret(desired)
+    return UsersPlan(WriteUsers(manifest, entries, secrets, taken, frozenset(dropped)), waits=left)
+
+
+def _takes_over(user: User, number: int, view: UsersView) -> bool:
+    """Does an entry by hand become this credential?"""
+    has_entries = bool(view.entries.get(user.metadata.uid))
+    return user.spec.adopt and not has_entries and (user.spec.account, user.user_name) in view.by_hand
+
+
+def _is_refused(desired: SuperCluster, user: User, view: UsersView) -> bool:
+    others = tuple(each for each in view.users if each.metadata.uid != user.metadata.uid)
+    has_entries = bool(view.entries.get(user.metadata.uid))
+    return bool(
+        account_refusal(user, desired, view.accounts)
+        or name_refusal(user, desired, others, view.by_hand, has_entries=has_entries)
+        or permissions_problem(user)
+    )

@@ -1,0 +1,125 @@
+"""Why a User cannot be carried out. Each finding names the field, its value and what would be right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from supercluster.api import SuperCluster, User
+from supercluster.api.conditions import Reason
+from supercluster.api.units import period_s
+from supercluster.reconcilers.planners.naming import OPERATOR_USER
+from supercluster.reconcilers.planners.user.views import UserObserved
+
+DEFAULT_ACCOUNT = "$G"
+AFTER_MIN_S = 60
+Finding = tuple[Reason, str]
+
+
+def refusal_of(desired: User, observed: UserObserved) -> Finding | None:
+    """The first thing that is wrong; None: nothing is."""
+    spec, whole = desired.spec, observed.super_cluster
+    if whole is None:
+        return (
+            Reason.SUPER_CLUSTER_NOT_FOUND,
+            f"spec.superCluster {spec.super_cluster!r}: no SuperCluster of that name is in namespace {desired.metadata.namespace}",
+        )
+    found = account_refusal(desired, whole, observed.accounts) or name_refusal(
+        desired, whole, observed.others, observed.by_hand, has_entries=bool(observed.entries)
+    )
+    if found is not None:
+        return found
+    if problem := permissions_problem(desired):
+        return Reason.INVALID_SUBJECT, problem
+    if observed.given is not None and observed.given.problem:
+        reason = Reason.INVALID_KEY if observed.given.is_key else Reason.SECRET_INVALID
+        return reason, f"{observed.given.field} {observed.given.problem}"
+    after = spec.rotation.after
+    if after is not None and period_s(after) < AFTER_MIN_S:
+        return Reason.OUT_OF_RANGE, f"spec.rotation.after is {after}; it has to be at least 1m"
+    return None
+
+
+def account_refusal(desired: User, whole: SuperCluster, by_hand: frozenset[str]) -> Finding | None:
+    account = desired.spec.account
+    declared = {each.name for each in whole.spec.accounts} | by_hand | {DEFAULT_ACCOUNT}
+    if account in declared:
+        return None
+    return (
+        Reason.ACCOUNT_NOT_DECLARED,
+        f"spec.account {account!r} is not declared; add it to spec.accounts of SuperCluster {whole.metadata.name}, or take one of "
+        + ", ".join(sorted(declared)),
+    )
+
+
+def name_refusal(
+    desired: User,
+    whole: SuperCluster,
+    others: Iterable[User],
+    by_hand: frozenset[tuple[str, str]],
+    *,
+    has_entries: bool,
+) -> Finding | None:
+    """One name of an account belongs to one User: the oldest that is not being deleted, or was there before."""
+    name, account = desired.user_name, desired.spec.account
+    if account == DEFAULT_ACCOUNT and name in (OPERATOR_USER, whole.spec.application_user):
+        return (
+            Reason.NAME_CONFLICT,
+            f"user name {name!r} of account {account} is the super-cluster's own; set spec.name to another one",
+        )
+    rivals = [
+        each
+        for each in others
+        if (each.user_name, each.spec.account) == (name, account)
+        and each.metadata.age_key < desired.metadata.age_key
+    ]
+    if rivals:
+        first = min(rivals, key=lambda each: each.metadata.age_key)
+        return (
+            Reason.NAME_CONFLICT,
+            (
+                f"user name {name!r} of account {account} belongs to User {first.metadata.name}, which is older; set spec.name to another "
+                "one"
+            ),
+        )
+    if (account, name) in by_hand and not desired.spec.adopt and not has_entries:
+        return (
+            Reason.NOT_ADOPTED,
+            (
+                f"users.json of the super-cluster has a user {name!r} of account {account} by hand; set spec.adopt to true to take it over "
+                "with its password, or set spec.name to another one"
+            ),
+        )
+    return None
+
+
+def permissions_problem(desired: User) -> str:
+    """The first subject that is none; empty: all are."""
+    permissions = desired.spec.permissions
+    if permissions is None:
+        return ""
+    for field, rules, takes_queue in (
+        ("publish", permissions.publish, False),
+        ("subscribe", permissions.subscribe, True),
+    ):
+        for part, patterns in (("allow", rules.allow or ()), ("deny", rules.deny)):
+            for index, pattern in enumerate(patterns):
+                if problem := subject_problem(pattern, takes_queue=takes_queue):
+                    return f"spec.permissions.{field}.{part}[{index}] {pattern!r} {problem}"
+    return ""
+
+
+def subject_problem(pattern: str, *, takes_queue: bool) -> str:
+    """What is wrong with a subject of permissions, by NATS's rules; empty: nothing."""
+    subject, *queue = pattern.split(" ")
+    if len(queue) > (1 if takes_queue else 0):
+        also = "; one queue group may follow after one space" if takes_queue else ""
+        return f"has a space; a subject has none{also}"
+    for text in (subject, *queue):
+        if any(character.isspace() or ord(character) < 32 for character in text):
+            return "has a space or a control character; a subject has none"
+        tokens = text.split(".")
+        if not all(tokens):
+            return "has an empty token; write one or more characters between dots"
+        if ">" in tokens[:-1]:
+            return "has > before its end; > stands for all that follows, as the last token"
+    return ""

@@ -1,0 +1,263 @@
+"""The stages by which a credential is exchanged, as docs/adr/users.md has them.
+
+The stage follows from the User's Secret alone, and the step from what brokers say. Two things keep clients connected: a credential is
+published when every broker accepts it, and it is withdrawn when no client shows it any more or its deadline has passed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from supercluster.api import User
+from supercluster.api.units import duration_ms, period_s
+from supercluster.api.user import ROTATE
+from supercluster.reconcilers.planners.status import parse_timestamp
+from supercluster.reconcilers.planners.user.views import (
+    ClientView,
+    GivenView,
+    Numbers,
+    Reports,
+    UserObserved,
+    UserSecretView,
+    label,
+    numbers_of,
+)
+
+
+class Stage(StrEnum):
+    """Where a credential is."""
+
+    MISSING = "Missing"
+    IDLE = "Idle"
+    INTRODUCING = "Introducing"
+    CLIENTS_ROLLING = "ClientsRolling"
+    WITHDRAWING = "Withdrawing"
+
+
+class Change(StrEnum):
+    """What is done to the Secret of a User."""
+
+    MAKE = "make"
+    """The first credential, or another one in place of a Secret that was deleted."""
+    INTRODUCE = "introduce"
+    """A credential that brokers are to take over; one that is there already, and no client has, is replaced."""
+    DROP_NEXT = "drop next"
+    PUBLISH = "publish"
+    """Next becomes current, and current becomes previous."""
+    RETURN = "return"
+    """Current and previous change places."""
+    WITHDRAW = "withdraw"
+    """Previous goes."""
+    TAKE_EDIT = "take edit"
+    """What a person wrote into the Secret is the next credential, which clients have already."""
+    RELEASE = "release"
+    """All go, since the User is deleted."""
+
+
+NEXT: dict[tuple[Stage, Change], Stage] = {
+    (Stage.MISSING, Change.MAKE): Stage.IDLE,
+    (Stage.IDLE, Change.INTRODUCE): Stage.INTRODUCING,
+    (Stage.IDLE, Change.TAKE_EDIT): Stage.CLIENTS_ROLLING,
+    (Stage.INTRODUCING, Change.INTRODUCE): Stage.INTRODUCING,
+    (Stage.INTRODUCING, Change.DROP_NEXT): Stage.IDLE,
+    (Stage.INTRODUCING, Change.PUBLISH): Stage.CLIENTS_ROLLING,
+    (Stage.CLIENTS_ROLLING, Change.RETURN): Stage.CLIENTS_ROLLING,
+    (Stage.CLIENTS_ROLLING, Change.WITHDRAW): Stage.WITHDRAWING,
+}
+"""What leads from stage to stage. Withdrawing ends by itself, when no broker accepts what was withdrawn. `RELEASE` may come in every stage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is to be done now, and what is waited for."""
+
+    stage: Stage
+    change: Change | None = None
+    why: str = ""
+    """What asks for the change."""
+    waits_for: tuple[str, ...] = ()
+    """Brokers."""
+    connections: int = 0
+    """That show what is to be withdrawn."""
+    clients: tuple[ClientView, ...] = ()
+    deadline: datetime | None = None
+    is_forced: bool = False
+    """The deadline withdraws it, whoever shows it."""
+    refusal: str = ""
+    """Why a rotation does not begin, though it is asked for."""
+
+
+def stage_of(numbers: Numbers) -> Stage:
+    """As far as the Secret tells. Of *Withdrawing* only brokers know."""
+    if numbers.current is None:
+        return Stage.MISSING
+    if numbers.next is not None:
+        return Stage.INTRODUCING
+    return Stage.CLIENTS_ROLLING if numbers.previous is not None else Stage.IDLE
+
+
+def asked_of(desired: User) -> str:
+    """What asks for a rotation, as one text: each other one is another rotation."""
+    return f"{desired.spec.rotation.counter}/{desired.metadata.annotations.get(ROTATE, '')}"
+
+
+def decide(desired: User, observed: UserObserved, now: datetime) -> Decision:
+    """The next change of the Secret. It is made again by the executor, from the Secret and the brokers' words of that moment."""
+    secret = observed.secret or UserSecretView()
+    stage = stage_of(secret.numbers)
+    if stage is Stage.MISSING:
+        return Decision(stage, Change.MAKE)
+    if stage is Stage.INTRODUCING:
+        return _introducing(desired, observed, secret)
+    if stage is Stage.CLIENTS_ROLLING:
+        return _clients_rolling(desired, observed, secret, now)
+    return _idle(desired, observed, secret, now)
+
+
+def _introducing(desired: User, observed: UserObserved, secret: UserSecretView) -> Decision:
+    rotation, number = desired.spec.rotation, secret.numbers.next
+    assert number is not None
+    if rotation.cancel:
+        return Decision(Stage.INTRODUCING, Change.DROP_NEXT)
+    if why := _other(desired, observed.given, secret, number):
+        return Decision(Stage.INTRODUCING, Change.INTRODUCE, why)
+    waits_for = not_accepting(observed.reports, label(desired.metadata.uid, number))
+    if number not in observed.entries:
+        waits_for = tuple(sorted(observed.reports))
+    is_ready = number in observed.entries and not waits_for and not rotation.suspend
+    return Decision(Stage.INTRODUCING, Change.PUBLISH if is_ready else None, waits_for=waits_for)
+
+
+def _clients_rolling(
+    desired: User, observed: UserObserved, secret: UserSecretView, now: datetime
+) -> Decision:
+    rotation, number = desired.spec.rotation, secret.numbers.previous
+    assert number is not None
+    if rotation.cancel and not secret.is_returned and number in secret.secrets:
+        return Decision(Stage.CLIENTS_ROLLING, Change.RETURN)
+    deadline = deadline_of(desired, secret)
+    former = label(desired.metadata.uid, number)
+    connections, clients = shown_by(observed.reports, former)
+    quiet = timedelta(milliseconds=duration_ms(rotation.quiet_time))
+    waits_for = not_quiet(observed.reports, former, quiet)
+    current = label(desired.metadata.uid, secret.numbers.current or 0)
+    # One that was edited by hand is published before brokers accept it.
+    waits_for = tuple(sorted({*waits_for, *not_accepting(observed.reports, current)}))
+    is_forced = deadline is not None and deadline <= now
+    change = Change.WITHDRAW if (is_forced or not waits_for) and not rotation.suspend else None
+    return Decision(
+        Stage.CLIENTS_ROLLING,
+        change,
+        waits_for=waits_for,
+        connections=connections,
+        clients=clients,
+        deadline=deadline,
+        is_forced=is_forced and bool(waits_for),
+    )
+
+
+def _idle(desired: User, observed: UserObserved, secret: UserSecretView, now: datetime) -> Decision:
+    rotation, current = desired.spec.rotation, secret.numbers.current
+    assert current is not None
+    held_up = still_accepting(observed.reports, desired.metadata.uid, frozenset({current}))
+    if held_up or set(observed.entries) - {current}:
+        return Decision(Stage.WITHDRAWING, waits_for=held_up)
+    if secret.is_edited:
+        return Decision(Stage.IDLE, Change.TAKE_EDIT, "the password in its Secret was changed by hand")
+    why = _other(desired, observed.given, secret, current)
+    if not why and asked_of(desired) != secret.asked:
+        why = "spec.rotation.counter or the annotation supercluster.dev/rotate has changed"
+    if not why and is_old(desired, secret, now):
+        why = f"the credential is older than spec.rotation.after ({rotation.after})"
+    if not why or rotation.suspend or rotation.cancel:
+        return Decision(Stage.IDLE)
+    deadline = parse_timestamp(rotation.deadline or "")
+    if deadline is not None and deadline <= now:
+        told = (
+            f"spec.rotation.deadline {rotation.deadline} is over, and {why}; set it to a time to come, or leave it out: the rotation "
+            "does not begin before that"
+        )
+        return Decision(Stage.IDLE, refusal=told)
+    return Decision(Stage.IDLE, Change.INTRODUCE, why)
+
+
+def _other(desired: User, given: GivenView | None, secret: UserSecretView, number: int) -> str:
+    """Why the credential of that number is not the one that is declared; empty: it is."""
+    if secret.kinds.get(number, "Password") != desired.spec.authentication.type:
+        return "spec.authentication.type has changed"
+    if given is not None and not given.problem and given.number != number:
+        return f"{given.field} has changed"
+    return ""
+
+
+def deadline_of(desired: User, secret: UserSecretView) -> datetime | None:
+    """When the former credential goes, whoever shows it. One that was over when clients began to roll is none."""
+    rotation, since = desired.spec.rotation, secret.rolling_since
+    found = []
+    fixed = parse_timestamp(rotation.deadline or "")
+    if fixed is not None and (since is None or fixed > since):
+        found.append(fixed)
+    if rotation.deadline_after is not None and since is not None:
+        found.append(since + timedelta(seconds=period_s(rotation.deadline_after)))
+    return min(found, default=None)
+
+
+def is_old(desired: User, secret: UserSecretView, now: datetime) -> bool:
+    after = desired.spec.rotation.after
+    return (
+        after is not None
+        and secret.since is not None
+        and now - secret.since >= timedelta(seconds=period_s(after))
+    )
+
+
+def not_accepting(reports: Reports, name: str) -> tuple[str, ...]:
+    """Brokers that have not said that they accept the credential."""
+    return tuple(
+        broker
+        for broker, report in sorted(reports.items())
+        if report is None or name not in report.uses or not report.uses[name].is_accepted
+    )
+
+
+def still_accepting(reports: Reports, uid: str, but: frozenset[int]) -> tuple[str, ...]:
+    """Brokers that say that they accept another credential of a User than these."""
+    return tuple(
+        broker
+        for broker, report in sorted(reports.items())
+        if report is not None
+        and numbers_of(uid, frozenset(name for name, use in report.uses.items() if use.is_accepted)) - but
+    )
+
+
+def not_quiet(reports: Reports, name: str, quiet: timedelta) -> tuple[str, ...]:
+    """Brokers by which clients show the credential, have shown it of late, or may have."""
+    return tuple(
+        broker
+        for broker, report in sorted(reports.items())
+        if report is None or not report.is_quiet(name, quiet)
+    )
+
+
+def shown_by(reports: Reports, *names: str) -> tuple[int, tuple[ClientView, ...]]:
+    """How many connections show these credentials, and whose they are, most first."""
+    uses = [
+        report.uses[name]
+        for _, report in sorted(reports.items())
+        if report is not None
+        for name in names
+        if name in report.uses
+    ]
+    counts: dict[tuple[str, str, str], int] = {}
+    for use in uses:
+        for each in use.clients:
+            key = each.address, each.name, each.client
+            counts[key] = counts.get(key, 0) + each.connections
+    clients = sorted((ClientView(*key, count) for key, count in counts.items()), key=_most_first)
+    return sum(use.connections for use in uses), tuple(clients)
+
+
+def _most_first(client: ClientView) -> tuple[int, str, str]:
+    return -client.connections, client.name, client.address

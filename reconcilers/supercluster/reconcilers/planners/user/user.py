@@ -1,0 +1,384 @@
+"""Plans for a User: the changes of its Secret, and what is said of its credential.
+
+Brokers get what the Secret has by way of users.json, which the worker of the SuperCluster writes for all Users at once.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from datetime import datetime, timedelta
+from typing import Any
+
+from supercluster.api import User, UserStatus
+from supercluster.api.conditions import ConditionType, EventReason, Reason
+from supercluster.api.units import duration_ms
+from supercluster.api.user import BROKERS_NAMED_MAX, CLIENTS_NAMED_MAX, ClientUse, RotationStatus
+from supercluster.reconcilers.planners import naming
+from supercluster.reconcilers.planners.plan import (
+    FINALIZER,
+    IDENTITY_ANNOTATION,
+    LABEL_USER,
+    ChangeUserSecret,
+    Note,
+    Plan,
+    SetFinalizers,
+    Step,
+)
+from supercluster.reconcilers.planners.status import Conditions, put_findings, status_patch, timestamp
+from supercluster.reconcilers.planners.user.entries import declared_entry
+from supercluster.reconcilers.planners.user.refusals import Finding, refusal_of
+from supercluster.reconcilers.planners.user.rotation import (
+    Change,
+    Decision,
+    Stage,
+    asked_of,
+    decide,
+    not_accepting,
+    not_quiet,
+    shown_by,
+    still_accepting,
+)
+from supercluster.reconcilers.planners.user.views import (
+    ClientView,
+    Numbers,
+    UserObserved,
+    UserSecretView,
+    label,
+    numbers_of,
+)
+
+# While brokers or clients are waited for.
+RECHECK_MS = 1_000
+CLIENTS_TOLD_MAX = 5
+
+
+def plan_user(desired: User, observed: UserObserved, now: datetime) -> Plan:
+    conditions = Conditions(desired.status.conditions, desired.metadata.generation, now)
+    if desired.metadata.deletion_timestamp is not None:
+        return _deletion(desired, observed, conditions)
+    refused = refusal_of(desired, observed)
+    secret = observed.secret
+    decision = Decision(Stage.MISSING)
+    is_broken = secret is not None and bool(secret.broken)
+    # What is refused is not begun. A credential that is there stays in force.
+    is_able = not is_broken and (refused is None or secret is not None)
+    if is_able:
+        decision = decide(desired, observed, now)
+        if refused is not None and decision.change in (Change.MAKE, Change.INTRODUCE):
+            decision = Decision(decision.stage)
+    if decision.refusal:
+        refused = refused or (Reason.INVALID_DEADLINE, decision.refusal)
+    steps = _steps(desired, observed, decision, is_able=is_able)
+    if observed.refusal is not None:
+        refused, steps = (Reason.NAME_CONFLICT, observed.refusal), ()
+    _describe(desired, observed, decision, refused, conditions, is_synced=not steps)
+    status = _status(desired, observed, decision, conditions)
+    patch = status_patch(desired.status.to_object(), status.to_object())
+    is_settled = decision.stage is Stage.IDLE and conditions_hold(conditions)
+    return Plan(steps, patch, conditions.notes(), recheck_after_ms=None if is_settled else RECHECK_MS)
+
+
+def conditions_hold(conditions: Conditions) -> bool:
+    return all(
+        each.status == "True"
+        for each in conditions.result()
+        if each.type in (ConditionType.WHOLE, ConditionType.SYNCED)
+    )
+
+
+def secret_manifest(desired: User, observed: UserObserved) -> dict[str, Any]:
+    """The Secret of a User without what is secret."""
+    whole = observed.super_cluster
+    data = {"user": desired.user_name, "url": observed.url, "urls": observed.urls}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": naming.user_secret(desired.spec.super_cluster, desired.metadata.name),
+            "namespace": desired.metadata.namespace,
+            "labels": {
+                **naming.labels(desired.spec.super_cluster),
+                LABEL_USER: desired.metadata.name,
+            },
+            "annotations": {IDENTITY_ANNOTATION: whole.identity if whole is not None else ""},
+            "ownerReferences": [naming.owner(desired)],
+        },
+        "type": "Opaque",
+        "data": {key: b64encode(text.encode()).decode() for key, text in data.items()},
+    }
+
+
+def _steps(desired: User, observed: UserObserved, decision: Decision, *, is_able: bool) -> tuple[Step, ...]:
+    if FINALIZER not in desired.metadata.finalizers:
+        finalizers = (*desired.metadata.finalizers, FINALIZER)
+        return (SetFinalizers(finalizers, desired.metadata.resource_version),)
+    if not is_able:
+        return ()
+    if decision.change is not None:
+        return (_change(desired, observed, decision),)
+    secret = observed.secret
+    if secret is None:
+        return ()
+    wanted = {"user": desired.user_name, "url": observed.url, "urls": observed.urls}
+    manifest = secret_manifest(desired, observed)
+    is_current = dict(secret.public) == wanted and secret.marks.are_those_of(manifest)
+    return () if is_current else (ChangeUserSecret(manifest, "", _seen(secret.numbers)),)
+
+
+def _change(desired: User, observed: UserObserved, decision: Decision) -> ChangeUserSecret:
+    assert decision.change is not None
+    secret = observed.secret or UserSecretView()
+    known = {*observed.entries, *secret.numbers.all, secret.last}
+    for report in observed.reports.values():
+        if report is not None:
+            known |= numbers_of(desired.metadata.uid, frozenset(report.uses))
+    makes_one = decision.change in (Change.MAKE, Change.INTRODUCE, Change.TAKE_EDIT)
+    former = max(observed.entries, default=None) if decision.change is Change.MAKE else None
+    return ChangeUserSecret(
+        secret_manifest(desired, observed),
+        decision.change,
+        _seen(secret.numbers),
+        number=max(known, default=0) + 1 if makes_one else 0,
+        former=former,
+        asked=asked_of(desired),
+        is_forced=decision.is_forced,
+        note=_note(desired, decision),
+    )
+
+
+def _seen(numbers: Numbers) -> tuple[int | None, int | None, int | None]:
+    return numbers.current, numbers.next, numbers.previous
+
+
+def _note(desired: User, decision: Decision) -> Note | None:
+    secret = naming.user_secret(desired.spec.super_cluster, desired.metadata.name)
+    change = decision.change
+    if change is Change.MAKE:
+        return Note.done(EventReason.CREDENTIALS_GENERATED, f"the credential is in Secret {secret}")
+    if change in (Change.INTRODUCE, Change.TAKE_EDIT):
+        return Note.done(
+            EventReason.ROTATION_STARTED, f"{decision.why}: brokers take another credential over"
+        )
+    if change is Change.PUBLISH:
+        told = f"every broker accepts the new credential; it is in Secret {secret}, and clients can roll"
+        return Note.done(EventReason.CREDENTIAL_PUBLISHED, told)
+    if change in (Change.DROP_NEXT, Change.RETURN):
+        return Note.done(EventReason.ROTATION_CANCELLED, "the former credential is in force again")
+    if change is Change.WITHDRAW and decision.is_forced:
+        return Note.done(
+            EventReason.CLIENTS_CUT_OFF,
+            f"the deadline passed: {_connections(decision.connections)} with the former credential are cut off"
+            + _named(decision.clients),
+        )
+    if change is Change.WITHDRAW:
+        return Note.done(EventReason.CREDENTIAL_WITHDRAWN, "no client shows the former credential any more")
+    return None
+
+
+def _describe(
+    desired: User,
+    observed: UserObserved,
+    decision: Decision,
+    refused: Finding | None,
+    conditions: Conditions,
+    *,
+    is_synced: bool,
+) -> None:
+    if refused is not None:
+        conditions.put(ConditionType.ACCEPTED, False, *refused)
+    else:
+        conditions.put(ConditionType.ACCEPTED, True, Reason.AS_DECLARED)
+    _describe_ready(desired, observed, refused, conditions)
+    _describe_synced(desired, observed, refused, conditions, is_synced=is_synced)
+    _describe_rotation(desired, decision, conditions)
+    findings: list[Finding] = []
+    if decision.stage is Stage.CLIENTS_ROLLING and decision.deadline is not None and decision.connections:
+        told = (
+            f"at {timestamp(decision.deadline)} the former credential is withdrawn, which cuts off "
+            f"{_connections(decision.connections)}{_named(decision.clients)}; have these clients read the Secret again, or set "
+            "spec.rotation.deadline to a later time"
+        )
+        findings.append((Reason.DEADLINE_NEAR, told))
+    put_findings(conditions, ConditionType.WARNING, findings)
+
+
+def _describe_ready(
+    desired: User, observed: UserObserved, refused: Finding | None, conditions: Conditions
+) -> None:
+    secret = observed.secret
+    if secret is not None and secret.broken:
+        name = naming.user_secret(desired.spec.super_cluster, desired.metadata.name)
+        told = (
+            f"Secret {name}: {secret.broken}; put it right, or delete the Secret: then another credential is made beside the one that "
+            "brokers accept"
+        )
+        conditions.put(ConditionType.READY, False, Reason.CREDENTIALS_UNREADABLE, told)
+        return
+    if secret is None or secret.numbers.current is None:
+        if refused is not None:
+            conditions.put(ConditionType.READY, False, Reason.NOT_ACCEPTED, refused[1])
+        else:
+            told = "the credential is being made"
+            conditions.put(ConditionType.READY, False, Reason.CREDENTIAL_INTRODUCING, told)
+        return
+    answered = {name: report for name, report in observed.reports.items() if report is not None}
+    silent = sorted(set(observed.reports) - set(answered))
+    current = label(desired.metadata.uid, secret.numbers.current)
+    missing = not_accepting(answered, current)
+    if not answered:
+        conditions.put(ConditionType.READY, None, Reason.BROKERS_UNREACHABLE, "no broker answers")
+    elif missing:
+        told = f"brokers that do not accept the credential yet: {_brokers(missing)}"
+        conditions.put(ConditionType.READY, False, Reason.CREDENTIAL_INTRODUCING, told)
+    else:
+        told = f"{len(answered)} brokers accept the credential"
+        conditions.put(ConditionType.READY, True, Reason.ACCEPTED_BY_BROKERS, told)
+        if silent:
+            told = f"brokers that do not answer: {_brokers(tuple(silent))}"
+            conditions.put(ConditionType.WHOLE, False, Reason.BROKERS_UNREACHABLE, told)
+        else:
+            conditions.put(ConditionType.WHOLE, True, Reason.ACCEPTED_BY_BROKERS, told)
+
+
+def _describe_synced(
+    desired: User, observed: UserObserved, refused: Finding | None, conditions: Conditions, *, is_synced: bool
+) -> None:
+    secret = observed.secret
+    if refused is not None:
+        conditions.put(ConditionType.SYNCED, False, Reason.NOT_ACCEPTED, refused[1])
+        return
+    current = secret.numbers.current if secret is not None else None
+    entry = observed.entries.get(current or 0)
+    if not is_synced or secret is None or current is None or entry is None:
+        conditions.put(
+            ConditionType.SYNCED, False, Reason.APPLYING, "the credential is on its way to users.json"
+        )
+        return
+    name = label(desired.metadata.uid, current)
+    waits_for = tuple(
+        broker
+        for broker, report in sorted(observed.reports.items())
+        if report is not None and name in report.uses and report.uses[name].digest not in ("", entry.digest)
+    )
+    if dict(entry.declared) != declared_entry(desired, current, secret.kinds.get(current, "Password")):
+        told = "permissions and limits are on their way to users.json"
+        conditions.put(ConditionType.SYNCED, False, Reason.APPLYING, told)
+    elif waits_for:
+        told = f"brokers that have not loaded users.json since it was changed: {_brokers(waits_for)}"
+        conditions.put(ConditionType.SYNCED, False, Reason.SETTINGS_PENDING, told)
+    else:
+        conditions.put(ConditionType.SYNCED, True, Reason.AS_DECLARED)
+
+
+def _describe_rotation(desired: User, decision: Decision, conditions: Conditions) -> None:
+    stage, type_ = decision.stage, ConditionType.PROGRESSING
+    held = "; spec.rotation.suspend holds it" if desired.spec.rotation.suspend else ""
+    waits = f": {_brokers(decision.waits_for)}" if decision.waits_for else ""
+    if stage is Stage.INTRODUCING:
+        told = f"brokers that have not said that they accept the new credential{waits or ': none'}{held}"
+        conditions.put(type_, True, Reason.CREDENTIAL_INTRODUCING, told)
+    elif stage is Stage.CLIENTS_ROLLING:
+        told = f"{_connections(decision.connections)} show the former credential{_named(decision.clients)}"
+        if not decision.connections and decision.waits_for:
+            told += f"; waiting until it was not shown for {desired.spec.rotation.quiet_time} at{waits[1:]}"
+        conditions.put(type_, True, Reason.CLIENTS_ROLLING, f"{told}{held}")
+    elif stage is Stage.WITHDRAWING:
+        told = f"brokers that still accept the former credential{waits or ': none'}"
+        conditions.put(type_, True, Reason.CREDENTIAL_WITHDRAWING, told)
+    else:
+        conditions.put(type_, False, Reason.ROTATED)
+
+
+def _status(desired: User, observed: UserObserved, decision: Decision, conditions: Conditions) -> UserStatus:
+    secret = observed.secret
+    numbers = secret.numbers if secret is not None else Numbers()
+    rotation = None
+    if decision.stage not in (Stage.IDLE, Stage.MISSING):
+        assert secret is not None
+        deadline = decision.deadline
+        rotation = RotationStatus(
+            stage=decision.stage,
+            former=numbers.previous if decision.stage is Stage.CLIENTS_ROLLING else None,
+            started_at=timestamp(secret.rolling_since) if secret.rolling_since is not None else None,
+            deadline=timestamp(deadline) if deadline is not None else None,
+            connections=decision.connections,
+            clients=tuple(_client(each) for each in decision.clients[:CLIENTS_NAMED_MAX]),
+            waits_for=decision.waits_for[:BROKERS_NAMED_MAX],
+        )
+    labels = tuple(label(desired.metadata.uid, number) for number in sorted(numbers.all))
+    return UserStatus(
+        observed_generation=desired.metadata.generation,
+        user=desired.user_name,
+        secret=naming.user_secret(desired.spec.super_cluster, desired.metadata.name)
+        if secret is not None
+        else None,
+        credential=numbers.current,
+        since=timestamp(secret.since) if secret is not None and secret.since is not None else None,
+        connections=shown_by(observed.reports, *labels)[0],
+        rotation=rotation,
+        conditions=conditions.result(),
+    )
+
+
+def _client(view: ClientView) -> ClientUse:
+    return ClientUse(address=view.address, name=view.name, client=view.client, connections=view.connections)
+
+
+def _deletion(desired: User, observed: UserObserved, conditions: Conditions) -> Plan:
+    """Its credentials are accepted until nobody shows them, or until they are to go at once."""
+    if FINALIZER not in desired.metadata.finalizers:
+        return Plan()
+    secret = observed.secret
+    uid = desired.metadata.uid
+    rest = tuple(each for each in desired.metadata.finalizers if each != FINALIZER)
+    is_last = observed.super_cluster is None or secret is None or not observed.reports
+    if is_last or (secret is not None and secret.is_released):
+        left = still_accepting(observed.reports, uid, frozenset()) if not is_last else ()
+        if not left and not (observed.entries and not is_last):
+            return Plan((SetFinalizers(rest, desired.metadata.resource_version),))
+        told = f"brokers that still accept the credential: {_brokers(left)}"
+        conditions.put(ConditionType.READY, False, Reason.DELETING, told)
+        status = _status(desired, observed, Decision(Stage.IDLE), conditions)
+        patch = status_patch(desired.status.to_object(), status.to_object())
+        return Plan((), patch, conditions.notes(), recheck_after_ms=RECHECK_MS)
+    assert secret is not None
+    labels = tuple(label(uid, number) for number in sorted(secret.numbers.all))
+    quiet = timedelta(milliseconds=duration_ms(desired.spec.rotation.quiet_time))
+    busy = tuple(sorted({broker for each in labels for broker in not_quiet(observed.reports, each, quiet)}))
+    is_forced = desired.spec.deletion_policy == "Immediately"
+    if busy and not is_forced:
+        connections, clients = shown_by(observed.reports, *labels)
+        told = (
+            f"{_connections(connections)} show the credential{_named(clients)}; brokers that are waited for: {_brokers(busy)}. Set "
+            "spec.deletionPolicy to Immediately to cut them off"
+        )
+        conditions.put(ConditionType.READY, False, Reason.USER_IN_USE, told)
+        status = _status(desired, observed, Decision(Stage.IDLE), conditions)
+        patch = status_patch(desired.status.to_object(), status.to_object())
+        return Plan((), patch, conditions.notes(), recheck_after_ms=RECHECK_MS)
+    note = Note.done(EventReason.USER_RELEASED, "its credentials are withdrawn from the brokers")
+    manifest = secret_manifest(desired, observed)
+    step = ChangeUserSecret(manifest, Change.RELEASE, _seen(secret.numbers), is_forced=is_forced, note=note)
+    return Plan((step,))
+
+
+def _connections(count: int) -> str:
+    return "1 connection" if count == 1 else f"{count} connections"
+
+
+def _brokers(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - BROKERS_NAMED_MAX} more" if len(names) > BROKERS_NAMED_MAX else ""
+    return ", ".join(names[:BROKERS_NAMED_MAX]) + more if names else "none"
+
+
+def _named(clients: tuple[ClientView, ...]) -> str:
+    """Who they are, in brackets."""
+    if not clients:
+        return ""
+    told = [
+        f"{each.connections} of {each.name or 'no name'} at {each.address}"
+        + (f" ({each.client})" if each.client else "")
+        for each in clients[:CLIENTS_TOLD_MAX]
+    ]
+    more = [f"{len(clients) - CLIENTS_TOLD_MAX} others"] if len(clients) > CLIENTS_TOLD_MAX else []
+    return f" ({'; '.join([*told, *more])})"

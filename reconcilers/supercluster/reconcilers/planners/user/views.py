@@ -1,0 +1,169 @@
+"""What plans for Users are made from. No password and no seed is in any of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from supercluster.api import SuperCluster, User
+from supercluster.reconcilers.planners.cluster.certificates import MarksView
+
+
+@dataclass(frozen=True, slots=True)
+class ClientView:
+    """Connections of one client program."""
+
+    address: str
+    name: str
+    client: str
+    connections: int
+
+
+@dataclass(frozen=True, slots=True)
+class CredentialUse:
+    """What one broker says of one credential that it accepts, or that connections show which are about to end."""
+
+    connections: int = 0
+    idle: timedelta | None = None
+    """Since it was last shown; None: never since the broker began to take clients."""
+    digest: str = ""
+    """Of the entry in users.json that is in force."""
+    is_accepted: bool = True
+    clients: tuple[ClientView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerReport:
+    """What one broker says of all credentials."""
+
+    up: timedelta = timedelta()
+    """How long it takes clients; what was shown before it has forgotten."""
+    uses: Mapping[str, CredentialUse] = field(default_factory=dict)
+    """By label; and of users without one, by `hand_label`."""
+    links: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """By file, then by login: how many connections between brokers were made with it."""
+    digests: Mapping[str, str] = field(default_factory=dict)
+    """Of the files that are in force."""
+    problems: Mapping[str, str] = field(default_factory=dict)
+    """By file: why a newer one is not in force."""
+
+    def is_quiet(self, label: str, quiet: timedelta) -> bool:
+        """Has nobody shown the credential for so long?"""
+        use = self.uses.get(label)
+        if use is not None and use.connections:
+            return False
+        idle = use.idle if use is not None else None
+        return self.up >= quiet and (idle is None or idle >= quiet)
+
+
+Reports = Mapping[str, BrokerReport | None]
+"""Of every broker that there is, or is to be, by name; None: it does not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Which credentials a User has. A number is never used again."""
+
+    current: int | None = None
+    """The one that clients read."""
+    next: int | None = None
+    """Brokers take it over; no client has it."""
+    previous: int | None = None
+    """Clients leave it."""
+
+    @property
+    def all(self) -> frozenset[int]:
+        return frozenset(each for each in (self.current, self.next, self.previous) if each is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class UserSecretView:
+    """The Secret of a User."""
+
+    numbers: Numbers = Numbers()
+    last: int = 0
+    """The highest number that was ever used."""
+    kinds: Mapping[int, str] = field(default_factory=dict)
+    """By number: Password or NKey."""
+    given: frozenset[int] = frozenset()
+    """Numbers of those that a person has chosen."""
+    secrets: frozenset[int] = frozenset()
+    """Numbers whose secret half, or public key, is in the Secret."""
+    since: datetime | None = None
+    """When `current` became that."""
+    rolling_since: datetime | None = None
+    """When clients could read the new credential; None: no client has to roll."""
+    asked: str = ""
+    """What asked for a rotation when the last one began."""
+    is_returned: bool = False
+    """The rotation was taken back: `previous` is the one that was new."""
+    public: Mapping[str, str] = field(default_factory=dict)
+    """What is no secret: user, url, urls."""
+    broken: str = ""
+    """Why it can't be read."""
+    is_edited: bool = False
+    """A person has written another password into it than the one that brokers accept."""
+    marks: MarksView = field(default_factory=MarksView)
+    resource_version: str = ""
+
+    @property
+    def is_released(self) -> bool:
+        """No credential of it is to be accepted any more."""
+        return not self.numbers.all
+
+
+@dataclass(frozen=True, slots=True)
+class EntryView:
+    """One credential of a User in users.json."""
+
+    declared: Mapping[str, Any]
+    """The entry without its hash or key."""
+    digest: str
+    """Of the whole entry, as brokers tell it of what is in force."""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenView:
+    """A password or a public key that a person gives."""
+
+    field: str
+    problem: str = ""
+    """Why it can't be used, with the remedy; empty: it can."""
+    is_key: bool = False
+    number: int | None = None
+    """The credential that has it already; None: none of the Secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserObserved:
+    """One look at a User."""
+
+    super_cluster: SuperCluster | None = None
+    others: tuple[User, ...] = ()
+    """The other Users of the super-cluster."""
+    accounts: frozenset[str] = frozenset()
+    """Those that users.json declares by hand."""
+    by_hand: frozenset[tuple[str, str]] = frozenset()
+    """Account and name of users in users.json that no User has made."""
+    secret: UserSecretView | None = None
+    given: GivenView | None = None
+    entries: Mapping[int, EntryView] = field(default_factory=dict)
+    """Its credentials in users.json, by number."""
+    url: str = ""
+    urls: str = ""
+    reports: Reports = field(default_factory=dict)
+    refusal: str | None = None
+    """Why a step was refused for good."""
+
+
+def label(uid: str, number: int) -> str:
+    """How an entry of users.json names its credential."""
+    return f"{uid}.{number}"
+
+
+def numbers_of(uid: str, labels: frozenset[str]) -> frozenset[int]:
+    """Of those labels, the numbers of one User's credentials."""
+    found = (each.rpartition(".") for each in labels)
+    return frozenset(int(number) for of, _, number in found if of == uid and number.isdecimal())

@@ -1,0 +1,649 @@
+"""Whole rounds of Users against a fake API server and brokers that say what they accept and who shows it (CL-5)."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import bcrypt
+import pytest
+from tests.reconcilers.builders import condition
+from tests.reconcilers.handlers.test_rounds import NS, SC, KilledError, World
+
+from supercluster.api.nkeys import encode_public_key, problem_of
+from supercluster.reconcilers.ports import Key
+
+pytestmark = pytest.mark.covers("CL-5")
+
+USER = Key("User", NS, "billing")
+SECRET = "demo-user-billing"
+BROKERS = ("east-0", "east-1", "east-2")
+LONG_AGO = "2026-01-01T00:00:00Z"
+
+
+class Users(World):
+    """With one User, and brokers that read users.json whenever they are to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.late: set[str] = set()
+        """Brokers that have not read users.json since."""
+
+    def user(self, resource: str = "billing", **spec: Any) -> None:
+        self.declare("User", resource)
+        self.change("User", resource, lambda body: body.update({"spec": {"superCluster": "demo", **spec}}))
+
+    def edit(self, **rotation: Any) -> None:
+        self.change("User", "billing", lambda body: body["spec"].setdefault("rotation", {}).update(rotation))
+
+    def entries(self) -> list[dict[str, Any]]:
+        users = json.loads(self.secret("demo-credentials")["users.json"])["users"]
+        return [each for each in users if each.get("credential")]
+
+    def numbers(self, name: str = "billing") -> list[int]:
+        uid = self.kube.objects[("User", NS, name)]["metadata"]["uid"]
+        labels = [each["credential"] for each in self.entries()]
+        return sorted(int(each.rpartition(".")[2]) for each in labels if each.startswith(f"{uid}."))
+
+    def label(self, number: int) -> str:
+        return f"{self.kube.objects[('User', NS, 'billing')]['metadata']['uid']}.{number}"
+
+    def load(self) -> None:
+        users = json.loads(self.secret("demo-credentials")["users.json"])["users"]
+        for broker in set(BROKERS) - self.late:
+            self.brokers.users.load(broker, users)
+
+    async def settle(self, rounds: int = 6) -> None:
+        """Rounds of everything, with time for brokers to be asked again."""
+        for _ in range(rounds):
+            for kind, _, name in list(self.kube.objects):
+                if kind in ("SuperCluster", "User"):
+                    await self.round(Key(kind, NS, name))
+            self.load()
+            await self.clock.advance(11_000)
+
+    def accepts(self, broker: str, password: str) -> bool:
+        return any(
+            bcrypt.checkpw(password.encode(), entry["password"].encode())
+            for entry in self.brokers.users.in_force.get(broker, {}).values()
+            if entry.get("user") == "billing"
+        )
+
+
+@pytest.fixture
+async def world() -> Users:
+    world = Users()
+    await world.converge()
+    return world
+
+
+def connected(world: Users, number: int, count: int, broker: str = "east-0") -> None:
+    world.brokers.users.connections[(broker, world.label(number))] = count
+
+
+def rotation(world: Users) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = world.status(USER).get("rotation", {})
+    return found
+
+
+def progress(world: Users) -> str:
+    return str(condition(world.status(USER), "Progressing")["message"])
+
+
+async def test_a_user_gets_a_secret_and_brokers_get_a_hash(world: Users) -> None:
+    world.user(
+        permissions={"publish": {"allow": ["orders.>"]}, "responses": {}}, limits={"payloadMax": "1Ki"}
+    )
+    await world.settle()
+    secret = world.secret(SECRET)
+    assert secret["user"] == "billing"
+    assert secret["url"] == "nats://east.demo-ns.svc:4222"
+    (entry,) = world.entries()
+    assert bcrypt.checkpw(secret["password"].encode(), entry["password"].encode())
+    assert entry["permissions"]["publish"] == {"allow": ["orders.>"]}
+    assert entry["permissions"]["responses"] == {"max": 1, "ttlMs": 120_000}
+    assert entry["limits"] == {"payloadBytesMax": 1024}
+    assert entry["role"] == "client"
+    assert secret["password"] not in world.secret("demo-credentials")["users.json"]
+    for each in ("Ready", "Whole", "Synced", "Accepted"):
+        assert condition(world.status(USER), each)["status"] == "True", each
+    assert world.status(USER)["credential"] == 1
+
+
+async def test_no_secret_is_said_anywhere(world: Users) -> None:
+    world.user()
+    await world.settle()
+    world.edit(counter=1)
+    await world.settle()
+    secret = world.secret(SECRET)
+    said = json.dumps([world.status(USER), world.status(SC), [str(each) for each in world.kube.events]])
+    assert not [key for key, value in secret.items() if "assword" in key and value in said]
+    assert not re.search(r"secret-\d", said)
+
+
+async def test_a_credential_is_published_when_every_broker_accepts_it(world: Users) -> None:
+    world.user()
+    await world.settle()
+    before = world.secret(SECRET)["password"]
+    world.late = {"east-2"}
+    connected(world, 1, 2)
+    world.edit(counter=1)
+    await world.settle()
+    assert world.numbers() == [1, 2]
+    assert world.secret(SECRET)["password"] == before
+    assert rotation(world)["stage"] == "Introducing"
+    assert rotation(world)["waitsFor"] == ["east-2"]
+    assert "east-2" in progress(world)
+    world.late = set()
+    await world.settle()
+    assert world.secret(SECRET)["password"] != before
+    assert world.secret(SECRET)["previousPassword"] == before
+    assert rotation(world)["stage"] == "ClientsRolling"
+
+
+async def test_a_broker_without_an_answer_holds_a_credential_back(world: Users) -> None:
+    world.user()
+    await world.settle()
+    before = world.secret(SECRET)["password"]
+    world.brokers.users.silent = {"east-1"}
+    world.edit(counter=1)
+    await world.settle()
+    assert world.secret(SECRET)["password"] == before
+    assert rotation(world)["waitsFor"] == ["east-1"]
+    assert condition(world.status(USER), "Ready")["status"] == "True"
+    assert condition(world.status(USER), "Whole")["status"] == "False"
+
+
+async def test_the_former_credential_goes_when_nobody_shows_it(world: Users) -> None:
+    world.user()
+    await world.settle()
+    connected(world, 1, 2)
+    world.edit(counter=1)
+    await world.settle()
+    assert rotation(world)["connections"] == 2
+    assert rotation(world)["clients"] == [
+        {"address": "10.0.0.9", "name": "billing", "client": "go 1.2", "connections": 2}
+    ]
+    assert world.numbers() == [1, 2]
+    connected(world, 1, 0)
+    world.brokers.users.idle_ms[("east-0", world.label(1))] = 20_000
+    await world.settle()
+    assert world.numbers() == [1, 2], "shown within the quiet time"
+    world.brokers.users.idle_ms[("east-0", world.label(1))] = 31_000
+    await world.settle()
+    assert world.numbers() == [2]
+    assert "previousPassword" not in world.secret(SECRET)
+    assert "rotation" not in world.status(USER)
+    assert [each for each in world.told() if "Credential" in each or "Rotation" in each] == [
+        "CredentialsGenerated",
+        "CredentialsGenerated",
+        "RotationStarted",
+        "CredentialPublished",
+        "CredentialWithdrawn",
+    ]
+
+
+async def test_a_broker_that_has_just_started_is_not_quiet(world: Users) -> None:
+    world.user()
+    await world.settle()
+    world.brokers.users.up_ms = 10_000
+    world.edit(counter=1)
+    await world.settle()
+    assert world.numbers() == [1, 2]
+    world.brokers.users.up_ms = 30_000
+    await world.settle()
+    assert world.numbers() == [2]
+
+
+async def test_what_brokers_said_a_moment_ago_takes_nothing_away(world: Users) -> None:
+    """A client came back between the look and the step."""
+    world.user()
+    await world.settle()
+    world.edit(counter=1)
+    connected(world, 1, 1)
+    await world.settle()
+    connected(world, 1, 0)
+    answers = itertools.count()
+
+    def came_back(call: str) -> Exception | None:
+        if call == "credentials" and next(answers) == len(BROKERS):
+            connected(world, 1, 1)
+        return None
+
+    world.brokers.fail = came_back
+    await world.round(USER)
+    world.load()
+    assert world.secret(SECRET).get("previousPassword")
+    await world.round(SC)
+    assert world.numbers() == [1, 2]
+
+
+async def test_a_deadline_says_first_whom_it_cuts_off(world: Users) -> None:
+    world.user()
+    await world.settle()
+    connected(world, 1, 3)
+    world.edit(counter=1, deadlineAfter="10m")
+    await world.settle()
+    warning = condition(world.status(USER), "Warning")
+    assert (warning["status"], warning["reason"]) == ("True", "DeadlineNear")
+    assert "3 of billing at 10.0.0.9 (go 1.2)" in warning["message"]
+    assert world.numbers() == [1, 2]
+    await world.clock.advance(600_000)
+    await world.settle()
+    assert world.numbers() == [2]
+    cut = next(each for each in world.kube.events if str(each.reason) == "ClientsCutOff")
+    assert "3 of billing at 10.0.0.9" in cut.message
+
+
+async def test_a_deadline_in_the_past_begins_nothing(world: Users) -> None:
+    world.user()
+    await world.settle()
+    world.edit(counter=1, deadline=LONG_AGO)
+    await world.settle()
+    assert world.numbers() == [1]
+    accepted = condition(world.status(USER), "Accepted")
+    assert accepted["reason"] == "InvalidDeadline"
+    assert LONG_AGO in accepted["message"]
+    assert condition(world.status(USER), "Ready")["status"] == "True"
+
+
+async def test_a_rotation_is_taken_back_before_clients_roll(world: Users) -> None:
+    world.user()
+    await world.settle()
+    before = world.secret(SECRET)["password"]
+    world.late = {"east-0"}
+    world.edit(counter=1)
+    await world.settle()
+    world.edit(cancel=True)
+    world.late = set()
+    await world.settle()
+    assert world.numbers() == [1]
+    assert world.secret(SECRET)["password"] == before
+    assert "nextPassword" not in world.secret(SECRET)
+    world.edit(cancel=False)
+    await world.settle()
+    assert world.numbers() == [1], "the same counter asks for nothing anew"
+    world.edit(counter=2)
+    await world.settle()
+    assert world.numbers() == [3], "no number is used twice"
+
+
+async def test_a_rotation_is_taken_back_while_clients_roll(world: Users) -> None:
+    world.user()
+    await world.settle()
+    before = world.secret(SECRET)["password"]
+    connected(world, 1, 2)
+    world.edit(counter=1)
+    await world.settle()
+    connected(world, 1, 1)
+    connected(world, 2, 1)
+    world.edit(cancel=True)
+    await world.settle()
+    assert world.secret(SECRET)["password"] == before
+    assert world.numbers() == [1, 2], "a client shows the one that was new"
+    assert rotation(world)["former"] == 2
+    connected(world, 2, 0)
+    await world.settle()
+    assert world.numbers() == [1]
+
+
+async def test_a_suspended_rotation_goes_no_further(world: Users) -> None:
+    world.user()
+    await world.settle()
+    world.edit(counter=1, suspend=True)
+    await world.settle()
+    assert world.numbers() == [1]
+    world.edit(suspend=False)
+    world.late = {"east-0"}
+    await world.settle()
+    world.late = set()
+    before = world.secret(SECRET)["password"]
+    world.edit(suspend=True)
+    await world.settle()
+    assert world.secret(SECRET)["password"] == before
+    world.edit(suspend=False)
+    await world.settle()
+    assert world.numbers() == [2]
+
+
+async def test_an_old_credential_and_an_annotation_begin_rotations(world: Users) -> None:
+    world.user(rotation={"after": "90d"})
+    await world.settle()
+    await world.clock.advance(7689600_000)
+    await world.settle()
+    assert world.numbers() == [1]
+    await world.clock.advance(86400_000)
+    await world.settle()
+    assert world.numbers() == [2]
+    note = {"supercluster.dev/rotate": "now"}
+    world.change("User", "billing", lambda body: body["metadata"].setdefault("annotations", {}).update(note))
+    await world.settle()
+    assert world.numbers() == [3]
+    await world.settle()
+    assert world.numbers() == [3]
+
+
+async def test_an_operator_that_is_killed_at_any_call_goes_on() -> None:
+    """What clients read is accepted by every broker at any moment, and no number and no password is lost."""
+    for call in range(60):
+        world = Users()
+        await world.converge()
+        world.user()
+        await world.settle(3)
+        connected(world, 1, 1)
+        world.edit(counter=1)
+        for step in range(8):
+            if step == 4:
+                connected(world, 1, 0)
+            if step == call % 8:
+                world.die_at_call(call // 8)
+            with suppress(KilledError):
+                await world.settle(1)
+            assert all(world.accepts(each, world.secret(SECRET)["password"]) for each in BROKERS), (
+                call,
+                step,
+            )
+            if step == call % 8:
+                world.kube.fail = world.brokers.fail = lambda _: None
+                world.restart()
+                world.load()
+        await world.settle(4)
+        assert world.numbers() == [2], call
+        assert "previousPassword" not in world.secret(SECRET), call
+        assert all(world.accepts(each, world.secret(SECRET)["password"]) for each in BROKERS)
+
+
+async def test_500_users_are_one_write(world: Users) -> None:
+    created = {"creationTimestamp": world.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")}
+    for number in range(500):
+        world.user(f"user-{number}")
+        world.change("User", f"user-{number}", lambda body: body["metadata"].update(created))
+    world.kube.calls.clear()
+    for number in range(500):
+        await world.round(Key("User", NS, f"user-{number}"))
+        if number % 50 == 0:
+            await world.round(SC)
+    assert world.entries() == []
+    await world.round(SC)
+    assert len(world.entries()) == 500
+    written = [each for each in world.kube.calls if "demo-credentials" in each and not each.startswith("get")]
+    assert len(written) == 1
+    assert world.brokers.users.asked < 500, "answers of brokers are shared"
+
+
+async def test_users_that_have_waited_long_enough_do_not_wait_for_others(world: Users) -> None:
+    world.user()
+    await world.settle(2)
+    assert world.numbers() == [1]
+    now = world.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+    world.user("late")
+    world.change("User", "late", lambda body: body["metadata"].update({"creationTimestamp": now}))
+    world.user("other")
+    await world.round(Key("User", NS, "other"))
+    await world.round(Key("User", NS, "other"))
+    await world.round(SC)
+    assert world.numbers("other") == [1]
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (None, "Secret mine of namespace demo-ns is not there"),
+        ({"other": "x"}, "has no key 'password'"),
+        ({"password": ""}, "password is empty"),
+        ({"password": "x" * 73}, "has 73 bytes; bcrypt can hold 72"),
+        ({"password": "hush\n"}, "ends with a line break"),
+    ],
+)
+async def test_a_password_that_cannot_be_one_is_refused(
+    world: Users, data: dict[str, str] | None, words: str
+) -> None:
+    if data is not None:
+        give(world, data)
+    world.user(authentication={"passwordFrom": {"name": "mine"}})
+    await world.settle()
+    accepted = condition(world.status(USER), "Accepted")
+    assert (accepted["status"], accepted["reason"]) == ("False", "SecretInvalid")
+    assert words in accepted["message"]
+    assert "spec.authentication.passwordFrom" in accepted["message"]
+    assert "hush" not in accepted["message"]
+    assert ("Secret", NS, SECRET) not in world.kube.objects
+    give(world, {"password": "right"})
+    await world.settle()
+    assert world.secret(SECRET)["password"] == "right"
+    assert world.numbers() == [1]
+
+
+def give(world: Users, data: dict[str, str]) -> None:
+    from base64 import b64encode
+
+    encoded = {key: b64encode(value.encode()).decode() for key, value in data.items()}
+    metadata = {"name": "mine", "namespace": NS}
+    world.kube.put({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": encoded})
+
+
+async def test_a_given_password_that_changes_rolls(world: Users) -> None:
+    give(world, {"password": "first"})
+    world.user(authentication={"passwordFrom": {"name": "mine"}})
+    await world.settle()
+    connected(world, 1, 1)
+    give(world, {"password": "second"})
+    await world.settle()
+    assert world.secret(SECRET)["password"] == "second"
+    assert world.secret(SECRET)["previousPassword"] == "first"
+    give(world, {"password": ""})
+    connected(world, 1, 0)
+    await world.settle()
+    assert world.secret(SECRET)["password"] == "second", "what is wrong changes nothing"
+    assert condition(world.status(USER), "Ready")["status"] == "True"
+    (entry,) = world.entries()
+    assert entry["password"].startswith("$2b$10$"), "a person's password may be weak"
+
+
+async def test_an_nkey_has_its_seed_in_the_secret_and_its_public_key_at_brokers(world: Users) -> None:
+    world.user(authentication={"type": "NKey"})
+    await world.settle()
+    secret = world.secret(SECRET)
+    (entry,) = world.entries()
+    assert entry["nkey"] == secret["nkey"]
+    assert problem_of(secret["nkey"]) == ""
+    assert secret["seed"].startswith("SU")
+    assert "password" not in entry
+    assert "user" not in entry
+    world.edit(counter=1)
+    await world.settle()
+    assert world.numbers() == [2]
+    assert world.secret(SECRET)["nkey"] == world.entries()[0]["nkey"] != secret["nkey"]
+
+
+async def test_another_kind_of_credential_is_a_rotation(world: Users) -> None:
+    world.user()
+    await world.settle()
+    connected(world, 1, 1)
+    world.change("User", "billing", lambda body: body["spec"].update({"authentication": {"type": "NKey"}}))
+    await world.settle()
+    assert {"seed", "nkey", "previousPassword"} <= set(world.secret(SECRET))
+    assert "password" not in world.secret(SECRET)
+    assert [("nkey" in each, "password" in each) for each in world.entries()] == [
+        (False, True),
+        (True, False),
+    ]
+
+
+async def test_a_public_key_that_is_none_is_refused(world: Users) -> None:
+    key = encode_public_key(bytes(32))
+    wrong = key[:-1] + ("A" if key[-1] != "A" else "B")
+    world.user(authentication={"type": "NKey", "publicKey": wrong})
+    await world.settle()
+    accepted = condition(world.status(USER), "Accepted")
+    assert accepted["reason"] == "InvalidKey"
+    assert "spec.authentication.publicKey has a wrong check sum" in accepted["message"]
+    authentication = {"type": "NKey", "publicKey": key}
+    world.change("User", "billing", lambda body: body["spec"].update({"authentication": authentication}))
+    await world.settle()
+    assert world.entries()[0]["nkey"] == key
+    assert "seed" not in world.secret(SECRET)
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason", "words"),
+    [
+        ({"account": "A"}, "AccountNotDeclared", "spec.account 'A'"),
+        (
+            {"permissions": {"publish": {"allow": ["a..b"]}}},
+            "InvalidSubject",
+            "spec.permissions.publish.allow[0] 'a..b' has an empty token",
+        ),
+        (
+            {"permissions": {"subscribe": {"deny": ["a", "b.>.c"]}}},
+            "InvalidSubject",
+            "spec.permissions.subscribe.deny[1] 'b.>.c' has > before its end",
+        ),
+        ({"permissions": {"publish": {"deny": ["a b"]}}}, "InvalidSubject", "has a space"),
+        ({"name": "operator"}, "NameConflict", "the super-cluster's own"),
+        ({"rotation": {"after": "1s"}}, "OutOfRange", "spec.rotation.after"),
+    ],
+)
+async def test_what_cannot_be_is_refused_with_field_value_and_remedy(
+    world: Users, spec: dict[str, Any], reason: str, words: str
+) -> None:
+    world.user(**spec)
+    await world.settle()
+    accepted = condition(world.status(USER), "Accepted")
+    assert accepted["reason"] == reason
+    assert words in accepted["message"]
+    assert world.entries() == []
+
+
+async def test_wrong_permissions_leave_those_in_force(world: Users) -> None:
+    world.user(permissions={"publish": {"allow": ["a"]}})
+    await world.settle()
+    wrong = {"publish": {"allow": ["a..b"]}}
+    world.change("User", "billing", lambda body: body["spec"].update({"permissions": wrong}))
+    await world.settle()
+    assert world.entries()[0]["permissions"]["publish"] == {"allow": ["a"]}
+    assert condition(world.status(USER), "Synced")["reason"] == "NotAccepted"
+
+
+async def test_of_two_users_of_one_name_the_older_is_served(world: Users) -> None:
+    world.user()
+    world.change("User", "billing", lambda body: body["metadata"].update({"creationTimestamp": LONG_AGO}))
+    world.user("second", name="billing")
+    later = {"creationTimestamp": "2026-01-01T00:00:01Z"}
+    world.change("User", "second", lambda body: body["metadata"].update(later))
+    await world.settle()
+    refused = condition(world.status(Key("User", NS, "second")), "Accepted")
+    assert refused["reason"] == "NameConflict"
+    assert "belongs to User billing" in refused["message"]
+    assert world.numbers() == [1]
+    assert len(world.entries()) == 1
+
+
+def write_by_hand(world: Users, **user: Any) -> None:
+    from base64 import b64encode
+
+    def edit(body: dict[str, Any]) -> None:
+        content = json.loads(world.secret("demo-credentials")["users.json"])
+        content["users"].append(user)
+        body["data"]["users.json"] = b64encode(json.dumps(content).encode()).decode()
+
+    world.change("Secret", "demo-credentials", edit)
+
+
+async def test_users_by_hand_stay_until_they_are_taken_over(world: Users) -> None:
+    write_by_hand(world, user="old", password="plain", account="$G")
+    write_by_hand(world, user="billing", password="was-plain", account="$G", permissions={"publish": {}})
+    world.user()
+    world.user("new")
+    await world.settle()
+    assert condition(world.status(USER), "Accepted")["reason"] == "NotAdopted"
+    users = json.loads(world.secret("demo-credentials")["users.json"])["users"]
+    assert {"user": "old", "password": "plain", "account": "$G"} in users
+    world.change("User", "billing", lambda body: body["spec"].update({"adopt": True}))
+    await world.settle()
+    assert world.secret(SECRET)["password"] == "was-plain"
+    users = json.loads(world.secret("demo-credentials")["users.json"])["users"]
+    (entry,) = [each for each in users if each.get("user") == "billing"]
+    assert entry["credential"] == world.label(1)
+    assert bcrypt.checkpw(b"was-plain", entry["password"].encode())
+    assert "permissions" not in entry, "what the User declares is in force"
+    assert condition(world.status(USER), "Ready")["status"] == "True"
+
+
+async def test_a_deleted_user_keeps_its_clients_until_none_is_left(world: Users) -> None:
+    world.user()
+    await world.settle()
+    connected(world, 1, 1)
+    world.delete(USER)
+    await world.settle()
+    ready = condition(world.status(USER), "Ready")
+    assert ready["reason"] == "UserInUse"
+    assert "billing at 10.0.0.9" in ready["message"]
+    assert len(world.entries()) == 1
+    connected(world, 1, 0)
+    await world.settle()
+    assert world.entries() == []
+    assert ("User", NS, "billing") not in world.kube.objects
+
+
+async def test_a_deleted_user_goes_at_once_where_it_is_to(world: Users) -> None:
+    world.user(deletionPolicy="Immediately")
+    await world.settle()
+    connected(world, 1, 1)
+    world.delete(USER)
+    await world.settle(2)
+    assert world.entries() == []
+    connected(world, 1, 0)
+    await world.settle(2)
+    assert ("User", NS, "billing") not in world.kube.objects
+
+
+async def test_a_secret_that_was_deleted_is_a_rotation(world: Users) -> None:
+    world.user()
+    await world.settle()
+    connected(world, 1, 1)
+    del world.kube.objects[("Secret", NS, SECRET)]
+    await world.settle()
+    assert world.numbers() == [1, 2]
+    connected(world, 1, 0)
+    await world.settle()
+    assert world.numbers() == [2]
+
+
+async def test_a_password_that_a_person_writes_into_the_secret_is_accepted_soon(world: Users) -> None:
+    from base64 import b64encode
+
+    world.user()
+    await world.settle()
+    edited = {"password": b64encode(b"by-hand").decode()}
+    world.change("Secret", SECRET, lambda body: body["data"].update(edited))
+    connected(world, 1, 1)
+    await world.settle()
+    assert world.secret(SECRET)["password"] == "by-hand"
+    assert all(world.accepts(each, "by-hand") for each in BROKERS)
+    assert world.numbers() == [1, 2]
+    connected(world, 1, 0)
+    await world.settle()
+    assert world.numbers() == [2]
+
+
+async def test_entries_of_a_user_that_is_gone_go_when_nobody_shows_them(world: Users) -> None:
+    world.user()
+    await world.settle()
+    connected(world, 1, 1)
+    label = world.label(1)
+    del world.kube.objects[("User", NS, "billing")]
+    world.restart()
+    for _ in range(3):
+        await world.round(SC)
+        await world.clock.advance(11_000)
+    assert len(world.entries()) == 1
+    world.brokers.users.connections[("east-0", label)] = 0
+    for _ in range(3):
+        await world.round(SC)
+        await world.clock.advance(11_000)
+    assert world.entries() == []

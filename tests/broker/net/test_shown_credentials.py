@@ -13,6 +13,8 @@ import bcrypt
 import pytest
 from tests.broker.net.conftest import until
 
+from supercluster.reconcilers.planners.user.entries import entry_digest
+
 OPERATOR = {"user": "op", "password": "op-secret", "role": "operator"}
 ROUTE = {"user": "route", "password": "r0ute"}
 LINKS = {"accept": [ROUTE], "send": ROUTE}
@@ -73,6 +75,8 @@ async def test_a_broker_says_what_is_in_force_and_who_shows_it(brokers: Any) -> 
     assert [client["name"] for client in old["clients"]] == ["a", "b"]
     assert (old["credential"], old["connections"], old["idleMs"], old["clientsMore"]) == ("u.1", 3, 0, 0)
     assert (new["credential"], new["connections"], new["idleMs"], new["clients"]) == ("u.2", 0, None, [])
+    assert [each["inForce"] for each in (old, new)] == [True, True]
+    assert [each["digest"] for each in (old, new)] == [entry_digest(each) for each in users[:2]]
     assert (operator["user"], operator["connections"], operator["credential"]) == ("op", 0, "")
     assert operator["idleMs"] is not None, "this call has shown it"
     assert "clients" not in operator

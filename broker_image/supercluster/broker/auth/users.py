@@ -63,6 +63,8 @@ class User:
     """By which ways it may come; empty: by any."""
     credential: str = ""
     """A label that tells several credentials of one user apart. It is no secret, and nobody is known by it."""
+    digest: str = ""
+    """Of its entry in users.json; who has two versions of the file can tell by it which one is in force."""
     limits: ClientLimits = NO_CLIENT_LIMITS
     """Of all clients of the user together, whatever credentials they showed."""
 

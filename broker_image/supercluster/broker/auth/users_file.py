@@ -3,6 +3,8 @@ and without any secret."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -98,7 +100,7 @@ def parse_users(document: object) -> tuple[User, ...]:
             raise CredentialsError(f"{where}.account is {values['account']!r}; it cannot begin with a space")
         if limits != NO_CLIENT_LIMITS and values["token"]:
             raise CredentialsError(f"{where} has token and limits; only those by user or nkey are counted")
-        users.append(User(**values, permissions=permissions, limits=limits))
+        users.append(User(**values, permissions=permissions, limits=limits, digest=_digest(entry)))
     return tuple(users)
 
 
@@ -183,3 +185,9 @@ def _rules(where: str, value: object, *, with_queues: bool) -> Rules:
                 raise CredentialsError(f"{where}.{name}: {pattern!r} is no subject")
         lists[name] = tuple(pattern.encode() for pattern in told) if told is not None else None
     return Rules(lists["allow"], lists["deny"] or ())
+
+
+def _digest(entry: dict[str, Any]) -> str:
+    """The first 16 hex digits of the SHA-256 of the entry as JSON with sorted keys and no spaces."""
+    text = json.dumps(entry, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

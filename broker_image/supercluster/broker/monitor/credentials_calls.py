@@ -64,9 +64,11 @@ class CredentialsCalls:
         tracker = self._network.server.shown_credentials
         in_force: dict[Key, bool] = {}
         """Key → is it a public key's?"""
+        digests: dict[Key, str] = {}
         for user in self._network.credentials.users:
             if user.credential or user.is_operator:
                 in_force.setdefault(key_of(user), bool(user.nkey))
+                digests.setdefault(key_of(user), user.digest)
         gone = {
             key: bool(credential.nkey)
             for key in tracker.keys - tracker.in_force
@@ -82,6 +84,8 @@ class CredentialsCalls:
                 "account": account,
                 "nkey" if is_nkey else "user": name,
                 "credential": label,
+                "inForce": key in in_force,
+                "digest": digests.get(key, ""),
                 "connections": len(clients),
                 "idleMs": tracker.idle_ms(key),
             }

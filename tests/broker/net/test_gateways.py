@@ -311,29 +311,6 @@ async def test_the_name_of_a_broker_that_is_away_is_not_given_to_another_cluster
     assert said[4] == FrameType.HELLO
 
 
-@pytest.mark.covers("CL-3", "CL-5")
-async def test_gateway_credentials_roll_without_losing_a_link(brokers: Any) -> None:
-    old, new = GATEWAY, {"user": "gateway", "password": "newer"}
-    clusters = await brokers.start_clusters(
-        {"east": 1, "west": 1}, credentials={"gateway.json": {"accept": [old], "send": old}}
-    )
-    both = [clusters["east"][0], clusters["west"][0]]
-    links = [broker.mesh.links[other] for broker, other in zip(both, ("west-0", "east-0"), strict=True)]
-    for document in (
-        {"accept": [old, new], "send": old},
-        {"accept": [old, new], "send": new},
-        {"accept": [new], "send": new},
-    ):
-        for broker in both:
-            (broker.place.data_dir / "gateway.json").write_text(json.dumps(document))
-            broker.credentials.refresh()
-    assert not any(link.down.done() for link in links)
-    assert b"credentials" in await answer(both[0], both[0].gateway_port, hello(both[0], **old))
-    links[0].control.close("the test wants a new one")
-    await brokers.until(links[1].down.done, "the loss")
-    await brokers.all_linked()
-
-
 # What crosses
 
 

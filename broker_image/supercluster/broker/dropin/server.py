@@ -219,6 +219,8 @@ class Server:
         process.take_over(reload.merged(process.settings, wanted))
         before = self._credentials.users
         self._credentials.replace(changed)
+        if process.mesh is not None:
+            process.mesh.credentials_changed()
         process.server.credentials_changed()  # Whoever shows nothing may be another user though all are the same.
         if self._credentials.users != before:
             process.server.push_info()

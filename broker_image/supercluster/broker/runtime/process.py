@@ -441,6 +441,8 @@ class BrokerProcess:
     def _refresh_once(self) -> None:
         if self.credentials.refresh():
             log.info("credentials were read again")
+            if self.mesh is not None:
+                self.mesh.credentials_changed()
             self.server.credentials_changed()
             self.server.push_info()
         self._refresh_certificates()

@@ -9,8 +9,9 @@ from collections.abc import Awaitable
 from typing import TypeVar
 
 from supercluster.broker.net.links.door import ANYBODY, Door, Expected
-from supercluster.broker.net.links.handshake import Handshakes
+from supercluster.broker.net.links.handshake import NOT_ACCEPTED, Handshakes
 from supercluster.broker.net.links.link import Link, LinkConnection, LinkEnvironment
+from supercluster.broker.net.links.link_logins import is_accepted
 from supercluster.broker.net.links.resolver import Resolver
 from supercluster.broker.ports import Channel
 from supercluster.broker.protocol.frames import FrameError, Hello
@@ -64,6 +65,10 @@ class Dialler:
         control, bulk = opened
         if control.closed or bulk.closed:
             raise ConnectionError("connection lost while linking")
+        if not (is_accepted(control) and is_accepted(bulk)):  # They were accepted when they shook hands.
+            control.close(NOT_ACCEPTED)
+            bulk.close(NOT_ACCEPTED)
+            raise ConnectionError(NOT_ACCEPTED)
         return self._handshakes.up(control, bulk)
 
     async def introduce(

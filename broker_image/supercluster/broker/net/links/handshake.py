@@ -16,6 +16,7 @@ from supercluster.broker.net.clients.strangers import PendingConnections, Ration
 from supercluster.broker.net.links.broker_facts import BrokerFacts
 from supercluster.broker.net.links.door import ANYBODY, Door, Expected, name_refusal
 from supercluster.broker.net.links.link import Link, LinkConnection, LinkEnvironment
+from supercluster.broker.net.links.link_logins import is_accepted
 from supercluster.broker.net.listen_address import where
 from supercluster.broker.ports import Channel
 from supercluster.broker.protocol import frames
@@ -27,6 +28,7 @@ HANDSHAKES_MAX = 256
 """Connections that have not said HELLO yet. A new one always gets in; the oldest of the address with the most goes for it."""
 HANDSHAKES_PER_ADDRESS_MAX = 64
 """Of one address: brokers behind one address have two connections each while they link."""
+NOT_ACCEPTED = "its credentials are not among the accepted ones"
 LINKS_MAX = 1024
 """Brokers behind a port, at most."""
 
@@ -141,6 +143,12 @@ class Handshakes:
             self._strangers.discard(connection)
             self._open.discard(connection)
 
+    def credentials_changed(self) -> None:
+        """Whoever is halfway in by a login that is not accepted any more is sent away."""
+        for connection in self._open:
+            if not is_accepted(connection):
+                connection.close(NOT_ACCEPTED)
+
     # HELLO
 
     def hello_body(self, connection: LinkConnection, channel: Channel) -> bytes:
@@ -184,7 +192,7 @@ class Handshakes:
         """Why a broker can't be linked to, or an empty text. Says nothing about secrets."""
         facts, door = self._facts, connection.door
         if not door.credentials().accepts(hello.user, hello.password):
-            return "its credentials are not among the accepted ones"
+            return NOT_ACCEPTED
         # Of one that was dialled TLS has compared the name already.
         if door.tls is not None and not connection.dialled and not door.tls.accepts(connection.certificate):
             return f"its certificate is not for {door.tls.server_name}"

@@ -32,6 +32,7 @@ from supercluster.broker.net.links.gateways import Gateways
 from supercluster.broker.net.links.handshake import Handshakes
 from supercluster.broker.net.links.interest import note_interest, tell_interest
 from supercluster.broker.net.links.link import Link, LinkConnection, LinkEnvironment
+from supercluster.broker.net.links.link_logins import LinkLogins
 from supercluster.broker.net.links.open_sockets import OpenSockets
 from supercluster.broker.net.links.peers import ClusterPeers
 from supercluster.broker.net.links.redirect_links import RedirectLinks
@@ -102,6 +103,7 @@ class Mesh:
             self.links,
             lambda own: own.gateway_url(),
         )
+        self._link_logins = LinkLogins(loop, clock, self._all_links)
         environment = LinkEnvironment(loop, clock, turn, handshake_ms / 1000, self.faults, self.sockets)
         self.handshakes = Handshakes(environment, facts, self.cluster_of, self._up)
         self._dialler = Dialler(environment, self.handshakes, resolver)
@@ -178,6 +180,11 @@ class Mesh:
             return link.peer.cluster
         return self._core.cluster_of(node) if self._core is not None else None
 
+    def credentials_changed(self) -> None:
+        """Links and those that are on their way follow the logins of now (CL-5)."""
+        self.handshakes.credentials_changed()
+        self._link_logins.changed()
+
     def logins(self) -> dict[str, Counter[str]]:
         """By port: by which users links were made, and how many; a link counts for each of the two that its sides showed."""
         found: dict[str, Counter[str]] = {
@@ -190,6 +197,7 @@ class Mesh:
     async def stop(self) -> None:
         """Close everything."""
         self.handshakes.refuse_all()
+        self._link_logins.close()
         if self.routes is not None:
             await self.routes.stop()
         await self._peers.stop()
@@ -337,7 +345,9 @@ class Mesh:
         self._begin_checks()
         if control.door.is_far:
             self._tell_interest()
-            return self.far.up(control, bulk)
+            link = self.far.up(control, bulk)
+            self._link_logins.look()
+            return link
         older = self.links.get(hello.node)
         if older is not None:
             older.control.close("a newer link replaces it")
@@ -372,6 +382,7 @@ class Mesh:
             connection.start(link)
             if self.faults.cuts(peer.node, peer.cluster):
                 connection.cut_off()
+        self._link_logins.look()
         self.turn.want()
         return link
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import heapq
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -166,6 +168,10 @@ class FakeUsers:
     def __init__(self) -> None:
         self.in_force: dict[str, dict[str, Json]] = {}
         """By broker, then by label: the entry."""
+        self.files: dict[str, dict[str, str]] = {}
+        """By broker, then by name: the digest of what is in force."""
+        self.links: dict[str, dict[str, dict[str, int]]] = {}
+        """By broker, then by kind of link, then by login: how many there are."""
         self.connections: dict[tuple[str, str], int] = {}
         """By broker and label."""
         self.idle_ms: dict[tuple[str, str], int] = {}
@@ -173,9 +179,13 @@ class FakeUsers:
         self.silent: set[str] = set()
         self.asked = 0
 
-    def load(self, broker: str, users: list[Json]) -> None:
-        """The broker reads users.json."""
-        self.in_force[broker] = {str(each["credential"]): each for each in users if each.get("credential")}
+    def load(self, broker: str, files: Mapping[str, str]) -> None:
+        """The broker reads its files."""
+        users = json.loads(files["users.json"])["users"]
+        self.in_force[broker] = {label_of(each): each for each in users if label_of(each)}
+        self.files[broker] = {
+            name: hashlib.sha256(text.encode()).hexdigest()[:16] for name, text in files.items()
+        }
 
     def answer(self, broker: str) -> Json:
         self.asked += 1
@@ -186,6 +196,8 @@ class FakeUsers:
         return {
             "broker": broker,
             "upMs": self.up_ms,
+            "files": {name: {"digest": digest} for name, digest in self.files.get(broker, {}).items()},
+            "links": self.links.get(broker, {}),
             "shown": [self._shown(broker, each) for each in sorted(labels)],
         }
 
@@ -202,13 +214,19 @@ class FakeUsers:
         return {
             "account": "$G",
             "user": (entry or {}).get("user", ""),
-            "credential": label,
+            "credential": label if "/" not in label else "",
             "inForce": entry is not None,
             "digest": entry_digest(entry) if entry is not None else "",
             "connections": count,
             "idleMs": 0 if count else self.idle_ms.get((broker, label)),
             "clients": [client] if count else [],
         }
+
+
+def label_of(user: Json) -> str:
+    """As reports name it; empty: brokers say nothing of it."""
+    plain = f"$G/{user.get('user')}" if user.get("role") == "operator" else ""
+    return str(user.get("credential") or plain)
 
 
 class FakeBrokers:

@@ -279,7 +279,7 @@ TYPES: dict[ConditionType, Entry] = {
         "True: the spec is carried out, but part of it is ill-advised, or something beside it needs attention.",
     ),
     ConditionType.PROGRESSING: Entry(
-        "StreamMove, User",
+        "StreamMove, User, SuperCluster",
         "True while the move, or the rotation, runs. Otherwise the reason says what it waits for, or how it ended.",
     ),
     ConditionType.COMPLETE: Entry("StreamMove", "True: the move is done. For a dry run: its plan is made."),

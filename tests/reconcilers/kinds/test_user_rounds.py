@@ -53,9 +53,8 @@ class Users(World):
         return f"{self.kube.objects[('User', NS, 'billing')]['metadata']['uid']}.{number}"
 
     def load(self) -> None:
-        users = json.loads(self.secret("demo-credentials")["users.json"])["users"]
         for broker in set(BROKERS) - self.late:
-            self.brokers.users.load(broker, users)
+            self.brokers.users.load(broker, self.secret("demo-credentials"))
 
     async def settle(self, rounds: int = 6) -> None:
         """Rounds of everything, with time for brokers to be asked again."""

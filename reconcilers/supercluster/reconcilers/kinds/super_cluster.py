@@ -9,6 +9,8 @@ from typing import Any
 from supercluster.api import Cluster, Migration, ReplicaPolicy, Stream, StreamMove, User, crd
 from supercluster.api.recovery import BEGIN_MAP_ANEW, FORCE_RECOVER_META
 from supercluster.api.super_cluster import EXCHANGE_AUTHORITY
+from supercluster.api.user import ROTATE_CREDENTIALS
+from supercluster.reconcilers.execute.logins import LOGIN_STEPS
 from supercluster.reconcilers.execute.super_cluster import SUPER_CLUSTER_STEPS
 from supercluster.reconcilers.execute.users import USERS_STEPS
 from supercluster.reconcilers.kinds.reconciler import Reconciler
@@ -31,7 +33,10 @@ def _grants(body: Mapping[str, Any]) -> frozenset[tuple[Key, Any]]:
 def _matters(metadata: Mapping[str, Any], status: Mapping[str, Any]) -> tuple[Any, ...]:
     annotations = mapping(metadata.get("annotations"))
     return (
-        *(annotations.get(name) for name in (FORCE_RECOVER_META, BEGIN_MAP_ANEW, EXCHANGE_AUTHORITY)),
+        *(
+            annotations.get(name)
+            for name in (FORCE_RECOVER_META, BEGIN_MAP_ANEW, EXCHANGE_AUTHORITY, ROTATE_CREDENTIALS)
+        ),
         status.get("founder"),
         json.dumps(status.get("migration"), sort_keys=True),
     )
@@ -45,7 +50,7 @@ SUPER_CLUSTER = Reconciler(
         figures={"accounts": frozenset({"streams", "storageBytes", "memoryBytes"})},
         words={"otherMoves": None},
     ),
-    steps={**SUPER_CLUSTER_STEPS, **USERS_STEPS},
+    steps={**SUPER_CLUSTER_STEPS, **USERS_STEPS, **LOGIN_STEPS},
     reads=frozenset({Cluster, Migration, Stream, StreamMove, ReplicaPolicy, User}),
     grants=_grants,
     matters=_matters,

@@ -18,6 +18,7 @@ from supercluster.reconcilers.observe.certificates import (
 )
 from supercluster.reconcilers.observe.context import Attempt, Context
 from supercluster.reconcilers.observe.cordons import look_at_cordons
+from supercluster.reconcilers.observe.logins import look_at_logins
 from supercluster.reconcilers.observe.map_recoveries import look_at_map_recovery
 from supercluster.reconcilers.observe.repairs import Hosts, brokers_answer, look_at_repairs
 from supercluster.reconcilers.observe.rollouts import look_at_reports
@@ -85,6 +86,7 @@ async def look_at_super_cluster(
     return SuperClusterObserved(
         clusters=clusters,
         users=await look_at_users(context, namespace, name, secret),
+        logins=await look_at_logins(context, desired, secret),
         # Nothing when nobody says: that brokers are not ready is told without them.
         lost=tuple(map(str, (told or {}).get("lostClusters") or ())) if len(clusters) > 1 else (),
         accounts=accounts,

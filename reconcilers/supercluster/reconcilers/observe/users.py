@@ -146,6 +146,8 @@ def entries_of(credentials: Mapping[str, Any] | None) -> dict[str, dict[int, Ent
     """Entries of Users in users.json: by uid of the User, then by number."""
     found: dict[str, dict[int, EntryView]] = {}
     for each in _users(credentials):
+        if each.get("role", "client") != "client":
+            continue
         uid, _, number = str(each.get("credential") or "").rpartition(".")
         if uid and number.isdecimal():
             found.setdefault(uid, {})[int(number)] = EntryView(without_secret(each), entry_digest(each))

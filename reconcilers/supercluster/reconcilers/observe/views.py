@@ -129,7 +129,8 @@ def credentials_view(secret: Mapping[str, Any] | None) -> CredentialsView | None
     users = [mapping(user) for user in _list(secret_json(secret, "users.json").get("users"))]
     named = [user for user in users if user.get("user") and user.get("password")]
     return CredentialsView(
-        passwords={str(user["user"]): str(user["password"]) for user in named},
+        # Of several entries of one user the first is in use.
+        passwords={str(user["user"]): str(user["password"]) for user in reversed(named)},
         operator_users=frozenset(str(user["user"]) for user in named if user.get("role") == "operator"),
         has_route=_has_link(secret_json(secret, "cluster.json")),
         has_gateway=_has_link(secret_json(secret, "gateway.json")),

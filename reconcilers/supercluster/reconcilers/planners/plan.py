@@ -169,6 +169,23 @@ class WriteUsers(Step):
 
 
 @dataclass(frozen=True, slots=True)
+class RotateLogins(Step):
+    """Go one stage on with the logins that brokers show each other and the operator shows them, while the Secret is in the stage that
+    was seen."""
+
+    manifest: Manifest
+    """Of the brokers' Secret, without its content."""
+    change: str
+    stage: str
+    """Empty: no rotation was under way."""
+    asked: str
+    """The annotation that asks for it."""
+
+    def __str__(self) -> str:
+        return f"{self.change} logins in Secret {self.manifest['metadata']['name']}"
+
+
+@dataclass(frozen=True, slots=True)
 class MakeAuthority(Step):
     """Make the authority that signs brokers' certificates, if there is none in its Secret, and mark the Secret as ours."""
 

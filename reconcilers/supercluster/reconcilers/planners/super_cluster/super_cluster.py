@@ -55,6 +55,12 @@ from supercluster.reconcilers.planners.super_cluster.credentials import (
     plan_credentials,
     plan_secret,
 )
+from supercluster.reconcilers.planners.super_cluster.login_rotation import (
+    LoginsPlan,
+    LoginsView,
+    describe_logins,
+    plan_logins,
+)
 from supercluster.reconcilers.planners.super_cluster.map_recovery import MapRecoveryView
 from supercluster.reconcilers.planners.super_cluster.migration_door import migration_door, takes_migrations
 from supercluster.reconcilers.planners.super_cluster.users import UsersPlan, UsersView, plan_users
@@ -92,6 +98,7 @@ class SuperClusterObserved:
     repair: RepairObserved | None = None
     """What repair is planned from; None: the brokers do not say."""
     users: UsersView = field(default_factory=UsersView)
+    logins: LoginsView = field(default_factory=LoginsView)
     credentials: CredentialsView | None = None
     client_secret: Mapping[str, Any] | None = field(default=None, repr=False)
     certificates: CertificatesView = field(default_factory=CertificatesView)
@@ -148,8 +155,8 @@ def plan_super_cluster(
         desired, observed.map_recovery, _refusal_of_recovery(aside), conditions
     )
     accounts = plan_accounts(desired, observed.accounts, hold=any(map(_is_rolling, observed.clusters)))
-    users = _users(desired, observed, now)
-    wanted = _steps(desired, observed, users, now)
+    users, logins = _users(desired, observed, now), _logins(desired, observed)
+    wanted = _steps(desired, observed, (users.step, logins.step), now)
     # Each of its own steps needs those before it.
     own = tuple(takewhile(lambda step: not _is_aside(step, aside), wanted))
     # A person's word is dealt with once, so it is not passed on while the operator lacks the credentials for it.
@@ -162,13 +169,15 @@ def plan_super_cluster(
     )
     steps = own or recovery or moves or others
     _describe(desired, observed, conditions, steps)
+    describe_logins(logins, observed.logins, conditions)
     _describe_accounts(observed, conditions, accounts)
     _describe_accepted(desired, observed, conditions, accounts, strategies, is_through=not steps)
     if observed.repair is not None:
         put_blocked(conditions, draining.blocked)
     # That somebody else's move has ended, or that a broker is away, is no event in Kubernetes.
     is_watching = waits_for_a_place(observed.moves) or repairing.is_watching or draining.is_watching
-    is_watching = is_watching or is_due_soon(desired, observed.repair) or recovering.is_waiting or users.waits
+    is_watching = is_watching or is_due_soon(desired, observed.repair) or recovering.is_waiting
+    is_watching = is_watching or users.waits or logins.is_under_way
     patch = _patch(
         desired, observed, conditions, accounts, places, repair_status, draining.status, recovering.status
     )
@@ -220,8 +229,14 @@ def _users(desired: SuperCluster, observed: SuperClusterObserved, now: datetime)
     return plan_users(desired, observed.users, now)
 
 
+def _logins(desired: SuperCluster, observed: SuperClusterObserved) -> LoginsPlan:
+    if observed.credentials is None or observed.credentials.broken:
+        return LoginsPlan()
+    return plan_logins(desired, observed.logins)
+
+
 def _steps(
-    desired: SuperCluster, observed: SuperClusterObserved, users: UsersPlan, now: datetime
+    desired: SuperCluster, observed: SuperClusterObserved, credentials: Sequence[Step | None], now: datetime
 ) -> tuple[Step, ...]:
     steps: list[Step] = []
     if FINALIZER not in desired.metadata.finalizers:
@@ -235,7 +250,7 @@ def _steps(
         observed.clusters,
         takes_migrations=takes_migrations(desired, observed.migrations),
     )
-    steps += [users.step] if users.step is not None else []
+    steps += [each for each in credentials if each is not None]
     steps += plan_certificates(desired, observed.certificates, observed.clusters, now)
     return tuple(steps)
 

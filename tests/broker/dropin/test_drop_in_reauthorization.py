@@ -6,6 +6,7 @@ import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import bcrypt
 import pytest
 from tests.broker.dropin.running import OURS, Server, both
 from tests.compat.raw import RawClient
@@ -150,3 +151,18 @@ async def test_whoever_shows_nothing_comes_again_as_who_that_is_now(reloaded: Re
     await reloaded.reload(users + "no_auth_user: v")
     assert await nobody.closed() == []
     await user.ping()
+
+
+@both
+@pytest.mark.covers("CL-5")
+async def test_who_showed_a_password_that_is_hashed_now_stays(
+    reloaded: Reloaded, command: tuple[str, ...]
+) -> None:
+    users = "authorization {{ users [{{user: same, password: {}}}, {{user: other, password: {}}}] }}"
+    await reloaded.start(command, users.format("p", "p"))
+    for name in ("same", "other"):
+        await reloaded.client(name)
+    hashes = [f'"{bcrypt.hashpw(password, bcrypt.gensalt(4)).decode()}"' for password in (b"p", b"q")]
+    await reloaded.reload(users.format(*hashes))
+    assert await reloaded.clients["other"].closed() == [VIOLATION]
+    await reloaded.clients["same"].ping()

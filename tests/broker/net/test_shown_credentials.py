@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import threading
 from functools import partial
 from typing import Any
 
@@ -135,7 +136,17 @@ async def test_a_label_that_comes_changes_or_goes_ends_no_connection(brokers: An
 
 
 @pytest.mark.covers("CL-5")
-async def test_both_passwords_of_a_user_with_two_hashes_log_in_and_are_told_apart(brokers: Any) -> None:
+async def test_both_passwords_of_a_user_with_two_hashes_log_in_and_are_told_apart(
+    brokers: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: set[threading.Thread] = set()
+    really = bcrypt.checkpw
+
+    def compare(given: bytes, configured: bytes) -> bool:
+        threads.add(threading.current_thread())
+        return really(given, configured)
+
+    monkeypatch.setattr(bcrypt, "checkpw", compare)
     users = [entry(hashed("old"), "u.1"), entry(hashed("new"), "u.2"), OPERATOR]
     (broker,) = await brokers.start(credentials={"users.json": {"users": users}})
     for password in ("old", "new", "new"):
@@ -145,6 +156,8 @@ async def test_both_passwords_of_a_user_with_two_hashes_log_in_and_are_told_apar
         "u.1": 1,
         "u.2": 2,
     }
+    assert threads
+    assert threading.main_thread() not in threads
     write(broker, entry(hashed("other"), "u.3"))
     await until(lambda: not broker.server.clients, "both to be cut off")
     found = await shown(broker)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from secrets import token_bytes
 from typing import Any, TypeAlias
@@ -24,6 +24,7 @@ from supercluster.broker.auth.users import (
     ClientLimits,
     CredentialsError,
     KnownBy,
+    Named,
     Shown,
     User,
 )
@@ -36,6 +37,17 @@ KNOWN_MAX = 4096
 """Credentials that fitted a hash, and are found again without comparing it."""
 
 FILES = ("users.json", "cluster.json", "gateway.json", "migration.json")
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """Users by what they are asked for."""
+
+    users: tuple[User, ...] = ()
+    successors: Mapping[KnownBy, User] = field(default_factory=dict)
+    named: frozenset[Named] = frozenset()
+    hashed: frozenset[Named] = frozenset()
+    """Those of whom a password is there as a hash."""
 
 
 class Credentials:
@@ -56,8 +68,7 @@ class Credentials:
         """By name, whether they are there or not."""
         self.users: tuple[User, ...] = ()
         """All users; none: no authentication."""
-        self._successors: dict[KnownBy, User] = {}
-        self._successors_of: tuple[User, ...] = ()
+        self._index = _Index()
         self._anonymous: dict[str, User] = {}
         """By connection type."""
         self.accounts = NO_ACCOUNTS
@@ -132,10 +143,35 @@ class Credentials:
 
     def successor(self, user: User) -> User | None:
         """The user of now that is known by the same credentials; of several the first counts, as in `find`."""
-        if self._successors_of is not self.users:
-            self._successors_of = self.users
-            self._successors = {one.known_by: one for one in reversed(self.users)}
-        return self._successors.get(user.known_by)
+        return self._indexed.successors.get(user.known_by)
+
+    def has_other(self, user: User) -> bool:
+        """Are there credentials of the same user, whichever?"""
+        return user.named in self._indexed.named
+
+    def may_be_hashed(self, user: User) -> bool:
+        """Has the user a hash now, which may be of the password that is plain in `user`? `hashed_of` says so."""
+        is_plain = bool(user.password) and not passwords.is_hashed(user.password)
+        return is_plain and user.named in self._indexed.hashed
+
+    def hashed_of(self, user: User) -> User | None:
+        """The entry of the same user whose hash is of the password that is plain in `user`. This takes long."""
+        for found in self.users:
+            is_hashed = found.named == user.named and passwords.is_hashed(found.password)
+            if is_hashed and passwords.fits(found.password, user.password):
+                return found
+        return None
+
+    @property
+    def _indexed(self) -> _Index:
+        if self._index.users is not self.users:
+            self._index = _Index(
+                self.users,
+                {user.known_by: user for user in reversed(self.users)},
+                frozenset(user.named for user in self.users),
+                frozenset(user.named for user in self.users if passwords.is_hashed(user.password)),
+            )
+        return self._index
 
     def known(self, shown: Shown) -> User | None:
         """Whose it is, where that was found out by a hash since the files were read."""

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from supercluster.broker.auth.credentials import Credentials
+from supercluster.broker.auth.users import User
 from supercluster.broker.net.clients.admission import Admission
+from supercluster.broker.net.clients.adoption import Adoption
 from supercluster.broker.net.clients.certificates import ClientCertificates
 from supercluster.broker.net.clients.client import Client, Redirecting
 from supercluster.broker.net.clients.counts import ServerCounts
@@ -96,6 +98,16 @@ class ClientServer:
             loop, clock, credentials, router.account, self.counts, self.shown_credentials.shows
         )
         self.shared_limits = SharedLimits(credentials)
+        self._reauthorization = Reauthorization(
+            credentials,
+            clock.monotonic_ms,
+            self.shown_credentials.shows,
+            self._adopt,
+        )
+        judged = self._reauthorization
+        self._adoption = Adoption(
+            loop, self.admission.comparisons, credentials, judged.judge, judged.take_over, judged.refuse
+        )
         self.default_account = DEFAULT_ACCOUNT
         self.imports = AccountImports(router)
         self.log_stranger = RationedLog(log.info, clock.monotonic_ms)
@@ -232,10 +244,12 @@ class ClientServer:
     def credentials_changed(self) -> None:
         """Clients that are known by them still go on under the permissions of now; the others are cut off (CL-5)."""
         self.declare_accounts()
-        changed = Reauthorization(self.credentials, self.clock.monotonic_ms, self.shown_credentials.shows)
         for client in list(self.clients.values()):
-            changed.judge(client)
+            self._reauthorization.judge(client)
         self.shared_limits.changed()
+
+    def _adopt(self, client: Client, user: User) -> None:
+        self._adoption.ask(client, user)
 
     # INFO
 
@@ -377,6 +391,7 @@ class ClientServer:
         if self._held_timer is not None:
             self._held_timer.cancel()
             self._held_timer = None
+        self._adoption.close()
         self.admission.comparisons.close()
         for client in list(self.clients.values()):
             client.close("Server Shutdown", tell=False)

@@ -31,10 +31,15 @@ ATTEMPTS_PER_S = 1.0
 Run: TypeAlias = "Callable[[Callable[[], User | None]], asyncio.Future[User | None]]"
 
 
+OWN = ""
+"""In place of an address, for what no client has asked for: it uses up nobody's share, and takes its turns with the others."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Login:
     address: str
-    shown: Shown
+    shown: Shown | None
+    find: Callable[[], User | None]
     is_wanted: Callable[[], bool]
     then: Callable[[User | None], None]
 
@@ -66,11 +71,23 @@ class Comparisons:
         """Find out who that is, and call `then`, unless `is_wanted` says no by then. False: the address has had its share."""
         if self._waiting >= WAITING_MAX or not self._attempts.take(address, self._clock.monotonic_ms()):
             return False
-        queue = self._queues.setdefault(network_of(address), deque())
-        queue.append(_Login(address, shown, is_wanted, then))
+        self._add(_Login(address, shown, partial(self._credentials.find, shown), is_wanted, then))
+        return True
+
+    def compare_plain(
+        self, user: User, is_wanted: Callable[[], bool], then: Callable[[User | None], None]
+    ) -> bool:
+        """Find out which entry has a hash of the password that is plain in `user`, and call `then` as `compare` does. False: too many
+        others wait."""
+        if self._waiting >= WAITING_MAX:
+            return False
+        self._add(_Login(OWN, None, partial(self._credentials.hashed_of, user), is_wanted, then))
+        return True
+
+    def _add(self, login: _Login) -> None:
+        self._queues.setdefault(network_of(login.address), deque()).append(login)
         self._waiting += 1
         self._start()
-        return True
 
     def close(self) -> None:
         """Compare nothing more."""
@@ -82,12 +99,12 @@ class Comparisons:
     def _start(self) -> None:
         while self._running < THREADS and self._queues:
             login = self._next()
-            known = self._credentials.known(login.shown)
+            known = self._credentials.known(login.shown) if login.shown is not None else None
             if not login.is_wanted() or known is not None:
                 self._end(login, known, is_counted=False)
                 continue
             self._running += 1
-            work = self._run(partial(self._credentials.find, login.shown))
+            work = self._run(login.find)
             work.add_done_callback(partial(self._compared, login))
 
     def _next(self) -> _Login:
@@ -102,13 +119,13 @@ class Comparisons:
         if work.cancelled():
             return
         user = work.result()
-        if user is not None:
+        if user is not None and login.shown is not None:
             self._credentials.remember(login.shown, user)
         self._end(login, user, is_counted=user is None)
         self._start()
 
     def _end(self, login: _Login, user: User | None, *, is_counted: bool) -> None:
-        if not is_counted:
+        if not is_counted and login.address != OWN:
             self._attempts.give_back(login.address, self._clock.monotonic_ms())
         if login.is_wanted():
             login.then(user)

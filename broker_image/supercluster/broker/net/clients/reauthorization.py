@@ -2,7 +2,8 @@
 
 Who is known by what the client has shown stays, as with nats-server, whatever became of the permissions: those of now are in
 force at once, and subscriptions that they do not allow are taken away. A user that is gone, or of another account, loses the
-connection without -ERR: clients take -ERR of this kind for the end, and the end of a connection for a reason to come again.
+connection without -ERR: clients take -ERR of this kind for the end, and the end of a connection for a reason to come again. Where a
+plain password went and hashes came, a comparison says later whether one is of that password (`adoption.py`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from supercluster.broker.auth.credentials import Credentials
+from supercluster.broker.auth.users import User
 from supercluster.broker.net.clients.client import Client
 from supercluster.broker.protocol.permission_gate import PermissionGate
 from supercluster.broker.protocol.permissions import Permissions
@@ -19,34 +21,54 @@ GONE = "Client Closed"
 
 
 class Reauthorization:
-    """One change of credentials, for all clients."""
+    """Of the clients of one broker."""
 
     def __init__(
-        self, credentials: Credentials, now_ms: Callable[[], int], shows: Callable[[Client], None]
+        self,
+        credentials: Credentials,
+        now_ms: Callable[[], int],
+        shows: Callable[[Client], None],
+        adopt: Callable[[Client, User], None],
     ) -> None:
-        """`shows` is called with clients whose credential is another one now, perhaps by its label alone."""
+        """`shows` is called with clients whose credential is another one now, perhaps by its label alone, and `adopt` with those whose
+        plain password may be there as a hash."""
         self._credentials = credentials
-        self._named = {user.named for user in credentials.users}
-        self._anonymous = credentials.anonymous
         self._now_ms = now_ms
         self._shows = shows
+        self._adopt = adopt
 
     def judge(self, client: Client) -> None:
-        """The client stays under the permissions of now, or it is closed."""
+        """The client stays under the permissions of now, or it is closed, or it waits for the answer of a comparison."""
+        credentials = self._credentials
         user = client.credential
         if user is None:
-            if client.authenticated and self._named:
+            if client.authenticated and credentials.users:
                 client.close(VIOLATION)
             return
-        found = self._credentials.successor(user)
-        if not self._named or (client.showed_nothing and found != self._anonymous(client.connection_type)):
+        found = credentials.successor(user)
+        is_anonymous = client.showed_nothing and found != credentials.anonymous(client.connection_type)
+        if not credentials.users or is_anonymous:
             client.close(GONE, tell=False)  # It may come again, as whoever shows nothing is now.
-        elif found is not None and found.may_come_by(client.connection_type):
-            client.credential = found
-            self._shows(client)
-            if found.permissions != user.permissions:
-                self._permit(client, found.permissions)
-        elif found is not None or user.token or user.named in self._named:
+        elif found is not None:
+            self.take_over(client, found)
+        elif credentials.may_be_hashed(user):
+            self._adopt(client, user)
+        else:
+            self.refuse(client, is_wrong=bool(user.token) or credentials.has_other(user))
+
+    def take_over(self, client: Client, found: User) -> None:
+        """The client is known by this one."""
+        if not found.may_come_by(client.connection_type):
+            client.close(VIOLATION)
+            return
+        before, client.credential = client.credential, found
+        self._shows(client)
+        if before is None or found.permissions != before.permissions:
+            self._permit(client, found.permissions)
+
+    def refuse(self, client: Client, is_wrong: bool) -> None:
+        """The client is known by nothing any more. `is_wrong`: its user is there, so it would come again in vain."""
+        if is_wrong:
             client.close(VIOLATION)
         else:
             client.close(GONE, tell=False)

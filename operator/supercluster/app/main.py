@@ -42,6 +42,7 @@ from supercluster.app.repair_metrics import repair_families
 from supercluster.app.settings import EXIT_FAILED, EXIT_LEASE_LOST, EXIT_OK, EXIT_USAGE, Settings, parse
 from supercluster.app.strategies import installed_strategies
 from supercluster.app.stream_metrics import stream_families
+from supercluster.app.user_metrics import user_families
 from supercluster.reconcilers.execute.executor import Executor
 from supercluster.reconcilers.execute.tools import Tools
 from supercluster.reconcilers.handlers.intake import Intake
@@ -320,6 +321,7 @@ class Operator:
                 repair_families(self.cache, self.rounds.counters.repairs),
                 stream_families(self.rounds.counters.streams),
                 migration_families(self.cache),
+                user_families(self.cache, self.clock.now()),
             ),
         )
 

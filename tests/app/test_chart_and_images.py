@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from datetime import UTC, datetime
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -22,7 +23,9 @@ from tests.helm_command import run_helm_in
 from supercluster.api import StreamPipeline
 from supercluster.api.cluster import Ports
 from supercluster.api.crd import KINDS, definition
+from supercluster.app.user_metrics import user_families
 from supercluster.reconcilers.handlers.registration import CHILDREN
+from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.planners.cluster.manifests import BROKER_UID
 from supercluster.reconcilers.planners.pipeline.manifests import EXIT_REFUSED, SPARK_GROUP, driver_object
 from tools import lock_images
@@ -71,6 +74,7 @@ def test_the_chart_lints_strictly(run_helm: Any) -> None:
         "typo=1",
         "image.repository=",
         "brokerImage.digest=md5:1",
+        "alerts.enabled=yes",
     ],
 )
 def test_wrong_values_are_refused_by_the_schema(run_helm: Any, value: str) -> None:
@@ -222,6 +226,30 @@ def test_images_are_named_by_digest_and_fetched_with_secrets(run_helm: Any) -> N
     image, settings = of("brokerImage.pullSecrets[0].name=one", "brokerImage.pullSecrets[1].name=two")
     assert "@" not in image + settings.broker_image
     assert settings.broker_pull_secrets == ("one", "two")
+
+
+@pytest.mark.e2e
+def test_alerts_are_about_figures_that_there_are(run_helm: Any) -> None:
+    """CL-5: a rotation that waits, a deadline that comes near, a User that is not Ready."""
+    assert "PrometheusRule" not in {body["kind"] for body in rendered(run_helm)}
+    asked = ("--set", "alerts.enabled=true", "--set", "alerts.labels.release=prometheus")
+    (rule,) = [body for body in rendered(run_helm, *asked) if body["kind"] == "PrometheusRule"]
+    assert rule["metadata"]["labels"]["release"] == "prometheus"
+    (group,) = rule["spec"]["groups"]
+    alerts = {each["alert"]: each for each in group["rules"]}
+    assert {name: each.get("for") for name, each in alerts.items()} == {
+        "SuperclusterUserRotationWaits": "24h",
+        "SuperclusterUserDeadlineNear": None,
+        "SuperclusterUserNotReady": "10m",
+    }
+    page = (ROOT / "docs/guides/operate.md").read_text()
+    figures = {each.name for each in user_families(ObjectCache(), datetime.now(UTC))}
+    for name, alert in alerts.items():
+        named = set(re.findall(r"supercluster_\w+", alert["expr"]))
+        assert named
+        assert named <= figures
+        assert "{{ $labels.user }}" in alert["annotations"]["summary"]
+        assert f"| `{name}` | {alert['labels']['severity']} |" in page
 
 
 def test_the_chart_has_the_version_of_the_package() -> None:

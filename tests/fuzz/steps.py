@@ -426,6 +426,7 @@ PATHS = (
         "/admin/brokers/nobody/cordon",
         "/admin/brokers/east-0/cordon",
         "/admin/streams/F/S/recover",
+        "/admin/credentials?user=%FF&user=$G/witness",
     ),
 )
 
@@ -458,7 +459,7 @@ def _web_page(rng: random.Random) -> Step:
 
 USERS_WRONG: Mapping[str, schema.Values] = {
     **dict.fromkeys(
-        ("user", "password", "token", "nkey", "account", "role"),
+        ("user", "password", "token", "nkey", "account", "role", "credential"),
         (*schema.TEXTS, *schema.WRONG, "�", "$2a$99$x"),
     ),
     "permissions": (
@@ -466,6 +467,11 @@ USERS_WRONG: Mapping[str, schema.Values] = {
         {"publish": {"allow": [">", "\ud800", "a b"]}},
         {"publish": {"deny": ["s.>"] * 5000}},
         {"responses": {"max": -1}},
+    ),
+    "limits": (
+        *schema.WRONG,
+        {"connectionsMax": 0, "subscriptionsMax": 2**63, "payloadBytesMax": -1},
+        {"connectionsMax": 1, "payloadBytesMax": 1},
     ),
 }
 

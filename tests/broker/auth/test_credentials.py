@@ -299,6 +299,26 @@ def test_a_broken_file_holds_up_no_other_file_and_its_digest_is_of_what_is_in_fo
     assert (users.digest, users.problem) == (digest(tmp_path, "users.json"), "")
 
 
+def test_a_file_that_nobody_thought_of_holds_up_no_other_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "users.json", {"users": [OLD]})
+    a = {"user": "route", "password": "a"}
+    write(tmp_path, "cluster.json", {"accept": [a]})
+    credentials = Credentials(tmp_path)
+    credentials.load()
+
+    def fails(document: Any) -> Any:
+        raise TypeError("nobody thought of that")
+
+    monkeypatch.setattr(credentials.files["users.json"], "_parse", fails)
+    write(tmp_path, "users.json", {"users": [NEW]})
+    write(tmp_path, "cluster.json", {"accept": [a, {"user": "route", "password": "b"}]})
+    assert credentials.refresh()
+    assert credentials.links.accepts("route", "b")
+    assert credentials.files["users.json"].problem.endswith("users.json can't be used: TypeError")
+
+
 def test_a_file_that_is_gone_keeps_its_digest_and_says_why(tmp_path: Path) -> None:
     write(tmp_path, "users.json", {"users": [OLD]})
     credentials = Credentials(tmp_path)

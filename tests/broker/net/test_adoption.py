@@ -73,6 +73,8 @@ async def test_clients_stay_until_one_comparison_on_a_thread_has_answered_for_al
     brokers: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = await plain(brokers)
+    write(broker, entry("p", "u.0"))
+    await until(lambda: broker.credentials.users[0].credential == "u.0", "a label")
     held = Held(monkeypatch)
     clients = [await come(brokers, broker) for _ in range(20)]
     write(broker, entry(hashed("p"), "u.1"))
@@ -80,6 +82,10 @@ async def test_clients_stay_until_one_comparison_on_a_thread_has_answered_for_al
     for raw in clients:
         raw.send(b"PING\r\n")
         await raw.until_line(b"PONG")
+    found = await shown(broker)
+    before, after = found["app", "u.0"], found["app", "u.1"]
+    assert (before["inForce"], before["connections"], before["idleMs"]) == (False, 20, 0)
+    assert (after["inForce"], after["connections"], after["idleMs"]) == (True, 0, None)
     held.go.set()
     await until(
         lambda: {one.credential.credential for one in broker.server.clients.values()} == {"u.1"}, "the labels"

@@ -125,6 +125,29 @@ async def test_a_refresh_that_fails_once_leaves_no_removed_user_in(
     await client.close()
 
 
+@pytest.mark.covers("CL-5")
+async def test_clients_that_could_not_be_judged_once_are_judged_again(
+    brokers: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (broker,) = await brokers.start(credentials={"users.json": USERS})
+    client = await brokers.raw(broker)
+    client.send(b'CONNECT {"user":"app","pass":"old"}\r\nPING\r\n')
+    await client.until_line(b"PONG")
+    judge = broker.server.credentials_changed
+    failures = iter([ValueError("nobody thought of that")])
+
+    def fails_once() -> None:
+        for failure in failures:
+            raise failure
+        judge()
+
+    monkeypatch.setattr(broker.server, "credentials_changed", fails_once)
+    file = broker.place.credentials_dir / "users.json"
+    file.write_text(json.dumps({"users": USERS["users"][1:]}))
+    assert await client.to_end() == b"-ERR 'Authorization Violation'\r\n"
+    await client.close()
+
+
 def permitted(publish: str, **subscribe: list[str]) -> dict[str, Any]:
     allowed = {"publish": {"allow": [publish]}, "subscribe": subscribe}
     return {"users": [{"user": "app", "password": "p", "permissions": allowed}]}

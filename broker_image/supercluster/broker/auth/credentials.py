@@ -132,10 +132,10 @@ class Credentials:
 
     def refresh(self) -> bool:
         """Read again what has changed; True when the users or links are others now."""
-        changed = [name for name, file in self.files.items() if file.refresh()]
-        if changed:
+        changed = [file.refresh() for file in self.files.values()]
+        if any(changed):
             self._take_over()
-        return bool(changed)
+        return any(changed)
 
     def _take_over(self) -> None:
         self.users, self.accounts = self._users_file.value

@@ -106,7 +106,8 @@ class CredentialsFile(Generic[T]):
             found = self._parse(document)
         except CredentialsError as error:
             raise CredentialsError(f"{path}: {error}") from None
-        except (ValueError, RecursionError) as error:
+        except Exception as error:
+            # Nobody thought of that one. It must not hold up the news of other files either.
             raise CredentialsError(f"{path} can't be used: {type(error).__name__}") from None
         return found, hashlib.sha256(raw).hexdigest()[:DIGEST_CHARS]
 

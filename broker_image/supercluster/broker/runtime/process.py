@@ -113,6 +113,8 @@ class BrokerProcess:
         self._certificates: dict[str, GatewayCertificates | ClientCertificates] = {}
         """By the names of the settings."""
         self._refresher: asyncio.Task[None] | None = None
+        self._has_other_credentials = False
+        """They were read again, and clients and links are still to follow."""
         has_file = not place.is_alone and place.routes is None
         self.reload = Reload(place.config if has_file else None, settings)
 
@@ -439,11 +441,13 @@ class BrokerProcess:
                 log.exception("credentials, certificates and settings stay as they were")
 
     def _refresh_once(self) -> None:
-        if self.credentials.refresh():
+        self._has_other_credentials |= self.credentials.refresh()
+        if self._has_other_credentials:
             log.info("credentials were read again")
             if self.mesh is not None:
                 self.mesh.credentials_changed()
             self.server.credentials_changed()
+            self._has_other_credentials = False  # What fails above is tried again.
             self.server.push_info()
         self._refresh_certificates()
         changed = self.reload.look(self.settings)

@@ -25,6 +25,8 @@ from supercluster.app.commands import (
     recover_stream,
 )
 from supercluster.app.commands.arguments import EXIT_FAILED, EXIT_NOT_READY, EXIT_OK, EXIT_USAGE, parser
+from supercluster.app.commands.users.find import UsersError
+from supercluster.app.commands.users.program import run_users
 from supercluster.app.kube import KubeClient
 from supercluster.reconcilers.ports import BrokersError, KubeError
 
@@ -310,7 +312,7 @@ async def _recover_map(kube: KubeClient, given: argparse.Namespace, namespace: s
 
 _REFUSALS = (
     *(KubeError, moves.MoveError, migrate.MigrateError),
-    *(rebalance.RebalanceError, recover_stream.RecoverError),
+    *(rebalance.RebalanceError, recover_stream.RecoverError, UsersError),
 )
 COMMANDS = {
     "apply": _apply,
@@ -320,6 +322,7 @@ COMMANDS = {
     "moves": _moves,
     "cancel-move": _cancel_move,
     "migrate": _migrate,
+    "users": run_users,
     "explain": _explain,
     "rebalance": _rebalance,
     "recover": _recover,

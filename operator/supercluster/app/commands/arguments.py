@@ -8,7 +8,9 @@ from pathlib import Path
 
 from supercluster.api.units import SIZE_PATTERN, size_bytes
 from supercluster.app.commands import dev
-from supercluster.app.settings import count, seconds
+from supercluster.app.commands.options import add_connection, add_output, add_timeout
+from supercluster.app.commands.users.arguments import add_users
+from supercluster.app.settings import count
 
 NODES_MAX = 100
 EXIT_OK = 0
@@ -27,6 +29,7 @@ examples:
   supercluster moves
   supercluster explain flights
   supercluster rebalance east --dry-run
+  supercluster users rotate billing --wait
   supercluster dev down
 
 exit codes:
@@ -56,21 +59,22 @@ def parser() -> argparse.ArgumentParser:
     )
     apply.add_argument("--force", action="store_true", help="take over fields that another tool owns")
     apply.add_argument("--wait", action="store_true", help="wait until what was applied is Ready")
-    _add_timeout(apply, 60.0, "for --wait")
-    _add_connection(apply)
+    add_timeout(apply, 60.0, "for --wait")
+    add_connection(apply)
     status = commands.add_parser("status", help="show super-clusters, clusters and streams")
     status.add_argument("-A", "--all-namespaces", action="store_true", help="of all namespaces")
-    status.add_argument("-o", "--output", choices=("table", "json"), default="table", help="(%(default)s)")
+    add_output(status)
     status.add_argument("--wait", action="store_true", help="wait until all of them are Ready")
-    _add_timeout(status, 60.0, "for --wait")
-    _add_connection(status)
+    add_timeout(status, 60.0, "for --wait")
+    add_connection(status)
     _add_moves(commands)
     _add_migrate(commands)
+    add_users(commands)
     explain = commands.add_parser(
         "explain", help="say why a stream is where it is, or why no broker suits it: each of them, and why"
     )
     explain.add_argument("stream", metavar="STREAM", help="name of the Stream")
-    _add_connection(explain)
+    add_connection(explain)
     _add_rebalance(commands)
     _add_recover(commands)
     commands.add_parser("version", help="print the version")
@@ -93,8 +97,8 @@ def _add_rebalance(commands: argparse._SubParsersAction[argparse.ArgumentParser]
         metavar="N",
         help="clients that each broker asks in a second (%(default)s)",
     )
-    _add_timeout(rebalance, 300.0, "for all of it")
-    _add_connection(rebalance)
+    add_timeout(rebalance, 300.0, "for all of it")
+    add_connection(rebalance)
 
 
 def _add_recover(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -134,7 +138,7 @@ def _add_recover(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     recover.add_argument("--dry-run", action="store_true", help="show what it may lose, and leave it at that")
     recover.add_argument("--super-cluster", default="", metavar="NAME", help="(the only one there is)")
-    _add_connection(recover)
+    add_connection(recover)
 
 
 def _add_moves(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -166,7 +170,7 @@ def _add_moves(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     for command in (move, replica):
         _add_wishes(command)
     for command in (move, replica, moves, cancel):
-        _add_connection(command)
+        add_connection(command)
 
 
 def _add_migrate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -211,7 +215,7 @@ def _add_migrate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
             default="Refuse",
             help="what becomes of clients that cannot be redirected (%(default)s)",
         )
-        _add_timeout(
+        add_timeout(
             command, 60.0 if command is plan else 600.0, "until checked" if command is plan else "for --wait"
         )
     start.add_argument(
@@ -219,7 +223,7 @@ def _add_migrate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     status = actions.add_parser("status", help="show all migrations, or one with its stages")
     status.add_argument("name", nargs="?", metavar="NAME", help="name of the Migration")
-    status.add_argument("-o", "--output", choices=("table", "json"), default="table", help="(%(default)s)")
+    add_output(status)
     named = {
         "approve": "let one start that waits for approval",
         "abort": "go back to blue; refused once green serves all streams",
@@ -232,7 +236,7 @@ def _add_migrate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--yes", action="store_true", help="do it; without it, say what that means and do nothing"
     )
     for command in (plan, start, status, *others.values()):
-        _add_connection(command)
+        add_connection(command)
 
 
 def _add_wishes(command: argparse.ArgumentParser) -> None:
@@ -247,28 +251,13 @@ def _add_wishes(command: argparse.ArgumentParser) -> None:
         help="of a stream that no resource declares (the only one there is)",
     )
     command.add_argument("--wait", action="store_true", help="wait until it is done, and tell how far it is")
-    _add_timeout(command, 600.0, "for --wait and --dry-run")
+    add_timeout(command, 600.0, "for --wait and --dry-run")
 
 
 def _size(text: str) -> str:
     if not re.fullmatch(SIZE_PATTERN, text) or size_bytes(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of bytes such as 1000000 or 50Mi")
     return text
-
-
-def _add_timeout(command: argparse.ArgumentParser, default_s: float, what: str) -> None:
-    command.add_argument(
-        "--timeout", type=seconds, default=default_s, metavar="SECONDS", help=f"{what} (%(default)s)"
-    )
-
-
-def _add_connection(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, the pod's service account, ~/.kube/config"
-    )
-    command.add_argument(
-        "-n", "--namespace", metavar="NAME", help="default: the namespace of the kubeconfig's context"
-    )
 
 
 def _add_dev(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -285,7 +274,7 @@ def _add_dev(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "--port", type=_port, default=0, metavar="PORT", help="of the API; 0 takes any (%(default)s)"
     )
     up.add_argument("--no-operator", action="store_true", help="leave the operator out")
-    _add_timeout(up, 60.0, "until ready")
+    add_timeout(up, 60.0, "until ready")
     down = actions.add_parser(
         "down", help="end what `dev up` started; objects and volumes stay in the state folder"
     )

@@ -7,6 +7,7 @@ from dataclasses import astuple, dataclass
 from typing import Any
 
 from supercluster.api import API_VERSION
+from supercluster.api.conditions import Reason
 from supercluster.api.crd import KINDS
 from supercluster.app.kube import KubeClient
 from supercluster.reconcilers.planners.status import NEGATIVE
@@ -103,6 +104,15 @@ def _migration(_: Mapping[str, Any], status: Mapping[str, Any]) -> str:
     return f"{status.get('phase') or 'Pending'}, {on_green}"
 
 
+def _user(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
+    name = f"{status.get('user') or '-'} of {spec.get('account', '$G')}"
+    rotation = mapping(status.get("rotation"))
+    former = (
+        f", {rotation.get('stage')}, {rotation.get('connections', 0)} on the former one" if rotation else ""
+    )
+    return f"{name}, credential {status.get('credential') or '-'}{former}"
+
+
 _STATES = {
     "SuperCluster": _super_cluster,
     "Cluster": _cluster,
@@ -110,6 +120,7 @@ _STATES = {
     "StreamMove": _stream_move,
     "ReplicaPolicy": _replica_policy,
     "Migration": _migration,
+    "User": _user,
 }
 
 
@@ -119,6 +130,8 @@ def _counted(number: int, word: str) -> str:
 
 def is_as_it_should_be(entry: Mapping[str, Any]) -> bool:
     """Is it a condition that nobody needs to read?"""
+    if (entry.get("type"), entry.get("reason")) == ("Progressing", Reason.ROTATED):
+        return True
     return (entry.get("status") == "True") is (entry.get("type") not in NEGATIVE)
 
 

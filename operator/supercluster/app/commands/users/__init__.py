@@ -1,0 +1,1 @@
+"""`supercluster users`: Users and their credentials, from the command line (CL-5)."""

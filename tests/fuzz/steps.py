@@ -207,6 +207,7 @@ SHAPES: Mapping[int, str] = {
     FrameType.DELIVER_TO: "ss1lssllr",
     FrameType.SLOW: "ss1",
     FrameType.GATEWAYS: "j",
+    FrameType.LOGIN: "j",
     FrameType.LOAD: "l",
     FrameType.LEAVING: "r",
 }

@@ -143,6 +143,22 @@ def test_broken_gossip_is_a_frame_error(body: bytes) -> None:
         frames.decode_gateways(body)
 
 
+def test_a_login_survives() -> None:
+    assert frames.decode_login(memoryview(frames.encode_login("route-2", "s\u00fc\u00df"))) == (
+        "route-2",
+        "s\u00fc\u00df",
+    )
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{}", b'["a"]', b'["a", 1]', b'["hush", "a", "b"]', b"\xff", b'["\\ud800", ""]']
+)
+def test_a_broken_login_is_a_frame_error_that_shows_nothing(body: bytes) -> None:
+    with pytest.raises(FrameError) as refused:
+        frames.decode_login(body)
+    assert "hush" not in str(refused.value)
+
+
 def test_hello_shows_no_secret() -> None:
     assert "secret" not in repr(HELLO)
 

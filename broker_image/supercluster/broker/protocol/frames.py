@@ -13,7 +13,7 @@ from enum import IntEnum
 from struct import Struct
 from typing import TypeAlias
 
-from supercluster.broker.bounds import FRAME_BYTES_MAX, NAME_BYTES_MAX, read_json
+from supercluster.broker.bounds import FRAME_BYTES_MAX, NAME_BYTES_MAX, TEXT_BYTES_MAX, read_json
 
 Buffer: TypeAlias = bytes | memoryview
 
@@ -57,6 +57,7 @@ class FrameType(IntEnum):
     UNSETTLED = 11
     USERS = 12
     PARTING = 13
+    LOGIN = 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +254,31 @@ def decode_load(body: Buffer) -> int:
     clients = reader.long()
     reader.finish()
     return clients
+
+
+def encode_login(user: str, password: str) -> bytes:
+    """LOGIN: by what the sender says who it is from now on, in place of what HELLO said (CL-5)."""
+    return json.dumps([user, password]).encode()
+
+
+def decode_login(body: Buffer) -> tuple[str, str]:
+    """Raises FrameError, which never shows the body."""
+    try:
+        told = read_json(bytes(body))
+    except ValueError:
+        told = None
+    if not isinstance(told, list) or len(told) != 2:
+        raise FrameError("LOGIN has to be user and password")
+    user, password = told
+    if not isinstance(user, str) or not isinstance(password, str):
+        raise FrameError("LOGIN has to be two texts")
+    try:
+        size_bytes = max(len(user.encode()), len(password.encode()))
+    except UnicodeEncodeError:
+        raise FrameError("LOGIN has to be two texts") from None
+    if size_bytes > TEXT_BYTES_MAX:
+        raise FrameError(f"LOGIN has a text of {size_bytes} bytes; at most {TEXT_BYTES_MAX} are allowed")
+    return user, password
 
 
 Interest: TypeAlias = tuple[bytes, bytes, int]

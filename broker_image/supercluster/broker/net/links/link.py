@@ -347,6 +347,8 @@ class Link:
         """How long the broker says that it stood still at most, lately."""
         self.stall_told_ms = 0
         """What it was told of this one's stalls."""
+        self.offered: Login | None = None
+        """By what the other side says who it is, where that is not accepted yet."""
         self.slow: set[tuple[str, bytes]] = set()
         """(account, inbox) whose client at the broker takes less than it is sent."""
         self.congested = False

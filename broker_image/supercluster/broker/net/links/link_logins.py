@@ -1,107 +1,93 @@
-"""Links follow the logins that are in force (CL-3, CL-5). Both sides of a link showed one, so both apply these rules:
+"""Links follow the logins that are in force, and no link ends for it (CL-3, CL-5).
 
-- A login that is not accepted any more ends the links that were let in with it, at once.
-- A link on which this broker showed another login than it sends now is ended, and the side that dialled dials again. So is a link whose
-  other side showed no login at all, since it came while anyone was let in, once that is so no more.
+Each side of a link showed a login when it said HELLO. A broker that sends another one from now on shows that over the link that there is
+(LOGIN), and the other side judges it as it judged HELLO. So nothing on its way over the link is lost.
 
-At most one link of a broker is down for its login at a time: the next one is ended when that one is up again or was given `WAIT_MS`, and
-not within `PACE_S`. So no group loses its majority, and a link is back long before an election begins. What was forwarded to a leader is
-sent again over the new link (SF-7), so no publisher is told of an error. Plain messages between the two brokers may be lost in that moment,
-as with any link that is lost.
+- A login that the other side does not accept yet is kept, and judged again when that side has read its files. Until then the link
+  stands on the one that was shown before.
+- A login that is not accepted any more ends the links that stand on it, at once.
+- A link whose other side showed none, since it came while anyone was let in, has `GRACE_S` to show one.
 
-A broker whose peer does not accept the new login yet lacks that link until the peer has read its file, and ends the next one after
-`WAIT_MS`: whoever changes what is sent waits until all say that they accept it. A broker that was killed shows the new login when it is
-back. Where one side still has the older file, the link is made with both logins and ended once more.
+Whoever changes what is sent waits until all say that they accept it (`docs/adr/users.md`); else a withdrawn login ends links.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
+from supercluster.broker.auth.link_credentials import Login
 from supercluster.broker.net.links.link import Link, LinkConnection
-from supercluster.broker.own_time import OwnTime
+from supercluster.broker.ports import Channel
+from supercluster.broker.protocol.frames import FrameType, encode_login
 
 log = logging.getLogger(__name__)
 
-PACE_S = 1.0
-WAIT_MS = 10_000
-"""For a link to come up again."""
+GRACE_S = 10.0
+WITHDRAWN = "its login is not accepted any more"
 
 
 class LinkLogins:
     """Of one broker. `links` gives those that there are."""
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, clock: OwnTime, links: Callable[[], Sequence[Link]]
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, links: Callable[[], Sequence[Link]]) -> None:
         self._loop = loop
-        self._clock = clock
         self._links = links
         self._timer: asyncio.TimerHandle | None = None
-        self._awaited = ""
-        """The broker whose link was ended last."""
-        self._ended_ms = 0
 
     def changed(self) -> None:
         """Other logins are in force."""
         for link in self._links():
-            if is_withdrawn(link.control) or is_withdrawn(link.bulk):
-                end(link, "its login is not accepted any more")
-        self.look()
+            self._show(link)
+            self._judge(link)
 
-    def look(self) -> None:
-        """A link may have been made with a login of before."""
-        if self._timer is None and any(map(is_of_before, self._links())):
-            # Brokers that read their files at the same moment end no links at the same moment.
-            self._timer = self._loop.call_later(PACE_S * random.uniform(0.1, 1.0), self._step)
+    def up(self, link: Link) -> None:
+        """Logins may have changed since the two sides said HELLO."""
+        self._show(link)
+        self._judge(link)
+
+    def shown(self, link: Link, login: Login) -> None:
+        """The other side shows another login."""
+        link.offered = login
+        self._judge(link)
 
     def close(self) -> None:
-        """End no links any more."""
+        """Judge nobody any more."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _step(self) -> None:
+    def _show(self, link: Link) -> None:
+        sent = link.control.door.credentials().send
+        if all(connection.showed == sent for connection in (link.control, link.bulk)):
+            return
+        link.frame(FrameType.LOGIN, [encode_login(sent.user, sent.password)], Channel.CONTROL)
+        link.control.showed = link.bulk.showed = sent
+        log.info("another login is shown to %s from now on", link.peer.node)
+
+    def _judge(self, link: Link) -> None:
+        offered = link.offered
+        if offered is not None and link.control.door.credentials().accepts(offered.user, offered.password):
+            link.offered = None
+            for connection in (link.control, link.bulk):
+                if connection.hello is not None:
+                    connection.hello = replace(connection.hello, user=offered.user, password=offered.password)
+        refused = [each for each in (link.control, link.bulk) if not is_accepted(each)]
+        if any(each.hello is not None and each.hello.user for each in refused):
+            link.control.close(WITHDRAWN)
+        elif refused and self._timer is None:
+            self._timer = self._loop.call_later(GRACE_S, self._end_nameless)
+
+    def _end_nameless(self) -> None:
         self._timer = None
-        links = self._links()
-        is_back = any(link.peer.node == self._awaited for link in links)
-        if self._awaited and not is_back and self._clock.monotonic_ms() - self._ended_ms < WAIT_MS:
-            self._timer = self._loop.call_later(PACE_S, self._step)
-            return
-        self._awaited = ""
-        found = [link for link in links if is_of_before(link)]
-        if not found:
-            return
-        link = random.choice(found)
-        self._awaited, self._ended_ms = link.peer.node, self._clock.monotonic_ms()
-        log.info("the link with %s is made anew: this broker has another login now", link.peer.node)
-        end(link, "it is made anew with another login")
-        self._timer = self._loop.call_later(PACE_S, self._step)
+        for link in self._links():
+            if not (is_accepted(link.control) and is_accepted(link.bulk)):
+                link.control.close("it shows no login, and one is asked for now")
 
 
 def is_accepted(connection: LinkConnection) -> bool:
     """Is the login accepted that the other side showed? One that showed none yet is judged when it does."""
     hello = connection.hello
     return hello is None or connection.door.credentials().accepts(hello.user, hello.password)
-
-
-def is_withdrawn(connection: LinkConnection) -> bool:
-    hello = connection.hello
-    return hello is not None and hello.user != "" and not is_accepted(connection)
-
-
-def is_of_before(link: Link) -> bool:
-    """Is it to be made anew: did this broker show another login than it sends now, or the other one none?"""
-    sent = link.control.door.credentials().send
-    pair = link.control, link.bulk
-    return any(connection.showed != sent or not is_accepted(connection) for connection in pair)
-
-
-def end(link: Link, reason: str) -> None:
-    """Close the link behind all that is to be sent over it."""
-    link.control.flush()
-    link.bulk.flush()
-    link.control.close(reason)

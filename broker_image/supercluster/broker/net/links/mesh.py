@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import ParamSpec
 
 from supercluster.broker.auth.credentials import Credentials
+from supercluster.broker.auth.link_credentials import Login
 from supercluster.broker.net.clients.client_server import ClientServer
 from supercluster.broker.net.clients.connection import CONGESTED_BYTES
 from supercluster.broker.net.clients.redirection import Redirection
@@ -103,7 +104,7 @@ class Mesh:
             self.links,
             lambda own: own.gateway_url(),
         )
-        self._link_logins = LinkLogins(loop, clock, self._all_links)
+        self._link_logins = LinkLogins(loop, self._all_links)
         environment = LinkEnvironment(loop, clock, turn, handshake_ms / 1000, self.faults, self.sockets)
         self.handshakes = Handshakes(environment, facts, self.cluster_of, self._up)
         self._dialler = Dialler(environment, self.handshakes, resolver)
@@ -309,6 +310,8 @@ class Mesh:
         elif frame_type == FrameType.SLOW:
             account, inbox, slow = frames.decode_slow(body)
             (link.slow.add if slow else link.slow.discard)((account, inbox))
+        elif frame_type == FrameType.LOGIN:
+            self._link_logins.shown(link, Login(*frames.decode_login(body)))
         elif frame_type == FrameType.LEAVING:
             link.leaving = True
             self._tell_urls()
@@ -346,7 +349,7 @@ class Mesh:
         if control.door.is_far:
             self._tell_interest()
             link = self.far.up(control, bulk)
-            self._link_logins.look()
+            self._link_logins.up(link)
             return link
         older = self.links.get(hello.node)
         if older is not None:
@@ -382,7 +385,7 @@ class Mesh:
             connection.start(link)
             if self.faults.cuts(peer.node, peer.cluster):
                 connection.cut_off()
-        self._link_logins.look()
+        self._link_logins.up(link)
         self.turn.want()
         return link
 

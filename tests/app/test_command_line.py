@@ -15,6 +15,8 @@ from supercluster.app import cli, settings
 from supercluster.app.commands import explanation, manifests, overview, processes
 from supercluster.app.commands.arguments import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 from supercluster.app.commands.manifests import ManifestError
+from supercluster.app.commands.users.find import UsersError
+from supercluster.app.kube import KubeClient
 
 STREAM = "apiVersion: supercluster.dev/v1alpha1\nkind: Stream\nmetadata: {name: flights}\nspec: {}\n"
 
@@ -104,6 +106,24 @@ def test_a_server_that_is_away_ends_with_one(tmp_path: Path) -> None:
     done = run("supercluster.app.cli", "status", "--kubeconfig", str(config))
     assert done.returncode == 1
     assert "http://127.0.0.1:9" in done.stderr
+
+
+def test_what_cannot_be_done_with_a_user_is_a_sentence_and_ends_with_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """CL-5."""
+    config = tmp_path / "kubeconfig"
+    config.write_text(
+        "current-context: a\ncontexts: [{name: a, context: {cluster: a, namespace: shop}}]\n"
+        "clusters: [{name: a, cluster: {server: 'http://127.0.0.1:9'}}]\n"
+    )
+
+    async def refuse(_: KubeClient, given: Any, namespace: str) -> int:
+        raise UsersError(f"{given.action} of {given.name} in {namespace}")
+
+    monkeypatch.setitem(cli.COMMANDS, "users", refuse)
+    assert cli.main(["users", "show", "billing", "--kubeconfig", str(config)]) == EXIT_FAILED
+    assert capsys.readouterr().err == "supercluster: show of billing in shop\n"
 
 
 @pytest.mark.parametrize(

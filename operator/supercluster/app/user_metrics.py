@@ -47,13 +47,13 @@ class _Figures:
 
 
 def user_families(cache: ObjectCache, now: datetime) -> Iterator[Metric]:
-    """Of each User, by namespace and name, in that order."""
-    return _families([_figures(each, now) for each in cache.all_of(User)])
+    """Of each User, by namespace and name, in that order. There may be thousands: they are listed now, and counted by any thread."""
+    return _families(list(cache.all_of(User)), now)
 
 
-def _families(found: list[_Figures]) -> Iterator[Metric]:
+def _families(users: list[User], now: datetime) -> Iterator[Metric]:
     by_label: dict[str, list[_Figures]] = {}
-    for position, each in enumerate(found):
+    for position, each in enumerate(_figures(user, now) for user in users):
         by_label.setdefault(each.label if position < LABELLED_MAX else OTHER, []).append(each)
 
     def counted(name: str, text: str, count: Callable[[_Figures], int]) -> Metric:

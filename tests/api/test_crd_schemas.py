@@ -60,6 +60,9 @@ def broken_rules(schema: dict[str, Any], value: Any, old: Any) -> list[str]:
             if name in value:
                 previous = old.get(name) if isinstance(old, dict) else None
                 messages += broken_rules(child, value[name], previous)
+    if isinstance(value, list) and isinstance(schema.get("items"), dict):
+        for item in value:  # Of an item nobody says here what it was before.
+            messages += broken_rules(schema["items"], item, None)
     return messages
 
 
@@ -386,6 +389,44 @@ def test_accounts_are_named_once_each_and_their_limits_are_numbers() -> None:
     assert admit("SuperCluster", {"accounts": [{"name": f"a{n}"} for n in range(257)]}) != []
     accounts = schema_of(KIND["SuperCluster"])["properties"]["spec"]["properties"]["accounts"]
     assert (accounts["x-kubernetes-list-type"], accounts["x-kubernetes-list-map-keys"]) == ("map", ["name"])
+
+
+@pytest.mark.covers("OP-1")
+def test_what_accounts_give_to_each_other_has_one_kind_and_bounds() -> None:
+    source = {"account": "STORE", "subject": "a.*"}
+    shop = {
+        "name": "SHOP",
+        "jetstream": False,
+        "exports": [{"stream": "a.>"}, {"service": "b", "accounts": ["STORE"], "responseType": "Stream"}],
+        "imports": [{"stream": source, "prefix": "p"}, {"service": source, "to": "c.$1", "share": True}],
+        "mappings": [{"subject": "a", "destinations": [{"subject": "b", "weight": 40}]}],
+    }
+    assert admit("SuperCluster", {"accounts": [shop]}) == []
+    refused: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"exports": [{}]}, "an export needs either stream or service; set just one of them"),
+        ({"exports": [{"stream": "a", "service": "a"}]}, "an export needs either stream or service"),
+        (
+            {"exports": [{"stream": "a", "responseType": "Stream"}]},
+            "responseType of an export is for a service",
+        ),
+        ({"exports": [{"service": "a", "responseType": "Two"}]}, "not one of"),
+        ({"exports": [{"service": "a", "responseThreshold": "soon"}]}, "does not match"),
+        ({"exports": [{"stream": "a", "accountTokenPosition": 0}]}, "less than the minimum"),
+        ({"exports": [{"stream": ""}]}, "non-empty"),
+        ({"imports": [{"to": "a"}]}, "an import needs either stream or service"),
+        ({"imports": [{"stream": {"account": "A"}}]}, "subject"),
+        ({"imports": [{"service": source, "prefix": "p"}]}, "prefix of an import is for a stream"),
+        ({"imports": [{"stream": source, "share": True}]}, "share of an import is for a service"),
+        ({"imports": [{"stream": source, "to": "a", "prefix": "p"}]}, "an import has to or prefix"),
+        ({"mappings": [{"subject": "a", "destinations": []}]}, "non-empty"),
+        (
+            {"mappings": [{"subject": "a", "destinations": [{"subject": "b", "weight": 101}]}]},
+            "greater than the maximum",
+        ),
+        ({"exports": [{"stream": "a"}] * 257}, "too long"),
+    )
+    for wrong, words in refused:
+        assert words in str(admit("SuperCluster", {"accounts": [{"name": "A", **wrong}]})), wrong
 
 
 @pytest.mark.parametrize(

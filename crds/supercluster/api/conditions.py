@@ -165,6 +165,8 @@ class Reason(StrEnum):
     INVALID_SUBJECT = "InvalidSubject"
     INVALID_DEADLINE = "InvalidDeadline"
     ACCOUNT_NOT_DECLARED = "AccountNotDeclared"
+    IMPORT_NOT_EXPORTED = "ImportNotExported"
+    IMPORT_CYCLE = "ImportCycle"
     USER_IN_USE = "UserInUse"
     USERS_BY_HAND = "UsersByHand"
 
@@ -426,7 +428,9 @@ REASONS: dict[Reason, Entry] = {
         "Accepted", "An older resource declares the same stream, or the same user of an account."
     ),
     Reason.NOT_ADOPTED: Entry(
-        "Accepted", "A stream of this name exists and no resource declares it. spec.adopt: true adopts it."
+        "Accepted",
+        "A stream of this name exists and no resource declares it, or a user or an account of users.json is there by hand. The message "
+        "says how it is taken over.",
     ),
     Reason.REFUSED_BY_BROKERS: Entry(
         "Accepted, Aborted", "The brokers rejected the configuration, or the call. The message quotes them."
@@ -659,14 +663,25 @@ REASONS: dict[Reason, Entry] = {
         "Accepted", "spec.authentication.publicKey is no public key of a user. The message says why."
     ),
     Reason.INVALID_SUBJECT: Entry(
-        "Accepted", "A subject of spec.permissions is invalid. The message has the field and the value."
+        "Accepted",
+        "A subject of spec.permissions, or of spec.accounts, is invalid. The message has the field and the value.",
     ),
     Reason.INVALID_DEADLINE: Entry(
         "Accepted",
         "spec.rotation.deadline was over before the rotation began. The rotation does not begin.",
     ),
     Reason.ACCOUNT_NOT_DECLARED: Entry(
-        "Accepted", "spec.account is neither $G nor one of spec.accounts of the SuperCluster."
+        "Accepted",
+        "spec.account is neither $G nor one of spec.accounts of the SuperCluster, or an export is for an account that nobody declares.",
+    ),
+    Reason.IMPORT_NOT_EXPORTED: Entry(
+        "Accepted",
+        "An import of spec.accounts has no export in the account that it names, or none for this account. No account of users.json "
+        "is changed; the message has the field and what to do.",
+    ),
+    Reason.IMPORT_CYCLE: Entry(
+        "Accepted",
+        "Imports of spec.accounts come back to where they began. No account of users.json is changed; the message names them.",
     ),
     Reason.USER_IN_USE: Entry(
         "Ready, Whole",

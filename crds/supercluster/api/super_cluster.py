@@ -80,8 +80,8 @@ class SuperClusterSpec(ApiModel):
     accounts: tuple[Account, ...] = Field(
         default=(),
         max_length=ACCOUNTS_MAX,
-        description="Accounts with limits that all brokers judge by. An account needs no entry here: one without has no limits. "
-        "Declared Streams are in account $G.",
+        description="Accounts with limits that all brokers judge by, and what they export to and import from each other. An account "
+        "needs no entry here: one without has no limits. Declared Streams are in account $G.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     )
     moves: MoveBudget = Field(default=MoveBudget(), description="What moves of streams may take together.")

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
-from supercluster.api.accounts import AccountName, Count
+from supercluster.api.accounts import AccountName, Count, Subject
 from supercluster.api.common import (
     ApiModel,
     CelRule,
@@ -27,15 +27,12 @@ ROTATE = "supercluster.dev/rotate"
 # The same of a SuperCluster, for what brokers show each other and what the operator shows them.
 ROTATE_CREDENTIALS = "supercluster.dev/rotate-credentials"
 PATTERNS_MAX = 256
-SUBJECT_LENGTH_MAX = 256
 # Clients that a status names; more of them are counted.
 CLIENTS_NAMED_MAX = 16
 BROKERS_NAMED_MAX = 8
 # A user name is one word; brokers take any text, and people type it.
 USER_NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.@-]*$"
 KEY_PATTERN = r"^[-._a-zA-Z0-9]+$"
-
-Subject = Annotated[str, StringConstraints(min_length=1, max_length=SUBJECT_LENGTH_MAX)]
 
 
 class SecretKey(ApiModel):

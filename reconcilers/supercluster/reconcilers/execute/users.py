@@ -24,8 +24,10 @@ from supercluster.reconcilers.execute.secrets import own_secret, put_secret
 from supercluster.reconcilers.execute.tools import CONFLICT, StepHandlers, StepRefusedError, Tools
 from supercluster.reconcilers.observe.credential_reports import ask_for_credentials
 from supercluster.reconcilers.observe.users import (
+    ACCOUNTS_ANNOTATION,
     CREDENTIALS_ANNOTATION,
     PREFIXES,
+    account_entries_view,
     credential_data,
     entry_by_hand,
     given_value,
@@ -34,7 +36,7 @@ from supercluster.reconcilers.observe.users import (
 )
 from supercluster.reconcilers.observe.views import credentials_view, secret_json
 from supercluster.reconcilers.planners import naming
-from supercluster.reconcilers.planners.plan import ChangeUserSecret, WriteUsers
+from supercluster.reconcilers.planners.plan import ChangeUserSecret, Manifest, WriteUsers
 from supercluster.reconcilers.planners.status import timestamp
 from supercluster.reconcilers.planners.user.rotation import Change, not_quiet
 from supercluster.reconcilers.planners.user.views import UserSecretView, label
@@ -59,9 +61,7 @@ async def _change_secret(
     if step.change in (Change.WITHDRAW, Change.RELEASE) and not step.is_forced:
         await _judge(tools, resource, step, view)
     data, annotation = await _changed(tools, resource, step, there or {}, view)
-    metadata = step.manifest["metadata"]
-    annotations = {**metadata["annotations"], CREDENTIALS_ANNOTATION: json.dumps(annotation, sort_keys=True)}
-    manifest = {**step.manifest, "metadata": {**metadata, "annotations": annotations}}
+    manifest = _with_annotation(step.manifest, CREDENTIALS_ANNOTATION, json.dumps(annotation, sort_keys=True))
     whole: dict[str, str | None] = {**step.manifest["data"], **data}
     await put_secret(
         tools, manifest, there, {k: v for k, v in whole.items() if there is not None or v is not None}
@@ -224,7 +224,15 @@ async def _write_users(tools: Tools, resource: Resource, step: WriteUsers, _: Br
         raise KubeError(CONFLICT, "Stale", f"Secret {name} is not there yet")
     if found.broken:
         raise StepRefusedError(f"Secret {name}: {found.broken}; nothing of it is changed")
-    before = secret_json(there, "users.json")
+    before, manifest = secret_json(there, "users.json"), step.manifest
+    accounts: dict[str, Any] = {}
+    if step.accounts is not None:
+        if dict(account_entries_view(there).entries) != dict(step.accounts.seen):
+            raise KubeError(
+                CONFLICT, "Stale", f"accounts of Secret {name} were changed since the plan was made"
+            )
+        accounts = {"accounts": step.accounts.wanted}
+        manifest = _with_annotation(manifest, ACCOUNTS_ANNOTATION, " ".join(step.accounts.declared))
     present = [dict(mapping(each)) for each in before.get("users") or ()]
     labelled = {str(each["credential"]): each for each in present if each.get("credential")}
     adopted = {
@@ -251,8 +259,13 @@ async def _write_users(tools: Tools, resource: Resource, step: WriteUsers, _: Br
             users.append({**entry, **made})
         elif kept is not None:
             users.append(kept)
-    content = json.dumps({**before, "users": users}, indent=1) + "\n"
-    await put_secret(tools, step.manifest, there, {"users.json": b64encode(content.encode()).decode()})
+    content = json.dumps({**before, "users": users, **accounts}, indent=1) + "\n"
+    await put_secret(tools, manifest, there, {"users.json": b64encode(content.encode()).decode()})
+
+
+def _with_annotation(manifest: Manifest, name: str, value: str) -> Manifest:
+    metadata = manifest["metadata"]
+    return {**manifest, "metadata": {**metadata, "annotations": {**metadata["annotations"], name: value}}}
 
 
 def _kept_half(entry: Mapping[str, Any] | None) -> dict[str, str]:

@@ -19,6 +19,7 @@ from supercluster.reconcilers.observe.views import marks_view, secret_json
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.founding import first_of
 from supercluster.reconcilers.planners.status import parse_timestamp
+from supercluster.reconcilers.planners.super_cluster.account_entries import AccountEntriesView
 from supercluster.reconcilers.planners.super_cluster.users import UsersView
 from supercluster.reconcilers.planners.user.entries import entry_digest, without_secret
 from supercluster.reconcilers.planners.user.views import (
@@ -32,6 +33,8 @@ from supercluster.reconcilers.ports import Kube, KubeError, mapping
 
 CREDENTIALS_ANNOTATION = "supercluster.dev/credentials"
 """On the Secret of a User: which credentials it has, as JSON."""
+ACCOUNTS_ANNOTATION = "supercluster.dev/accounts"
+"""On the brokers' Secret: names of the accounts of users.json that spec.accounts declares, with spaces between them."""
 PREFIXES: Mapping[str, Mapping[str, str]] = {
     "current": {"password": "password", "seed": "seed", "nkey": "nkey"},
     "next": {"password": "nextPassword", "seed": "nextSeed", "nkey": "nextNkey"},
@@ -88,7 +91,7 @@ async def look_at_users(
         secrets=user_secrets(cache, users),
         entries=entries_of(credentials),
         by_hand=users_by_hand(credentials),
-        accounts=hand_accounts(credentials),
+        accounts=account_entries_view(credentials),
         is_complete=not any(key.kind == User.__name__ for key in unreadable),
     )
     if not view.orphans:
@@ -177,10 +180,19 @@ def entry_by_hand(credentials: Mapping[str, Any] | None, account: str, user: str
 
 
 def hand_accounts(credentials: Mapping[str, Any] | None) -> frozenset[str]:
-    """Accounts that users.json declares."""
+    """Accounts that users.json declares and no spec."""
+    return account_entries_view(credentials).by_hand
+
+
+def account_entries_view(credentials: Mapping[str, Any] | None) -> AccountEntriesView:
+    """Accounts of users.json, and which of them the operator wrote."""
     if credentials is None:
-        return frozenset()
-    return frozenset(map(str, mapping(secret_json(credentials, "users.json").get("accounts"))))
+        return AccountEntriesView()
+    told = secret_json(credentials, "users.json").get("accounts", {})
+    if not isinstance(told, dict):
+        return AccountEntriesView(broken="users.json, accounts is no object of accounts by name")
+    text = str(mapping(mapping(credentials.get("metadata")).get("annotations")).get(ACCOUNTS_ANNOTATION, ""))
+    return AccountEntriesView(told, frozenset(text.split()))
 
 
 async def given_value(kube: Kube, user: User) -> tuple[str | None, str]:

@@ -147,8 +147,19 @@ class ChangeUserSecret(Step):
 
 
 @dataclass(frozen=True, slots=True)
+class AccountEntries:
+    """The accounts of users.json, exchanged as a whole: they were judged together."""
+
+    seen: Manifest
+    """What was there when they were judged; nothing is written over something else."""
+    wanted: Manifest
+    declared: tuple[str, ...]
+    """Those that are the operator's from then on."""
+
+
+@dataclass(frozen=True, slots=True)
 class WriteUsers(Step):
-    """Write the entries of all Users into users.json at once. Entries that no User has made stay."""
+    """Write the entries of all Users, and the accounts, into users.json at once. Entries that no User has made stay."""
 
     manifest: Manifest
     """Of the brokers' Secret, without its content."""
@@ -160,12 +171,17 @@ class WriteUsers(Step):
     """By label: account and name of an entry by hand that becomes this one."""
     dropped: frozenset[str]
     """Labels whose entries go."""
+    accounts: AccountEntries | None = None
+    """None: accounts stay as they are."""
 
     def __str__(self) -> str:
-        name = self.manifest["metadata"]["name"]
-        return (
-            f"write {len(self.entries)} credentials of Users into Secret {name}, and drop {len(self.dropped)}"
-        )
+        name, accounts = self.manifest["metadata"]["name"], ""
+        if self.accounts is not None:
+            accounts = f"write accounts into Secret {name}: {len(self.accounts.declared)} are declared"
+            if not self.entries and not self.dropped:
+                return accounts
+            accounts = f"; {accounts}"
+        return f"write {len(self.entries)} credentials of Users into Secret {name}, and drop {len(self.dropped)}{accounts}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,8 +170,8 @@ def plan_super_cluster(
     steps = own or recovery or moves or others
     _describe(desired, observed, conditions, steps)
     describe_logins(logins, observed.logins, conditions)
-    _describe_accounts(observed, conditions, accounts)
-    _describe_accepted(desired, observed, conditions, accounts, strategies, is_through=not steps)
+    _describe_accounts(observed, conditions, accounts, users)
+    _describe_accepted(desired, observed, conditions, accounts, users, strategies, is_through=not steps)
     if observed.repair is not None:
         put_blocked(conditions, draining.blocked)
     # That somebody else's move has ended, or that a broker is away, is no event in Kubernetes.
@@ -307,11 +307,11 @@ def _describe(
 
 
 def _describe_accounts(
-    observed: SuperClusterObserved, conditions: Conditions, accounts: AccountsPlan
+    observed: SuperClusterObserved, conditions: Conditions, accounts: AccountsPlan, users: UsersPlan
 ) -> None:
     if _refusals(observed):
         return
-    if accounts.refusals:
+    if accounts.refusals or users.refusals:
         conditions.put(ConditionType.SYNCED, False, Reason.NOT_ACCEPTED, "see the condition Accepted")
     elif accounts.is_held:
         message = "accounts are declared when the brokers' restarts are over"
@@ -326,6 +326,7 @@ def _describe_accepted(
     observed: SuperClusterObserved,
     conditions: Conditions,
     accounts: AccountsPlan,
+    users: UsersPlan,
     strategies: Mapping[str, Strategy],
     *,
     is_through: bool,
@@ -337,6 +338,7 @@ def _describe_accepted(
         return
     found = [(Reason.REFUSED_BY_BROKERS, each) for each in refusals]
     found += [(Reason.OUT_OF_RANGE, each) for each in accounts.refusals]
+    found += users.refusals
     try:
         strategy_of(strategies, desired.spec.repair.placement_strategy)
     except StrategyError as error:

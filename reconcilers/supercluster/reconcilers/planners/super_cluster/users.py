@@ -16,8 +16,13 @@ from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.cluster import manifests
 from supercluster.reconcilers.planners.plan import WriteUsers
 from supercluster.reconcilers.planners.status import is_within, parse_timestamp
+from supercluster.reconcilers.planners.super_cluster.account_entries import (
+    AccountEntriesView,
+    plan_account_entries,
+)
 from supercluster.reconcilers.planners.user.entries import declared_entry
 from supercluster.reconcilers.planners.user.refusals import (
+    Finding,
     account_refusal,
     name_refusal,
     permissions_problem,
@@ -42,8 +47,7 @@ class UsersView:
     """By uid, then by number."""
     by_hand: frozenset[tuple[str, str]] = frozenset()
     """Account and name of those that no User has made."""
-    accounts: frozenset[str] = frozenset()
-    """Those that users.json declares by hand."""
+    accounts: AccountEntriesView = field(default_factory=AccountEntriesView)
     is_complete: bool = True
     """Every User that there is can be read."""
     reports: Reports | None = None
@@ -64,6 +68,8 @@ class UsersPlan:
     step: WriteUsers | None = None
     waits: bool = False
     """For Users that have no Secret yet, or for clients of Users that are gone."""
+    refusals: tuple[Finding, ...] = ()
+    """What of spec.accounts cannot be written into users.json."""
 
 
 def plan_users(desired: SuperCluster, view: UsersView, now: datetime) -> UsersPlan:
@@ -104,12 +110,14 @@ def plan_users(desired: SuperCluster, view: UsersView, now: datetime) -> UsersPl
     left = bool(orphans) and not dropped.issuperset(
         label(uid, number) for uid in orphans for number in view.entries[uid]
     )
-    if not entries and not dropped:
-        return UsersPlan(waits=is_waiting or left)
+    accounts = plan_account_entries(desired, view.accounts)
+    if not entries and not dropped and accounts.change is None:
+        return UsersPlan(waits=is_waiting or left, refusals=accounts.refusals)
     if is_waiting and not is_overdue and not dropped:
-        return UsersPlan(waits=True)
+        return UsersPlan(waits=True, refusals=accounts.refusals)
     manifest = manifests.credentials_secret(desired)
-    return UsersPlan(WriteUsers(manifest, entries, secrets, taken, frozenset(dropped)), waits=left)
+    step = WriteUsers(manifest, entries, secrets, taken, frozenset(dropped), accounts.change)
+    return UsersPlan(step, waits=left, refusals=accounts.refusals)
 
 
 def _takes_over(user: User, number: int, view: UsersView) -> bool:
@@ -122,7 +130,7 @@ def _is_refused(desired: SuperCluster, user: User, view: UsersView) -> bool:
     others = tuple(each for each in view.users if each.metadata.uid != user.metadata.uid)
     has_entries = bool(view.entries.get(user.metadata.uid))
     return bool(
-        account_refusal(user, desired, view.accounts)
+        account_refusal(user, desired, view.accounts.by_hand)
         or name_refusal(user, desired, others, view.by_hand, has_entries=has_entries)
         or permissions_problem(user)
     )

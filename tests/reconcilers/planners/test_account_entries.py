@@ -204,6 +204,7 @@ def mapped(subject: str, *destinations: dict[str, Any]) -> dict[str, Any]:
             "AccountNotDeclared",
             "exports[0].accounts[1] 'C' is not declared; add it to spec.accounts",
         ),
+        ({"name": "$G", "jetstream": False}, "OutOfRange", "jetstream false cannot be for account $G"),
         (import_of("a b"), "InvalidSubject", "imports[0].stream.subject 'a b' has a space"),
         (
             import_of("arrived.>", to="here"),
@@ -303,6 +304,15 @@ def test_so_many_imports_are_refused_unjudged() -> None:
     ((reason, told),) = plan(*({"name": f"A{number}", "imports": many} for number in range(17))).refusals
     assert reason == Reason.OUT_OF_RANGE
     assert "4352 imports together; they may have 4096" in told
+
+
+def test_accounts_that_would_fill_the_secret_are_refused() -> None:
+    exports = [{"stream": f"{number}.{'x' * 240}"} for number in range(256)]
+    declared = [{"name": f"A{number}", "exports": exports} for number in range(8)]
+    ((reason, told),) = plan(*declared).refusals
+    assert reason == Reason.OUT_OF_RANGE
+    assert "bytes in users.json; they may have 524288" in told
+    assert plan(*declared[:7]).change is not None
 
 
 # ---- whatever passes here, the brokers' parser takes -----------------------------------------------------------------
@@ -430,6 +440,44 @@ def test_imports_of_accounts_that_export_everything_are_taken_by_the_brokers_par
         nonlocal passed
         first, second = {"exports": EVERYTHING, "imports": back}, {"exports": EVERYTHING, "imports": imports}
         passed += _passes(first, second) and bool(imports or back)
+
+    judge()
+    assert passed > 10, "or nothing was shown"
+
+
+def test_what_passes_beside_entries_by_hand_is_taken_by_the_brokers_parser() -> None:
+    passed = 0
+
+    @settings(max_examples=800, deadline=None)
+    @given(
+        st.tuples(_imports, _imports),
+        st.tuples(_imports, _imports),
+        st.sets(st.sampled_from(NAMES)),
+        st.booleans(),
+    )
+    def judge(
+        before: tuple[list[Any], ...], after: tuple[list[Any], ...], ours: set[str], still_exports: bool
+    ) -> None:
+        nonlocal passed
+        there = {name: {"exports": EVERYTHING, "imports": []} for name in NAMES}
+        try:
+            first = plan(
+                *(
+                    {"name": name, "exports": EVERYTHING, "imports": each}
+                    for name, each in zip("AB", before, strict=True)
+                )
+            )
+            there |= wanted(first) if first.change is not None else {}
+            exports = {"exports": EVERYTHING} if still_exports else {}
+            declared = [
+                {"name": name, **exports, "imports": each} for name, each in zip("BC", after, strict=True)
+            ]
+            planned = plan(*declared, there=there, ours=tuple(ours))
+        except ValidationError:
+            return
+        if planned.change is not None:
+            passed += bool(frozenset(NAMES) - ours)
+            parse_accounts(json.loads(json.dumps({"accounts": planned.change.wanted})))
 
     judge()
     assert passed > 10, "or nothing was shown"

@@ -25,6 +25,8 @@ from supercluster.reconcilers.planners.user.refusals import Finding
 
 IMPORTS_MAX = 4096
 """Of all accounts together: circles are looked for among pairs of them."""
+BYTES_MAX = 512 * 1024
+"""Of all accounts in users.json. A Secret holds 1 MiB, and what does not fit would hold up the entries of Users."""
 JUDGED_MAX = 64
 
 Entry = Mapping[str, Any]
@@ -84,6 +86,9 @@ def plan_account_entries(desired: SuperCluster, view: AccountEntriesView) -> Acc
     }
     readable = {name: entry if isinstance(entry, Mapping) else {} for name, entry in whole.items()}
     refusals += _exchange_findings(json.dumps([readable, places]))
+    if not refusals and (size := len(json.dumps(whole, indent=1))) > BYTES_MAX:
+        told = f"spec.accounts make accounts of {size} bytes in users.json; they may have {BYTES_MAX}, declare wider subjects"
+        refusals.append((Reason.OUT_OF_RANGE, told))
     if refusals:
         return AccountEntriesPlan(refusals=tuple(refusals))
     if whole == view.entries and view.ours == frozenset(wanted):

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from supercluster.api.accounts import Account, Export, Import, Mapping
 from supercluster.api.conditions import Reason
 from supercluster.api.units import duration_ns
-from supercluster.reconcilers.planners.user.refusals import Finding, subject_problem
+from supercluster.reconcilers.planners.user.refusals import DEFAULT_ACCOUNT, Finding, subject_problem
 
 THRESHOLD_MIN_NS, THRESHOLD_MAX_NS = 1_000_000, 86_400_000_000_000
 FUNCTIONS = {
@@ -38,6 +38,9 @@ _CALLS_SHOWN = "{{wildcard(1)}}, {{partition(10,1)}}, {{split(1,-)}}, " + ", ".j
 
 def findings_of(account: Account, where: str) -> Iterator[Finding]:
     """`where`: what stands before the fields of the account, such as spec.accounts[0]."""
+    if account.jetstream is False and account.name == DEFAULT_ACCOUNT:
+        told = f"{where}.jetstream false cannot be for account {DEFAULT_ACCOUNT}, which has the declared Streams; leave it out"
+        yield Reason.OUT_OF_RANGE, told
     for index, export in enumerate(account.exports):
         yield from _of_export(export, f"{where}.exports[{index}]")
     asked: dict[str, str] = {}

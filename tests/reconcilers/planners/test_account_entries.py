@@ -418,6 +418,79 @@ def test_whatever_passes_is_taken_by_the_brokers_parser() -> None:
     assert passed > 10, "or nothing was shown"
 
 
+CALLS = (
+    *(
+        "{{partition(2,1)}}",
+        "{{Partition(2)}}",
+        "{{partition(2,0)}}",
+        "{{wildcard(1)}}",
+        "{{wildcard( 1)}}",
+        "{{wildcard(1,1)}}",
+    ),
+    *(
+        "{{Split(1,-)}}",
+        "{{split(1,- )}}",
+        "{{split(1, -)}}",
+        "{{split(1,-\t)}}",
+        "{{split(0,-)}}",
+        "{{SplitFromLeft(1, 2)}}",
+    ),
+    *(
+        "{{splitfromright(2,1)}}",
+        "{{random(4)}}",
+        "{{random()}}",
+        "{{left(1,0)}}",
+        "{{LEFT(1,1)}}",
+        "{{right(0,1)}}",
+    ),
+    *(
+        "{{sliceFromLeft(1,2,3)}}",
+        "{{Slicefromright(1,2)}}",
+        "{{partition(9999999999,1)}}",
+        "{{nothing}}",
+        "{{",
+        "x}}",
+        "{{}}",
+    ),
+    *("$1", "$2", "$0", "$1_0", "$-1", "$x", "$", "$1x", "*", ">", "a", "", "a b", "$12345", "$²"),
+)
+
+
+def test_every_function_that_passes_is_taken_by_the_brokers_parser() -> None:
+    passed = {
+        call
+        for call in CALLS
+        for source in ("a", "a.*", "*.*", "a.>", "*.>", ">")
+        for form in ("{}", "x.{}", "{}.x", "{}.>", "x.{}.$1")
+        if _passes(mapped(source, {"subject": form.format(call) or "."}))
+    }
+    assert passed == {
+        *("{{partition(2,1)}}", "{{Partition(2)}}", "{{wildcard(1)}}", "{{Split(1,-)}}", "{{split(1, -)}}"),
+        *("{{SplitFromLeft(1, 2)}}", "{{splitfromright(2,1)}}", "{{random(4)}}", "{{left(1,0)}}"),
+        *("$1", "$2", "$x", "$", ">", "a"),
+    }
+
+
+def test_every_renaming_that_passes_is_taken_by_the_brokers_parser() -> None:
+    tokens = ("a", "*", "$1", "$2", ">")
+    subjects = [
+        *tokens,
+        *(f"{one}.{other}" for one in tokens for other in tokens),
+        "*.*.>",
+        "$2.$1.>",
+        "$1.$1",
+    ]
+    passed = 0
+    for there in subjects:
+        for here in subjects:
+            for kind in ("stream", "service"):
+                first = {"exports": EVERYTHING}
+                passed += _passes(
+                    first, {"imports": [{kind: {"account": "A", "subject": there}, "to": here}]}
+                )
+    assert passed > 100, "or nothing was shown"
+
+
 def test_mappings_that_pass_are_taken_by_the_brokers_parser() -> None:
     passed = 0
 

@@ -220,6 +220,13 @@ def mapped(subject: str, *destinations: dict[str, Any]) -> dict[str, Any]:
         (import_of("arrived.a", share=True), "OutOfRange", "imports[0].share true is for a service"),
         (import_of("arrived.a", to="a", prefix="b"), "OutOfRange", "imports[0].prefix 'b' is beside `to`"),
         (
+            import_of("arrived.*", to="here"),
+            "InvalidSubject",
+            "imports[0].to 'here' does not have each wildcard",
+        ),
+        (import_of("arrived.a", to="b.$1"), "InvalidSubject", "has '$1', which is none of the 0 wildcards"),
+        (import_of("stock.>", kind="service"), "ImportNotExported", "'stock.>' is no service that account"),
+        (
             import_of("a", "C"),
             "ImportNotExported",
             "imports[0].stream.account 'C' exports nothing; add exports",

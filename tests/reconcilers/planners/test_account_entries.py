@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -320,6 +322,19 @@ def test_accounts_that_would_fill_the_secret_are_refused() -> None:
     assert reason == Reason.OUT_OF_RANGE
     assert "bytes in users.json; they may have 524288" in told
     assert plan(*declared[:7]).change is not None
+
+
+def test_the_guide_declares_what_its_file_has_by_hand() -> None:
+    guide = (Path(__file__).parents[3] / "docs" / "guides" / "accounts.md").read_text()
+    manifest, by_hand = (guide.split("## Imports and exports")[1].split("```")[at] for at in (1, 3))
+    accounts = yaml.safe_load(manifest)["spec"]["accounts"]
+    planned = wanted(plan(*accounts))
+    parse_accounts({"accounts": planned})
+    assert planned["SHOP"].pop("mappings") == {
+        "old.*": [{"destination": "new.$1", "weight": 50}, {"destination": "old.$1", "weight": 50}]
+    }
+    assert planned["STORE"]["exports"][1].pop("accounts") == ["SHOP"]
+    assert planned == json.loads(by_hand.removeprefix("json"))["accounts"]
 
 
 # ---- whatever passes here, the brokers' parser takes -----------------------------------------------------------------

@@ -15,7 +15,7 @@ import nats
 import pytest
 from tests.app.rolling_clients import STREAM, JavaScriptClient, Ledger, RollingClient, Secrets, knock
 from tests.app.test_operator_on_the_plane import MANIFESTS, Site, cli
-from tests.conftest import kubectl_runner
+from tests.conftest import eventually, kubectl_runner
 from tests.js_clients.test_js_clients import Clients, clients
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -170,3 +170,37 @@ async def eventually_async(holds: Any, seconds: float = 60) -> None:
     while not holds():
         assert time.monotonic() < limit
         await asyncio.sleep(0.1)
+
+
+MANY = 500
+
+
+@pytest.mark.covers("CL-5", "OP-2")
+def test_500_users_are_on_all_brokers_within_ten_seconds(site: Site) -> None:
+    """They are created one after the other by kubectl, which takes a while; the last one is on all brokers ten seconds later."""
+    manifests = "\n".join(json.dumps(user(f"many-{number:03}")) for number in range(MANY))
+    versions = [str(site.get("secret", "demo-credentials")["metadata"]["resourceVersion"])]
+
+    def are_whole() -> bool:
+        version = site.get("secret", "demo-credentials")["metadata"]["resourceVersion"]
+        if version != versions[-1]:
+            versions.append(version)
+        found = json.loads(site.kubectl("get", "nu", "-o", "json").stdout)["items"]
+        conditions = [
+            {each["type"]: each["status"] for each in body.get("status", {}).get("conditions", ())}
+            for body in found
+            if body["metadata"]["name"].startswith("many-")
+        ]
+        return len(conditions) == MANY and all(each.get("Whole") == "True" for each in conditions)
+
+    began_s = time.monotonic()
+    site.kubectl("create", "-f", "-", stdin=manifests)
+    created_s = time.monotonic()
+    eventually(are_whole, "all Users to be whole")
+    took_s = time.monotonic() - created_s
+    print(f"{MANY} Users: {created_s - began_s:.1f} s to create, {took_s:.1f} s until all brokers have them")
+    assert took_s < 10
+    users = json.loads(base64.b64decode(site.get("secret", "demo-credentials")["data"]["users.json"]))[
+        "users"
+    ]
+    assert sum(1 for each in users if each.get("credential", "").endswith(".1")) >= MANY

@@ -121,8 +121,9 @@ class Resource(ApiModel):
         return (named if isinstance(named, str) else "",)
 
     @staticmethod
-    def named_stream(spec: Mapping[str, Any], name: str) -> str:
-        """The stream, or the Stream resource, by which this one is looked up; empty: by none. `name`: its own."""
+    def claimed_name(spec: Mapping[str, Any], name: str) -> str:
+        """By what this one is looked up: the stream or the Stream resource that it names, or the user that it declares. Empty: by
+        nothing. `name`: its own."""
         return ""
 
     @property

@@ -293,7 +293,7 @@ class Stream(Resource):
     )
 
     @staticmethod
-    def named_stream(spec: Mapping[str, Any], name: str) -> str:
+    def claimed_name(spec: Mapping[str, Any], name: str) -> str:
         return str(spec.get("name") or name)
 
     @property

@@ -346,7 +346,7 @@ class StreamMove(Resource):
     status: StreamMoveStatus = StreamMoveStatus()
 
     @staticmethod
-    def named_stream(spec: Mapping[str, Any], name: str) -> str:
+    def claimed_name(spec: Mapping[str, Any], name: str) -> str:
         named = spec.get("streamRef")
         return named if isinstance(named, str) else ""
 

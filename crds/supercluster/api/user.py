@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
@@ -27,6 +28,7 @@ ROTATE = "supercluster.dev/rotate"
 # The same of a SuperCluster, for what brokers show each other and what the operator shows them.
 ROTATE_CREDENTIALS = "supercluster.dev/rotate-credentials"
 PATTERNS_MAX = 256
+DEFAULT_ACCOUNT = "$G"
 # Clients that a status names; more of them are counted.
 CLIENTS_NAMED_MAX = 16
 BROKERS_NAMED_MAX = 8
@@ -169,7 +171,7 @@ class UserSpec(ApiModel):
         description="The user name that clients show. Unset is the resource's name.",
     )
     account: AccountName = Field(
-        default="$G",
+        default=DEFAULT_ACCOUNT,
         description="Its account: $G, or one of spec.accounts of the SuperCluster.",
     )
     authentication: Authentication = Field(
@@ -250,6 +252,15 @@ class User(Resource):
     spec: UserSpec
     status: UserStatus = UserStatus()
 
+    @staticmethod
+    def claimed_name(spec: Mapping[str, Any], name: str) -> str:
+        return f"{spec.get('account') or DEFAULT_ACCOUNT}/{spec.get('name') or name}"
+
     @property
     def user_name(self) -> str:
         return self.spec.name or self.metadata.name
+
+    @property
+    def claim(self) -> str:
+        """Account and name; one User may have them."""
+        return f"{self.spec.account}/{self.user_name}"

@@ -6,6 +6,7 @@ What takes a credential from clients or brokers is judged here once more, by the
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from base64 import b64encode
 from collections.abc import Mapping
@@ -45,6 +46,10 @@ from supercluster.reconcilers.ports import BrokerTarget, KubeError, mapping
 GENERATED_COST = 4
 """Of bcrypt. A generated password has more random bits than any number of rounds could add."""
 GIVEN_COST = 10
+
+KNOWN_MAX = 4096
+_known_halves: dict[tuple[str, str], dict[str, str]] = {}
+"""Hashes and public keys, by label and by a digest of what they were made from."""
 
 _Data = dict[str, str | None]
 
@@ -247,18 +252,19 @@ async def _write_users(tools: Tools, resource: Resource, step: WriteUsers, _: Br
         if str(each.get("credential") or "") not in gone and each not in adopted.values()
     ]
     namespace = resource.metadata.namespace
+    halves = {name_of: _kept_half(labelled.get(name_of) or {}) for name_of in step.entries}
+    lacking = {
+        name_of: adopted.get(name_of) or tools.cache.get("Secret", namespace, step.secrets[name_of])
+        for name_of, half in halves.items()
+        if not half
+    }
+    if lacking:
+        halves |= await asyncio.to_thread(_halves, lacking)
     for name_of, entry in sorted(step.entries.items()):
-        secret = tools.cache.get("Secret", namespace, step.secrets.get(name_of, ""))
-        kept = labelled.get(name_of)
-        made = _kept_half(kept)
-        if not made and name_of in adopted:
-            made = await asyncio.to_thread(_hashed, adopted[name_of])
-        elif not made:
-            made = await asyncio.to_thread(_half, secret, int(name_of.rpartition(".")[2]))
-        if made:
-            users.append({**entry, **made})
-        elif kept is not None:
-            users.append(kept)
+        if halves[name_of]:
+            users.append({**entry, **halves[name_of]})
+        elif name_of in labelled:
+            users.append(labelled[name_of])
     content = json.dumps({**before, "users": users, **accounts}, indent=1) + "\n"
     await put_secret(tools, manifest, there, {"users.json": b64encode(content.encode()).decode()})
 
@@ -268,9 +274,29 @@ def _with_annotation(manifest: Manifest, name: str, value: str) -> Manifest:
     return {**manifest, "metadata": {**metadata, "annotations": {**metadata["annotations"], name: value}}}
 
 
-def _kept_half(entry: Mapping[str, Any] | None) -> dict[str, str]:
+def _kept_half(entry: Mapping[str, Any]) -> dict[str, str]:
     """What an entry has beside what is declared: it does not change as long as the credential has its number."""
-    return {name: str(entry[name]) for name in ("password", "nkey") if entry and entry.get(name)}
+    return {name: str(entry[name]) for name in ("password", "nkey") if entry.get(name)}
+
+
+def _halves(sources: Mapping[str, Mapping[str, Any] | None]) -> dict[str, dict[str, str]]:
+    """By label, from an entry by hand or the Secret of a User. Hashes are remembered, so that an attempt that is cut off was not in vain."""
+    found = {}
+    for name, source in sources.items():
+        known_by = name, hashlib.sha256(json.dumps(source, sort_keys=True, default=str).encode()).hexdigest()
+        half = _known_halves.get(known_by)
+        if half is None:
+            is_entry = source is not None and "kind" not in source
+            half = _hashed(source) if is_entry and source is not None else _half(source, number_of(name))
+            while len(_known_halves) >= KNOWN_MAX:
+                del _known_halves[next(iter(_known_halves))]
+            _known_halves[known_by] = half
+        found[name] = half
+    return found
+
+
+def number_of(name: str) -> int:
+    return int(name.rpartition(".")[2])
 
 
 def _half(secret: Mapping[str, Any] | None, number: int) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from supercluster.api import Cluster, Stream, StreamMove, SuperCluster
+from supercluster.api import Cluster, Stream, StreamMove, SuperCluster, User
 from supercluster.api.common import Resource
 from supercluster.api.crd import KINDS, Kind, ResourceT
 from supercluster.reconcilers.planners.move.views import owner_uid
@@ -152,7 +152,13 @@ class ObjectCache:
 
     def claimants(self, namespace: str, super_cluster: str, stream_name: str) -> tuple[Stream, ...]:
         """Stream resources that declare one stream."""
-        return self._models_of(Stream, namespace, f"stream-of-{super_cluster}", stream_name)
+        return self._models_of(Stream, namespace, f"claims-of-{super_cluster}", stream_name)
+
+    def namesakes(self, user: User) -> tuple[User, ...]:
+        """Users that declare the same user of the same account, itself too."""
+        metadata = user.metadata
+        index = f"claims-of-{user.spec.super_cluster}"
+        return self._models_of(User, metadata.namespace, index, user.claim)
 
     def moves_of(self, stream: Stream) -> tuple[StreamMove, ...]:
         """StreamMoves of a Stream resource; not those that an earlier Stream of its name has left behind."""
@@ -162,7 +168,7 @@ class ObjectCache:
 
     def moves_about(self, namespace: str, super_cluster: str, stream_ref: str) -> tuple[StreamMove, ...]:
         """StreamMoves that name a Stream resource, in the order of their names. Thousands of others are not looked at."""
-        return self._models_of(StreamMove, namespace, f"stream-of-{super_cluster}", stream_ref)
+        return self._models_of(StreamMove, namespace, f"claims-of-{super_cluster}", stream_ref)
 
     def _models_of(
         self, model: type[ResourceT], namespace: str, index: str, name: str
@@ -213,9 +219,9 @@ class ObjectCache:
             named = model.named_super_clusters(spec)
             for super_cluster in named:
                 yield key.kind, key.namespace, "super", super_cluster
-            stream = model.named_stream(spec, key.name)
-            if stream:
-                yield key.kind, key.namespace, f"stream-of-{named[0] if named else ''}", stream
+            claimed = model.claimed_name(spec, key.name)
+            if claimed:
+                yield key.kind, key.namespace, f"claims-of-{named[0] if named else ''}", claimed
 
 
 def _without_managers(body: Mapping[str, Any]) -> Mapping[str, Any]:

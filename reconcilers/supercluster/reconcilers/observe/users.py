@@ -7,6 +7,7 @@ import json
 from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import bcrypt
@@ -44,6 +45,8 @@ PREFIXES: Mapping[str, Mapping[str, str]] = {
 PASSWORD_BYTES_MAX = 72
 """bcrypt looks at no more."""
 COMPARED_MAX = 4096
+REMEMBERED_MAX = 16
+"""Contents of users.json: one for each super-cluster, as a rule."""
 
 _compared: dict[bytes, bool] = {}
 
@@ -62,11 +65,7 @@ async def look_at_user(context: Context, desired: User, attempt: Attempt) -> Use
         secret = replace(secret, is_edited=_is_edited(secret, body, credentials, metadata.uid))
     return UserObserved(
         super_cluster=whole,
-        others=tuple(
-            each
-            for each in cache.of_super_cluster(User, namespace, name)
-            if each.metadata.uid != metadata.uid
-        ),
+        first=min(cache.namesakes(desired), key=lambda each: each.metadata.age_key, default=None),
         accounts=hand_accounts(credentials),
         by_hand=users_by_hand(credentials),
         secret=secret,
@@ -145,10 +144,16 @@ def secret_text(value: object) -> str:
         return ""
 
 
-def entries_of(credentials: Mapping[str, Any] | None) -> dict[str, dict[int, EntryView]]:
+def entries_of(credentials: Mapping[str, Any] | None) -> Mapping[str, Mapping[int, EntryView]]:
     """Entries of Users in users.json: by uid of the User, then by number."""
+    text = mapping((credentials or {}).get("data")).get("users.json")
+    return _entries(str(text)) if text else {}
+
+
+@lru_cache(REMEMBERED_MAX)
+def _entries(encoded: str) -> Mapping[str, Mapping[int, EntryView]]:
     found: dict[str, dict[int, EntryView]] = {}
-    for each in _users(credentials):
+    for each in _parsed(encoded):
         if each.get("role", "client") != "client":
             continue
         uid, _, number = str(each.get("credential") or "").rpartition(".")
@@ -298,11 +303,19 @@ def _fits(password: str, configured: str) -> bool:
     return found
 
 
-def _users(credentials: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
-    if credentials is None:
-        return []
-    users = secret_json(credentials, "users.json").get("users")
-    return [mapping(each) for each in users] if isinstance(users, list) else []
+def _users(credentials: Mapping[str, Any] | None) -> tuple[Mapping[str, Any], ...]:
+    text = mapping((credentials or {}).get("data")).get("users.json")
+    return _parsed(str(text)) if text else ()
+
+
+@lru_cache(REMEMBERED_MAX)
+def _parsed(encoded: str) -> tuple[Mapping[str, Any], ...]:
+    """Every look at each of hundreds of Users needs it, and it changes seldom."""
+    try:
+        users = mapping(json.loads(b64decode(encoded))).get("users")
+    except ValueError:
+        return ()
+    return tuple(mapping(each) for each in users) if isinstance(users, list) else ()
 
 
 def _number(value: object) -> int | None:

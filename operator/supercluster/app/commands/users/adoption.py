@@ -15,16 +15,13 @@ import yaml
 from pydantic import ValidationError
 
 from supercluster.api import API_VERSION, SuperCluster, User
+from supercluster.api.user import DEFAULT_ACCOUNT
 from supercluster.app.commands.users.find import UsersError
 from supercluster.app.kube import KubeClient
 from supercluster.reconcilers.observe.users import hand_accounts, password_problem
 from supercluster.reconcilers.observe.views import secret_json
 from supercluster.reconcilers.planners import naming
-from supercluster.reconcilers.planners.user.refusals import (
-    DEFAULT_ACCOUNT,
-    account_refusal,
-    permissions_problem,
-)
+from supercluster.reconcilers.planners.user.refusals import account_refusal, permissions_problem
 from supercluster.reconcilers.ports import Json, mapping
 
 NAME_LENGTH_MAX = 63

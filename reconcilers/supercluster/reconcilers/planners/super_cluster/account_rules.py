@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from supercluster.api.accounts import Account, Export, Import, Mapping
 from supercluster.api.conditions import Reason
 from supercluster.api.units import duration_ns
-from supercluster.reconcilers.planners.user.refusals import DEFAULT_ACCOUNT, Finding, subject_problem
+from supercluster.api.user import DEFAULT_ACCOUNT
+from supercluster.reconcilers.planners.user.refusals import Finding, subject_problem
 
 THRESHOLD_MIN_NS, THRESHOLD_MAX_NS = 1_000_000, 86_400_000_000_000
 FUNCTIONS = {

@@ -78,12 +78,15 @@ def plan_users(desired: SuperCluster, view: UsersView, now: datetime) -> UsersPl
     taken: dict[str, tuple[str, str]] = {}
     dropped: set[str] = set()
     is_waiting = is_overdue = False
+    first = {
+        each.claim: each for each in sorted(view.users, key=lambda each: each.metadata.age_key, reverse=True)
+    }
     for user in view.users:
         uid, secret = user.metadata.uid, view.secrets.get(user.metadata.uid)
         there = view.entries.get(uid, {})
         created = parse_timestamp(user.metadata.creation_timestamp)
         is_new = is_within(created, BATCH_TIME, now)
-        is_refused = _is_refused(desired, user, view)
+        is_refused = _is_refused(desired, user, first[user.claim], view)
         if secret is None or secret.broken:
             is_waiting |= secret is None and is_new and not is_refused and not there
             continue
@@ -126,11 +129,10 @@ def _takes_over(user: User, number: int, view: UsersView) -> bool:
     return user.spec.adopt and not has_entries and (user.spec.account, user.user_name) in view.by_hand
 
 
-def _is_refused(desired: SuperCluster, user: User, view: UsersView) -> bool:
-    others = tuple(each for each in view.users if each.metadata.uid != user.metadata.uid)
+def _is_refused(desired: SuperCluster, user: User, first: User, view: UsersView) -> bool:
     has_entries = bool(view.entries.get(user.metadata.uid))
     return bool(
         account_refusal(user, desired, view.accounts.by_hand)
-        or name_refusal(user, desired, others, view.by_hand, has_entries=has_entries)
+        or name_refusal(user, desired, first, view.by_hand, has_entries=has_entries)
         or permissions_problem(user)
     )

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from supercluster.api import SuperCluster, User
 from supercluster.api.conditions import Reason
 from supercluster.api.units import period_s
+from supercluster.api.user import DEFAULT_ACCOUNT
 from supercluster.reconcilers.planners.naming import OPERATOR_USER
 from supercluster.reconcilers.planners.user.views import UserObserved
 
-DEFAULT_ACCOUNT = "$G"
 AFTER_MIN_S = 60
 Finding = tuple[Reason, str]
 
@@ -24,7 +22,7 @@ def refusal_of(desired: User, observed: UserObserved) -> Finding | None:
             f"spec.superCluster {spec.super_cluster!r}: no SuperCluster of that name is in namespace {desired.metadata.namespace}",
         )
     found = account_refusal(desired, whole, observed.accounts) or name_refusal(
-        desired, whole, observed.others, observed.by_hand, has_entries=bool(observed.entries)
+        desired, whole, observed.first or desired, observed.by_hand, has_entries=bool(observed.entries)
     )
     if found is not None:
         return found
@@ -54,26 +52,19 @@ def account_refusal(desired: User, whole: SuperCluster, by_hand: frozenset[str])
 def name_refusal(
     desired: User,
     whole: SuperCluster,
-    others: Iterable[User],
+    first: User,
     by_hand: frozenset[tuple[str, str]],
     *,
     has_entries: bool,
 ) -> Finding | None:
-    """One name of an account belongs to one User: the oldest that is not being deleted, or was there before."""
+    """One name of an account belongs to one User. `first`: the oldest of that name, this one too."""
     name, account = desired.user_name, desired.spec.account
     if account == DEFAULT_ACCOUNT and name in (OPERATOR_USER, whole.spec.application_user):
         return (
             Reason.NAME_CONFLICT,
             f"user name {name!r} of account {account} is the super-cluster's own; set spec.name to another one",
         )
-    rivals = [
-        each
-        for each in others
-        if (each.user_name, each.spec.account) == (name, account)
-        and each.metadata.age_key < desired.metadata.age_key
-    ]
-    if rivals:
-        first = min(rivals, key=lambda each: each.metadata.age_key)
+    if first.metadata.uid != desired.metadata.uid:
         return (
             Reason.NAME_CONFLICT,
             (

@@ -74,16 +74,17 @@ def plan_user(desired: User, observed: UserObserved, now: datetime) -> Plan:
     _describe(desired, observed, decision, refused, conditions, is_synced=not steps)
     status = _status(desired, observed, decision, conditions)
     patch = status_patch(desired.status.to_object(), status.to_object())
-    is_settled = decision.stage is Stage.IDLE and conditions_hold(conditions)
-    return Plan(steps, patch, conditions.notes(), recheck_after_ms=None if is_settled else RECHECK_MS)
+    return Plan(steps, patch, conditions.notes(), recheck_after_ms=_recheck_ms(desired, observed, decision))
 
 
-def conditions_hold(conditions: Conditions) -> bool:
-    return all(
-        each.status == "True"
-        for each in conditions.result()
-        if each.type in (ConditionType.WHOLE, ConditionType.SYNCED)
-    )
+def _recheck_ms(desired: User, observed: UserObserved, decision: Decision) -> int | None:
+    """While brokers or clients are waited for. That users.json is written wakes by itself."""
+    secret = observed.secret
+    if secret is None or not secret.numbers.all <= observed.entries.keys():
+        return None
+    current = label(desired.metadata.uid, secret.numbers.current or 0)
+    is_settled = decision.stage is Stage.IDLE and not not_accepting(observed.reports, current)
+    return None if is_settled else RECHECK_MS
 
 
 def secret_manifest(desired: User, observed: UserObserved) -> dict[str, Any]:

@@ -141,8 +141,8 @@ class UserObserved:
     """One look at a User."""
 
     super_cluster: SuperCluster | None = None
-    others: tuple[User, ...] = ()
-    """The other Users of the super-cluster."""
+    first: User | None = None
+    """The oldest User of its account and name; None: itself."""
     accounts: frozenset[str] = frozenset()
     """Those that users.json declares by hand."""
     by_hand: frozenset[tuple[str, str]] = frozenset()

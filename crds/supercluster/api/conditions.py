@@ -160,6 +160,7 @@ class Reason(StrEnum):
     CREDENTIAL_WITHDRAWING = "CredentialWithdrawing"
     ROTATED = "Rotated"
     DEADLINE_NEAR = "DeadlineNear"
+    ROTATION_DUE = "RotationDue"
     SECRET_INVALID = "SecretInvalid"
     INVALID_KEY = "InvalidKey"
     INVALID_SUBJECT = "InvalidSubject"
@@ -654,6 +655,10 @@ REASONS: dict[Reason, Entry] = {
     Reason.DEADLINE_NEAR: Entry(
         "Warning",
         "The former credential has a deadline. The message names the connections that it cuts off.",
+    ),
+    Reason.ROTATION_DUE: Entry(
+        "Warning",
+        "A rotation is asked for, and a person gives the credential. The message says what to change.",
     ),
     Reason.SECRET_INVALID: Entry(
         "Accepted",

@@ -216,6 +216,8 @@ USER = Kind(
         _condition("Accepted", "Accepted", priority=1),
         _AGE,
     ),
+    # It is the value of a label.
+    name_length_max=63,
     child_label=f"{GROUP}/user",
 )
 

@@ -443,6 +443,23 @@ async def test_a_given_password_that_changes_rolls(world: Users) -> None:
     assert entry["password"].startswith("$2b$10$"), "a person's password may be weak"
 
 
+async def test_a_given_password_is_not_rolled_into_itself(world: Users) -> None:
+    """Brokers could not tell whether a client shows the former one."""
+    give(world, {"password": "first"})
+    world.user(authentication={"passwordFrom": {"name": "mine"}})
+    await world.settle()
+    world.edit(counter=1)
+    await world.settle()
+    assert world.numbers() == [1]
+    warning = condition(world.status(USER), "Warning")
+    assert warning["reason"] == "RotationDue"
+    assert "change what spec.authentication.passwordFrom names" in warning["message"]
+    give(world, {"password": "second"})
+    await world.settle()
+    assert world.numbers() == [2]
+    assert condition(world.status(USER), "Warning")["status"] == "False"
+
+
 async def test_an_nkey_has_its_seed_in_the_secret_and_its_public_key_at_brokers(world: Users) -> None:
     world.user(authentication={"type": "NKey"})
     await world.settle()
@@ -554,6 +571,8 @@ def write_by_hand(world: Users, **user: Any) -> None:
 
 
 async def test_users_by_hand_stay_until_they_are_taken_over(world: Users) -> None:
+    await world.settle()
+    assert "Warning" not in {each["type"] for each in world.status(SC)["conditions"]}
     write_by_hand(world, user="old", password="plain", account="$G")
     write_by_hand(world, user="billing", password="was-plain", account="$G", permissions={"publish": {}})
     world.user()
@@ -562,6 +581,10 @@ async def test_users_by_hand_stay_until_they_are_taken_over(world: Users) -> Non
     assert condition(world.status(USER), "Accepted")["reason"] == "NotAdopted"
     users = json.loads(world.secret("demo-credentials")["users.json"])["users"]
     assert {"user": "old", "password": "plain", "account": "$G"} in users
+    warning = condition(world.status(SC), "Warning")
+    assert warning["reason"] == "UsersByHand"
+    assert "billing of account $G, old of account $G" in warning["message"]
+    assert "supercluster users adopt" in warning["message"]
     world.change("User", "billing", lambda body: body["spec"].update({"adopt": True}))
     await world.settle()
     assert world.secret(SECRET)["password"] == "was-plain"
@@ -571,6 +594,64 @@ async def test_users_by_hand_stay_until_they_are_taken_over(world: Users) -> Non
     assert bcrypt.checkpw(b"was-plain", entry["password"].encode())
     assert "permissions" not in entry, "what the User declares is in force"
     assert condition(world.status(USER), "Ready")["status"] == "True"
+
+
+async def test_the_application_user_is_taken_over_with_its_secret(world: Users) -> None:
+    """Clients that read the Secret of the super-cluster's clients go on reading it, and can be rolled."""
+    await world.settle()
+    before = world.secret("demo-client")
+    world.user("application", name="app", adopt=True)
+    await world.settle()
+    assert world.secret("demo-client") == before
+    key = Key("User", NS, "application")
+    assert condition(world.status(key), "Ready")["status"] == "True"
+    assert world.status(key)["secret"] == "demo-client"
+    (entry,) = world.entries()
+    assert bcrypt.checkpw(before["password"].encode(), entry["password"].encode())
+    world.change("User", "application", lambda body: body["spec"].update({"rotation": {"counter": 1}}))
+    await world.settle()
+    after = world.secret("demo-client")
+    assert after["password"] != before["password"]
+    assert world.numbers("application") == [2]
+    calls = len(world.kube.calls)
+    await world.settle(3)
+    assert not [
+        each for each in world.kube.calls[calls:] if "demo-client" in each and not each.startswith("get")
+    ]
+    world.delete(key)
+    await world.settle()
+    assert key.name not in {name for kind, _, name in world.kube.objects if kind == "User"}
+    await world.converge()
+    (entry,) = [
+        each
+        for each in json.loads(world.secret("demo-credentials")["users.json"])["users"]
+        if each.get("user") == "app"
+    ]
+    assert entry["password"] == world.secret("demo-client")["password"], "the super-cluster has made it anew"
+
+
+async def test_a_secret_without_its_annotation_takes_no_entry_away(world: Users) -> None:
+    world.user()
+    await world.settle()
+    connected(world, 1, 1)
+    world.change("Secret", SECRET, lambda body: body["metadata"].pop("annotations"))
+    await world.settle()
+    assert world.numbers() == [1, 2]
+    connected(world, 1, 0)
+    await world.settle()
+    assert world.numbers() == [2]
+
+
+async def test_a_secret_that_cannot_be_read_takes_no_entry_away(world: Users) -> None:
+    world.user()
+    await world.settle()
+    broken = {"supercluster.dev/credentials": "{"}
+    world.change("Secret", SECRET, lambda body: body["metadata"]["annotations"].update(broken))
+    await world.settle()
+    assert world.numbers() == [1]
+    ready = condition(world.status(USER), "Ready")
+    assert ready["reason"] == "CredentialsUnreadable"
+    assert "delete the Secret" in ready["message"]
 
 
 async def test_a_deleted_user_keeps_its_clients_until_none_is_left(world: Users) -> None:

@@ -85,7 +85,7 @@ async def look_at_super_cluster(
     secret = await _secret(cache, hosts, namespace, naming.credentials_secret(name))
     return SuperClusterObserved(
         clusters=clusters,
-        users=await look_at_users(context, namespace, name, secret),
+        users=await look_at_users(context, desired, secret),
         logins=await look_at_logins(context, desired, secret),
         # Nothing when nobody says: that brokers are not ready is told without them.
         lost=tuple(map(str, (told or {}).get("lostClusters") or ())) if len(clusters) > 1 else (),

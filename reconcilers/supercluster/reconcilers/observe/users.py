@@ -55,7 +55,7 @@ async def look_at_user(context: Context, desired: User, attempt: Attempt) -> Use
     cache, metadata = context.cache, desired.metadata
     namespace, name = metadata.namespace, desired.spec.super_cluster
     whole = cache.model(SuperCluster, namespace, name)
-    body = cache.get("Secret", namespace, naming.user_secret(name, metadata.name))
+    body = cache.get("Secret", namespace, naming.user_secret(desired, whole))
     credentials = cache.get("Secret", namespace, naming.credentials_secret(name))
     clusters = cache.of_super_cluster(Cluster, namespace, name)
     first = first_of(whole, clusters) if whole is not None else None
@@ -79,15 +79,15 @@ async def look_at_user(context: Context, desired: User, attempt: Attempt) -> Use
 
 
 async def look_at_users(
-    context: Context, namespace: str, super_cluster: str, credentials: Mapping[str, Any] | None
+    context: Context, whole: SuperCluster, credentials: Mapping[str, Any] | None
 ) -> UsersView:
     """All Users of a super-cluster. Brokers are asked only while entries have no User any more."""
-    cache = context.cache
+    cache, namespace, super_cluster = context.cache, whole.metadata.namespace, whole.metadata.name
     users = cache.of_super_cluster(User, namespace, super_cluster)
     unreadable = cache.unreadable(namespace, super_cluster)
     view = UsersView(
         users=users,
-        secrets=user_secrets(cache, users),
+        secrets=user_secrets(cache, users, whole),
         entries=entries_of(credentials),
         by_hand=users_by_hand(credentials),
         accounts=account_entries_view(credentials),
@@ -99,10 +99,13 @@ async def look_at_users(
 
 
 def user_secret_view(body: Mapping[str, Any] | None) -> UserSecretView | None:
+    """None: there is no Secret, or none that a User has made or taken over."""
     if body is None:
         return None
     metadata = mapping(body.get("metadata"))
-    text = str(mapping(metadata.get("annotations")).get(CREDENTIALS_ANNOTATION, ""))
+    text = str(mapping(metadata.get("annotations")).get(CREDENTIALS_ANNOTATION) or "")
+    if not text:
+        return None
     marks, version = marks_view(body), str(metadata.get("resourceVersion", ""))
     try:
         told = json.loads(text)
@@ -326,11 +329,13 @@ def _number(value: object) -> int | None:
     return value
 
 
-def user_secrets(cache: ObjectCache, users: tuple[User, ...]) -> dict[str, UserSecretView]:
+def user_secrets(
+    cache: ObjectCache, users: tuple[User, ...], whole: SuperCluster
+) -> dict[str, UserSecretView]:
     """The Secrets of Users that are there, by the User's uid."""
     found = {}
     for each in users:
-        name = naming.user_secret(each.spec.super_cluster, each.metadata.name)
+        name = naming.user_secret(each, whole)
         view = user_secret_view(cache.get("Secret", each.metadata.namespace, name))
         if view is not None:
             found[each.metadata.uid] = view

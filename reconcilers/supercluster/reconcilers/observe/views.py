@@ -127,9 +127,14 @@ def credentials_view(secret: Mapping[str, Any] | None) -> CredentialsView | None
         return None
     broken = [file for file in CREDENTIAL_FILES if _is_broken(secret, file)]
     users = [mapping(user) for user in _list(secret_json(secret, "users.json").get("users"))]
-    named = [user for user in users if user.get("user") and user.get("password")]
+    named = [
+        user
+        for user in users
+        if user.get("user") and user.get("password") and user.get("account") in (None, "", DEFAULT_ACCOUNT)
+    ]
+    # Of several entries of one user the first is in use; a client that is called like the operator is not the operator.
+    named.sort(key=lambda user: user.get("role") == "operator", reverse=True)
     return CredentialsView(
-        # Of several entries of one user the first is in use.
         passwords={str(user["user"]): str(user["password"]) for user in reversed(named)},
         operator_users=frozenset(str(user["user"]) for user in named if user.get("role") == "operator"),
         has_route=_has_link(secret_json(secret, "cluster.json")),

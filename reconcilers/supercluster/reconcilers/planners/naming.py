@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from supercluster.api import API_VERSION, Cluster
+from supercluster.api import API_VERSION, Cluster, SuperCluster, User
 from supercluster.api.common import Resource
+from supercluster.api.user import DEFAULT_ACCOUNT
 from supercluster.reconcilers.planners.plan import LABEL_CLUSTER, LABEL_SUPER_CLUSTER, MANAGED_BY
 
 OPERATOR_USER = "operator"
@@ -28,9 +29,20 @@ def client_secret(super_cluster: str) -> str:
     return f"{super_cluster}-client"
 
 
-def user_secret(super_cluster: str, user: str) -> str:
-    """Secret with what the clients of a User need to connect; `user`: the resource's name."""
-    return f"{super_cluster}-user-{user}"
+def user_secret(user: User, whole: SuperCluster | None) -> str:
+    """Secret with what the clients of a User need to connect. One that takes over the application user goes on with its Secret."""
+    if whole is not None and is_application_user(user, whole):
+        return client_secret(whole.metadata.name)
+    return f"{user.spec.super_cluster}-user-{user.metadata.name}"
+
+
+def own_users(whole: SuperCluster) -> frozenset[tuple[str, str]]:
+    """Account and name of those that the super-cluster makes for itself."""
+    return frozenset((DEFAULT_ACCOUNT, name) for name in (OPERATOR_USER, whole.spec.application_user))
+
+
+def is_application_user(user: User, whole: SuperCluster) -> bool:
+    return user.claim == f"{DEFAULT_ACCOUNT}/{whole.spec.application_user}"
 
 
 def authority_secret(super_cluster: str) -> str:

@@ -68,9 +68,8 @@ async def prepare(kube: KubeClient, namespace: str, user: User) -> Asked:
         KubeError: the API server refused.
     """
     whole = user.spec.super_cluster
-    secret = user_secret_view(
-        await kube.get("v1", "Secret", namespace, naming.user_secret(whole, user.metadata.name))
-    )
+    name = user.status.secret
+    secret = user_secret_view(await kube.get("v1", "Secret", namespace, name) if name else None)
     if secret is None or not secret.numbers.all:
         raise UsersError(
             f"User {user.metadata.name} has no credential yet; `supercluster users show {user.metadata.name}` says why"

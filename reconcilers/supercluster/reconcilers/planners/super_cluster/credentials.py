@@ -68,8 +68,10 @@ def plan_credentials(
     clusters: tuple[Cluster, ...],
     *,
     takes_migrations: bool = False,
+    is_application_declared: bool = False,
 ) -> tuple[Step, ...]:
-    """`found` and `client_secret`: what there is; None: no such Secret."""
+    """`found` and `client_secret`: what there is; None: no such Secret. `is_application_declared`: a User has taken over the application
+    user, and writes its Secret."""
     user = desired.spec.application_user
     credentials = found or CredentialsView()
     if credentials.broken:
@@ -77,6 +79,8 @@ def plan_credentials(
     made = plan_secret(desired, found, takes_migrations=takes_migrations)
     if made is not None:
         return (made,)
+    if is_application_declared:
+        return ()
     first = first_of(desired, clusters)
     url = naming.client_url(first) if first else ""
     urls = ",".join(sorted(naming.client_url(cluster) for cluster in clusters))

@@ -45,7 +45,7 @@ from supercluster.reconcilers.planners.replica.leaderless_moves import leaderles
 from supercluster.reconcilers.planners.replica.repair_moves import RepairObserved
 from supercluster.reconcilers.planners.replica.repair_pace import REGULAR_LOOK, is_due_soon
 from supercluster.reconcilers.planners.replica.undeclared import undeclared_below
-from supercluster.reconcilers.planners.status import Conditions, put_blocked, status_patch
+from supercluster.reconcilers.planners.status import Conditions, put_blocked, put_findings, status_patch
 from supercluster.reconcilers.planners.strategies import BUILT_IN, Strategy, StrategyError, strategy_of
 from supercluster.reconcilers.planners.super_cluster import map_recovery
 from supercluster.reconcilers.planners.super_cluster.accounts import AccountsPlan, AccountView, plan_accounts
@@ -71,6 +71,8 @@ WAITING_RECHECK_MS = 1_000
 DUE_RECHECK_MS = 50
 # After repairs were begun.
 REPAIR_RECHECK_MS = 200
+# Users of users.json that a message names.
+USERS_TOLD_MAX = 5
 # Of steps that are refused so many are told, in so many characters each: a condition holds 4,096.
 REFUSALS_TOLD_MAX = 8
 REFUSAL_CHARACTERS_MAX = 480
@@ -170,6 +172,7 @@ def plan_super_cluster(
     steps = own or recovery or moves or others
     _describe(desired, observed, conditions, steps)
     describe_logins(logins, observed.logins, conditions)
+    _describe_users_by_hand(desired, observed, conditions)
     _describe_accounts(observed, conditions, accounts, users)
     _describe_accepted(desired, observed, conditions, accounts, users, strategies, is_through=not steps)
     if observed.repair is not None:
@@ -249,6 +252,7 @@ def _steps(
         observed.client_secret,
         observed.clusters,
         takes_migrations=takes_migrations(desired, observed.migrations),
+        is_application_declared=observed.users.declares_application(desired),
     )
     steps += [each for each in credentials if each is not None]
     steps += plan_certificates(desired, observed.certificates, observed.clusters, now)
@@ -304,6 +308,22 @@ def _describe(
         conditions.put(ConditionType.WHOLE, False, Reason.MEMBERS_STARTING, "; ".join(starting))
     else:
         conditions.put(ConditionType.WHOLE, True, Reason.MEMBERS_READY, f"{subject} whole")
+
+
+def _describe_users_by_hand(
+    desired: SuperCluster, observed: SuperClusterObserved, conditions: Conditions
+) -> None:
+    """Said once there is a User: until then users.json is as people keep it."""
+    found = sorted(observed.users.by_hand - naming.own_users(desired)) if observed.users.users else []
+    if not found and not conditions.was(ConditionType.WARNING):
+        return
+    named = ", ".join(f"{user} of account {account}" for account, user in found[:USERS_TOLD_MAX])
+    more = f" and {len(found) - USERS_TOLD_MAX} more" if len(found) > USERS_TOLD_MAX else ""
+    told = (
+        f"users.json has users that no User declares: {named}{more}; they stay in force. `supercluster users adopt --super-cluster "
+        f"{desired.metadata.name}` prints the manifests that take them over"
+    )
+    put_findings(conditions, ConditionType.WARNING, [(Reason.USERS_BY_HAND, told)] if found else [])
 
 
 def _describe_accounts(

@@ -53,6 +53,13 @@ class UsersView:
     reports: Reports | None = None
     """Asked for only while entries have no User any more."""
 
+    def declares_application(self, whole: SuperCluster) -> bool:
+        """Does a User take over, or has it taken over, the application user?"""
+        return any(
+            naming.is_application_user(each, whole) and (each.spec.adopt or each.metadata.uid in self.entries)
+            for each in self.users
+        )
+
     @property
     def orphans(self) -> frozenset[str]:
         """Uids with entries whose Users are gone."""
@@ -101,7 +108,7 @@ def plan_users(desired: SuperCluster, view: UsersView, now: datetime) -> UsersPl
             if number not in there and number not in secret.secrets and not _takes_over(user, number, view):
                 continue  # Nobody knows its secret half.
             entries[name] = wanted
-            secrets[name] = naming.user_secret(desired.metadata.name, user.metadata.name)
+            secrets[name] = naming.user_secret(user, desired)
             is_overdue |= number not in there and not is_new
             if number not in there and _takes_over(user, number, view):
                 taken[name] = user.spec.account, user.user_name

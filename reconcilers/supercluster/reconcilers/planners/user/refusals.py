@@ -6,7 +6,7 @@ from supercluster.api import SuperCluster, User
 from supercluster.api.conditions import Reason
 from supercluster.api.units import period_s
 from supercluster.api.user import DEFAULT_ACCOUNT
-from supercluster.reconcilers.planners.naming import OPERATOR_USER
+from supercluster.reconcilers.planners.naming import OPERATOR_USER, is_application_user
 from supercluster.reconcilers.planners.user.views import UserObserved
 
 AFTER_MIN_S = 60
@@ -59,10 +59,18 @@ def name_refusal(
 ) -> Finding | None:
     """One name of an account belongs to one User. `first`: the oldest of that name, this one too."""
     name, account = desired.user_name, desired.spec.account
-    if account == DEFAULT_ACCOUNT and name in (OPERATOR_USER, whole.spec.application_user):
+    if account == DEFAULT_ACCOUNT and name == OPERATOR_USER:
         return (
             Reason.NAME_CONFLICT,
             f"user name {name!r} of account {account} is the super-cluster's own; set spec.name to another one",
+        )
+    if is_application_user(desired, whole) and desired.spec.authentication.type != "Password":
+        return (
+            Reason.NAME_CONFLICT,
+            (
+                f"user name {name!r} is the application user of SuperCluster {whole.metadata.name}, which has a password; set "
+                "spec.authentication.type to Password, or spec.name to another name"
+            ),
         )
     if first.metadata.uid != desired.metadata.uid:
         return (

@@ -87,6 +87,8 @@ class Decision:
     """The deadline withdraws it, whoever shows it."""
     refusal: str = ""
     """Why a rotation does not begin, though it is asked for."""
+    advice: str = ""
+    """What a person has to do for a rotation to begin."""
 
 
 def stage_of(numbers: Numbers) -> Stage:
@@ -167,12 +169,17 @@ def _idle(desired: User, observed: UserObserved, secret: UserSecretView, now: da
     if secret.is_edited:
         return Decision(Stage.IDLE, Change.TAKE_EDIT, "the password in its Secret was changed by hand")
     why = _other(desired, observed.given, secret, current)
+    is_given = observed.given is not None and secret.kinds.get(current) == desired.spec.authentication.type
     if not why and asked_of(desired) != secret.asked:
         why = "spec.rotation.counter or the annotation supercluster.dev/rotate has changed"
     if not why and is_old(desired, secret, now):
         why = f"the credential is older than spec.rotation.after ({rotation.after})"
     if not why or rotation.suspend or rotation.cancel:
         return Decision(Stage.IDLE)
+    if is_given and observed.given is not None and observed.given.number == current:
+        # The same password once more would be two credentials that nobody can tell apart.
+        told = f"{why}, and the credential is given: change what {observed.given.field} names, and the rotation begins"
+        return Decision(Stage.IDLE, advice=told)
     deadline = parse_timestamp(rotation.deadline or "")
     if deadline is not None and deadline <= now:
         told = (

@@ -95,7 +95,7 @@ def secret_manifest(desired: User, observed: UserObserved) -> dict[str, Any]:
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {
-            "name": naming.user_secret(desired.spec.super_cluster, desired.metadata.name),
+            "name": naming.user_secret(desired, observed.super_cluster),
             "namespace": desired.metadata.namespace,
             "labels": {
                 **naming.labels(desired.spec.super_cluster),
@@ -143,7 +143,7 @@ def _change(desired: User, observed: UserObserved, decision: Decision) -> Change
         former=former,
         asked=asked_of(desired),
         is_forced=decision.is_forced,
-        note=_note(desired, decision),
+        note=_note(desired, observed, decision),
     )
 
 
@@ -151,8 +151,8 @@ def _seen(numbers: Numbers) -> tuple[int | None, int | None, int | None]:
     return numbers.current, numbers.next, numbers.previous
 
 
-def _note(desired: User, decision: Decision) -> Note | None:
-    secret = naming.user_secret(desired.spec.super_cluster, desired.metadata.name)
+def _note(desired: User, observed: UserObserved, decision: Decision) -> Note | None:
+    secret = naming.user_secret(desired, observed.super_cluster)
     change = decision.change
     if change is Change.MAKE:
         return Note.done(EventReason.CREDENTIALS_GENERATED, f"the credential is in Secret {secret}")
@@ -192,7 +192,7 @@ def _describe(
     _describe_ready(desired, observed, refused, conditions)
     _describe_synced(desired, observed, refused, conditions, is_synced=is_synced)
     _describe_rotation(desired, decision, conditions)
-    findings: list[Finding] = []
+    findings: list[Finding] = [(Reason.ROTATION_DUE, decision.advice)] if decision.advice else []
     if decision.stage is Stage.CLIENTS_ROLLING and decision.deadline is not None and decision.connections:
         told = (
             f"at {timestamp(decision.deadline)} the former credential is withdrawn, which cuts off "
@@ -208,7 +208,7 @@ def _describe_ready(
 ) -> None:
     secret = observed.secret
     if secret is not None and secret.broken:
-        name = naming.user_secret(desired.spec.super_cluster, desired.metadata.name)
+        name = naming.user_secret(desired, observed.super_cluster)
         told = (
             f"Secret {name}: {secret.broken}; put it right, or delete the Secret: then another credential is made beside the one that "
             "brokers accept"
@@ -279,7 +279,7 @@ def _describe_rotation(desired: User, decision: Decision, conditions: Conditions
         told = f"brokers that have not said that they accept the new credential{waits or ': none'}{held}"
         conditions.put(type_, True, Reason.CREDENTIAL_INTRODUCING, told)
     elif stage is Stage.CLIENTS_ROLLING:
-        told = f"{_connections(decision.connections)} show the former credential{_named(decision.clients)}"
+        told = f"{_shows(decision.connections)} the former credential{_named(decision.clients)}"
         if not decision.connections and decision.waits_for:
             told += f"; waiting until it was not shown for {desired.spec.rotation.quiet_time} at{waits[1:]}"
         conditions.put(type_, True, Reason.CLIENTS_ROLLING, f"{told}{held}")
@@ -310,9 +310,7 @@ def _status(desired: User, observed: UserObserved, decision: Decision, condition
     return UserStatus(
         observed_generation=desired.metadata.generation,
         user=desired.user_name,
-        secret=naming.user_secret(desired.spec.super_cluster, desired.metadata.name)
-        if secret is not None
-        else None,
+        secret=naming.user_secret(desired, observed.super_cluster) if secret is not None else None,
         credential=numbers.current,
         since=timestamp(secret.since) if secret is not None and secret.since is not None else None,
         connections=shown_by(observed.reports, *labels)[0],
@@ -350,7 +348,7 @@ def _deletion(desired: User, observed: UserObserved, conditions: Conditions) -> 
     if busy and not is_forced:
         connections, clients = shown_by(observed.reports, *labels)
         told = (
-            f"{_connections(connections)} show the credential{_named(clients)}; brokers that are waited for: {_brokers(busy)}. Set "
+            f"{_shows(connections)} the credential{_named(clients)}; brokers that are waited for: {_brokers(busy)}. Set "
             "spec.deletionPolicy to Immediately to cut them off"
         )
         conditions.put(ConditionType.READY, False, Reason.USER_IN_USE, told)
@@ -365,6 +363,10 @@ def _deletion(desired: User, observed: UserObserved, conditions: Conditions) -> 
 
 def _connections(count: int) -> str:
     return "1 connection" if count == 1 else f"{count} connections"
+
+
+def _shows(count: int) -> str:
+    return "1 connection shows" if count == 1 else f"{count} connections show"
 
 
 def _brokers(names: tuple[str, ...]) -> str:

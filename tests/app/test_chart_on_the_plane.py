@@ -47,6 +47,8 @@ def test_the_operator_works_with_the_rights_that_the_chart_grants(
     for resource in ("scl/demo", "ncl/east", "str/flights"):
         run_kubectl("-n", "flights", "wait", "--for=condition=Ready", resource, "--timeout=120s")
 
+    run_kubectl("-n", "flights", "apply", "-f", "-", stdin=USER)
+    run_kubectl("-n", "flights", "wait", "--for=condition=Whole", "nu/visitor", "--timeout=60s")
     # Every right is used once: make and withdraw a move, restart brokers, repair, finalize, delete volumes.
     for body in hop():
         run_kubectl("-n", "flights", "apply", "-f", "-", stdin=body)
@@ -72,6 +74,7 @@ def test_the_operator_works_with_the_rights_that_the_chart_grants(
         "-p",
         '{"spec": {"deletionPolicy": "Delete"}}',
     )
+    run_kubectl("-n", "flights", "delete", "nu/visitor", "--timeout=60s")
     run_kubectl("-n", "flights", "delete", "-f", "-", "--timeout=180s", stdin=manifests())
     eventually(lambda: not names(run_kubectl, "pvc"), "the volume claims to go")
 
@@ -81,6 +84,13 @@ def test_the_operator_works_with_the_rights_that_the_chart_grants(
     assert "forbidden" not in logs.lower()
     assert "cannot" not in logs.lower()
 
+
+USER = {
+    "apiVersion": "supercluster.dev/v1alpha1",
+    "kind": "User",
+    "metadata": {"name": "visitor"},
+    "spec": {"superCluster": "demo", "deletionPolicy": "Immediately"},
+}
 
 # Granted, and not used by the story above.
 RESERVED = {
@@ -112,7 +122,7 @@ RESERVED = {
         Right(
             "supercluster.dev", f"{kind}/finalizers", "update"
         ): "asked for by clusters that enforce it for owner references"
-        for kind in ("superclusters", "clusters", "streams", "streampipelines")
+        for kind in ("superclusters", "clusters", "streams", "streampipelines", "users")
     },
 }
 

@@ -388,6 +388,24 @@ async def test_users_that_have_waited_long_enough_do_not_wait_for_others(world: 
     assert world.numbers("other") == [1]
 
 
+async def test_users_beyond_what_a_secret_holds_wait_and_the_others_go_on(world: Users) -> None:
+    world.user()
+    await world.settle()
+    long = {"publish": {"allow": [f"{number:03}.{'x' * 250}" for number in range(250)]}}
+    for number in range(10):
+        world.user(f"long-{number}", permissions=long)
+    await world.settle()
+    accepted = condition(world.status(SC), "Accepted")
+    assert accepted["reason"] == "OutOfRange"
+    assert "a Secret holds 1 MiB" in accepted["message"]
+    assert "demo-user-long-" in accepted["message"]
+    assert len(world.secret("demo-credentials")["users.json"]) < 500_000
+    assert 3 < len(world.entries()) < 11
+    world.edit(counter=1)
+    await world.settle()
+    assert world.numbers() == [2], "the others go on"
+
+
 @pytest.mark.parametrize(
     ("data", "words"),
     [

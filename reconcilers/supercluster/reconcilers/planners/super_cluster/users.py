@@ -6,12 +6,14 @@ is gone and no client shows it. A User whose Secret is gone keeps its entries.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
 from supercluster.api import SuperCluster, User
+from supercluster.api.conditions import Reason
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.cluster import manifests
 from supercluster.reconcilers.planners.plan import WriteUsers
@@ -30,6 +32,11 @@ from supercluster.reconcilers.planners.user.refusals import (
 from supercluster.reconcilers.planners.user.rotation import not_quiet
 from supercluster.reconcilers.planners.user.views import EntryView, Reports, UserSecretView, label
 
+USERS_BYTES_MAX = 448 * 1024
+"""Of users.json; accounts may have 512 KiB beside them."""
+SECRET_BYTES = 128
+"""A hash or a public key, with what is around it."""
+NAMED_MAX = 5
 BATCH_TIME = timedelta(seconds=5)
 """How long a User that has its Secret waits at most for others that have none yet, so that many are one write."""
 QUIET_TIME = timedelta(seconds=30)
@@ -121,13 +128,47 @@ def plan_users(desired: SuperCluster, view: UsersView, now: datetime) -> UsersPl
         label(uid, number) for uid in orphans for number in view.entries[uid]
     )
     accounts = plan_account_entries(desired, view.accounts)
+    refusals = accounts.refusals
+    if beyond := _beyond(view, entries):
+        entries = {name: entry for name, entry in entries.items() if name not in beyond}
+        waiting = sorted({secrets[name] for name in beyond})
+        told = (
+            f"users.json has room for {USERS_BYTES_MAX} bytes of Users, since a Secret holds 1 MiB; {len(waiting)} more do not fit. Give some "
+            f"of them to another SuperCluster, or shorten their permissions. First of their Secrets: {', '.join(waiting[:NAMED_MAX])}"
+        )
+        refusals = (*refusals, (Reason.OUT_OF_RANGE, told))
     if not entries and not dropped and accounts.change is None:
-        return UsersPlan(waits=is_waiting or left, refusals=accounts.refusals)
+        return UsersPlan(waits=is_waiting or left, refusals=refusals)
     if is_waiting and not is_overdue and not dropped:
-        return UsersPlan(waits=True, refusals=accounts.refusals)
+        return UsersPlan(waits=True, refusals=refusals)
     manifest = manifests.credentials_secret(desired)
     step = WriteUsers(manifest, entries, secrets, taken, frozenset(dropped), accounts.change)
-    return UsersPlan(step, waits=left, refusals=accounts.refusals)
+    return UsersPlan(step, waits=left, refusals=refusals)
+
+
+def _beyond(view: UsersView, wanted: Mapping[str, Mapping[str, Any]]) -> frozenset[str]:
+    """Labels of new entries for which the Secret has no room. Those that brokers have come first."""
+    there = {
+        label(uid, number): each for uid, found in view.entries.items() for number, each in found.items()
+    }
+    if not wanted.keys() - there.keys():
+        return frozenset()
+    left = USERS_BYTES_MAX - sum(_size(each.declared) for each in there.values())
+    found = set()
+    # The next credential of a User that is served comes before other Users.
+    for name in sorted(
+        wanted.keys() - there.keys(), key=lambda name: (name.rpartition(".")[0] not in view.entries, name)
+    ):
+        if (size := _size(wanted[name])) > left:
+            found.add(name)
+        else:
+            left -= size
+    return frozenset(found)
+
+
+def _size(declared: Mapping[str, Any]) -> int:
+    """Bytes of an entry in users.json, at most."""
+    return len(json.dumps(declared, indent=1)) + SECRET_BYTES
 
 
 def _takes_over(user: User, number: int, view: UsersView) -> bool:

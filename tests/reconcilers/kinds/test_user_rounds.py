@@ -179,7 +179,6 @@ async def test_the_former_credential_goes_when_nobody_shows_it(world: Users) -> 
     assert "rotation" not in world.status(USER)
     assert [each for each in world.told() if "Credential" in each or "Rotation" in each] == [
         "CredentialsGenerated",
-        "CredentialsGenerated",
         "RotationStarted",
         "CredentialPublished",
         "CredentialWithdrawn",

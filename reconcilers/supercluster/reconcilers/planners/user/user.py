@@ -154,8 +154,6 @@ def _seen(numbers: Numbers) -> tuple[int | None, int | None, int | None]:
 def _note(desired: User, observed: UserObserved, decision: Decision) -> Note | None:
     secret = naming.user_secret(desired, observed.super_cluster)
     change = decision.change
-    if change is Change.MAKE:
-        return Note.done(EventReason.CREDENTIALS_GENERATED, f"the credential is in Secret {secret}")
     if change in (Change.INTRODUCE, Change.TAKE_EDIT):
         return Note.done(
             EventReason.ROTATION_STARTED, f"{decision.why}: brokers take another credential over"

@@ -153,6 +153,7 @@ async def test_a_broker_without_an_answer_holds_a_credential_back(world: Users) 
     await world.settle()
     assert world.secret(SECRET)["password"] == before
     assert rotation(world)["waitsFor"] == ["east-1"]
+    assert "east-1 (no answer)" in progress(world)
     assert condition(world.status(USER), "Ready")["status"] == "True"
     assert condition(world.status(USER), "Whole")["status"] == "False"
 

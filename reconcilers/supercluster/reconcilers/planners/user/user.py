@@ -41,6 +41,7 @@ from supercluster.reconcilers.planners.user.rotation import (
 from supercluster.reconcilers.planners.user.views import (
     ClientView,
     Numbers,
+    Reports,
     UserObserved,
     UserSecretView,
     label,
@@ -50,6 +51,7 @@ from supercluster.reconcilers.planners.user.views import (
 # While brokers or clients are waited for.
 RECHECK_MS = 1_000
 CLIENTS_TOLD_MAX = 5
+PROBLEM_CHARACTERS_MAX = 200
 
 
 def plan_user(desired: User, observed: UserObserved, now: datetime) -> Plan:
@@ -189,7 +191,7 @@ def _describe(
         conditions.put(ConditionType.ACCEPTED, True, Reason.AS_DECLARED)
     _describe_ready(desired, observed, refused, conditions)
     _describe_synced(desired, observed, refused, conditions, is_synced=is_synced)
-    _describe_rotation(desired, decision, conditions)
+    _describe_rotation(desired, observed, decision, conditions)
     findings: list[Finding] = [(Reason.ROTATION_DUE, decision.advice)] if decision.advice else []
     if decision.stage is Stage.CLIENTS_ROLLING and decision.deadline is not None and decision.connections:
         told = (
@@ -227,13 +229,13 @@ def _describe_ready(
     if not answered:
         conditions.put(ConditionType.READY, None, Reason.BROKERS_UNREACHABLE, "no broker answers")
     elif missing:
-        told = f"brokers that do not accept the credential yet: {_brokers(missing)}"
+        told = f"brokers that do not accept the credential yet: {_brokers(missing, observed.reports)}"
         conditions.put(ConditionType.READY, False, Reason.CREDENTIAL_INTRODUCING, told)
     else:
         told = f"{len(answered)} brokers accept the credential"
         conditions.put(ConditionType.READY, True, Reason.ACCEPTED_BY_BROKERS, told)
         if silent:
-            told = f"brokers that do not answer: {_brokers(tuple(silent))}"
+            told = f"brokers that do not answer: {_brokers(tuple(silent), {})}"
             conditions.put(ConditionType.WHOLE, False, Reason.BROKERS_UNREACHABLE, told)
         else:
             conditions.put(ConditionType.WHOLE, True, Reason.ACCEPTED_BY_BROKERS, told)
@@ -263,16 +265,18 @@ def _describe_synced(
         told = "permissions and limits are on their way to users.json"
         conditions.put(ConditionType.SYNCED, False, Reason.APPLYING, told)
     elif waits_for:
-        told = f"brokers that have not loaded users.json since it was changed: {_brokers(waits_for)}"
+        told = f"brokers that have not loaded users.json since it was changed: {_brokers(waits_for, observed.reports)}"
         conditions.put(ConditionType.SYNCED, False, Reason.SETTINGS_PENDING, told)
     else:
         conditions.put(ConditionType.SYNCED, True, Reason.AS_DECLARED)
 
 
-def _describe_rotation(desired: User, decision: Decision, conditions: Conditions) -> None:
+def _describe_rotation(
+    desired: User, observed: UserObserved, decision: Decision, conditions: Conditions
+) -> None:
     stage, type_ = decision.stage, ConditionType.PROGRESSING
     held = "; spec.rotation.suspend holds it" if desired.spec.rotation.suspend else ""
-    waits = f": {_brokers(decision.waits_for)}" if decision.waits_for else ""
+    waits = f": {_brokers(decision.waits_for, observed.reports)}" if decision.waits_for else ""
     if stage is Stage.INTRODUCING:
         told = f"brokers that have not said that they accept the new credential{waits or ': none'}{held}"
         conditions.put(type_, True, Reason.CREDENTIAL_INTRODUCING, told)
@@ -333,7 +337,7 @@ def _deletion(desired: User, observed: UserObserved, conditions: Conditions) -> 
         left = still_accepting(observed.reports, uid, frozenset()) if not is_last else ()
         if not left and not (observed.entries and not is_last):
             return Plan((SetFinalizers(rest, desired.metadata.resource_version),))
-        told = f"brokers that still accept the credential: {_brokers(left)}"
+        told = f"brokers that still accept the credential: {_brokers(left, observed.reports)}"
         conditions.put(ConditionType.READY, False, Reason.DELETING, told)
         status = _status(desired, observed, Decision(Stage.IDLE), conditions)
         patch = status_patch(desired.status.to_object(), status.to_object())
@@ -346,7 +350,7 @@ def _deletion(desired: User, observed: UserObserved, conditions: Conditions) -> 
     if busy and not is_forced:
         connections, clients = shown_by(observed.reports, *labels)
         told = (
-            f"{_shows(connections)} the credential{_named(clients)}; brokers that are waited for: {_brokers(busy)}. Set "
+            f"{_shows(connections)} the credential{_named(clients)}; brokers that are waited for: {_brokers(busy, observed.reports)}. Set "
             "spec.deletionPolicy to Immediately to cut them off"
         )
         conditions.put(ConditionType.READY, False, Reason.USER_IN_USE, told)
@@ -367,9 +371,19 @@ def _shows(count: int) -> str:
     return "1 connection shows" if count == 1 else f"{count} connections show"
 
 
-def _brokers(names: tuple[str, ...]) -> str:
+def _brokers(names: tuple[str, ...], reports: Reports) -> str:
+    """With what keeps each, where that is more than time."""
+    told = []
+    for name in names[:BROKERS_NAMED_MAX]:
+        report = reports.get(name)
+        if name in reports and report is None:
+            told.append(f"{name} (no answer)")
+        elif report is not None and report.problems.get("users.json"):
+            told.append(f"{name} ({report.problems['users.json'][:PROBLEM_CHARACTERS_MAX]})")
+        else:
+            told.append(name)
     more = f" and {len(names) - BROKERS_NAMED_MAX} more" if len(names) > BROKERS_NAMED_MAX else ""
-    return ", ".join(names[:BROKERS_NAMED_MAX]) + more if names else "none"
+    return ", ".join(told) + more if names else "none"
 
 
 def _named(clients: tuple[ClientView, ...]) -> str:

@@ -106,16 +106,20 @@ def asked_of(desired: User) -> str:
 
 
 def decide(desired: User, observed: UserObserved, now: datetime) -> Decision:
-    """The next change of the Secret. It is made again by the executor, from the Secret and the brokers' words of that moment."""
+    """The next change of the Secret, which is one of the table. What takes a credential away is judged again by the executor, from the
+    Secret and the brokers' words of that moment."""
     secret = observed.secret or UserSecretView()
     stage = stage_of(secret.numbers)
     if stage is Stage.MISSING:
-        return Decision(stage, Change.MAKE)
-    if stage is Stage.INTRODUCING:
-        return _introducing(desired, observed, secret)
-    if stage is Stage.CLIENTS_ROLLING:
-        return _clients_rolling(desired, observed, secret, now)
-    return _idle(desired, observed, secret, now)
+        found = Decision(stage, Change.MAKE)
+    elif stage is Stage.INTRODUCING:
+        found = _introducing(desired, observed, secret)
+    elif stage is Stage.CLIENTS_ROLLING:
+        found = _clients_rolling(desired, observed, secret, now)
+    else:
+        found = _idle(desired, observed, secret, now)
+    assert found.change is None or (found.stage, found.change) in NEXT, found
+    return found
 
 
 def _introducing(desired: User, observed: UserObserved, secret: UserSecretView) -> Decision:

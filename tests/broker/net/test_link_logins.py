@@ -15,6 +15,7 @@ from tests.broker.net.test_credentials_on_the_wire import hello
 from supercluster.broker.net.links import link_logins
 from supercluster.broker.net.links.dialler import Dialler
 from supercluster.broker.ports import Channel
+from supercluster.broker.protocol.frames import FrameType
 
 A, B = ({"user": f"route-{one}", "password": f"secret-{one}"} for one in "ab")
 BOTH_SEND_A = {"accept": [A, B], "send": A}
@@ -81,6 +82,28 @@ async def test_a_login_that_is_not_accepted_yet_is_judged_again_when_files_were_
     await until(lambda: all(logins(broker) == {"route-b": 1} for broker in east), "links by the new login")
     assert link.offered is None
     assert not link.down.done()
+
+
+@pytest.mark.covers("CL-3", "CL-5")
+async def test_a_login_that_found_the_queue_full_is_shown_later(
+    brokers: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_logins, "RETRY_S", 0.05)
+    east = await brokers.start(2, credentials={"cluster.json": BOTH_SEND_A})
+    (link,) = east[0].mesh.links.values()
+    refused: list[int] = []
+    frame = link.frame
+
+    def is_full(frame_type: int, body: list[Any], channel: Channel) -> bool:
+        if frame_type == FrameType.LOGIN and len(refused) < 2:
+            refused.append(frame_type)
+            return False
+        return bool(frame(frame_type, body, channel))
+
+    monkeypatch.setattr(link, "frame", is_full)
+    write(BOTH_SEND_B, *east)
+    await until(lambda: all(logins(broker) == {"route-b": 1} for broker in east), "links by the new login")
+    assert len(refused) == 2
 
 
 @pytest.mark.covers("CL-3", "CL-5")

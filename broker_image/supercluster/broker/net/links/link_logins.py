@@ -26,6 +26,8 @@ from supercluster.broker.protocol.frames import FrameType, encode_login
 log = logging.getLogger(__name__)
 
 GRACE_S = 10.0
+RETRY_S = 1.0
+"""Where a link's queue was full."""
 WITHDRAWN = "its login is not accepted any more"
 
 
@@ -36,9 +38,11 @@ class LinkLogins:
         self._loop = loop
         self._links = links
         self._timer: asyncio.TimerHandle | None = None
+        self._retry: asyncio.TimerHandle | None = None
 
     def changed(self) -> None:
         """Other logins are in force."""
+        self._retry = None
         for link in self._links():
             self._show(link)
             self._judge(link)
@@ -55,15 +59,19 @@ class LinkLogins:
 
     def close(self) -> None:
         """Judge nobody any more."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._timer, self._retry):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._retry = None
 
     def _show(self, link: Link) -> None:
         sent = link.control.door.credentials().send
         if all(connection.showed == sent for connection in (link.control, link.bulk)):
             return
-        link.frame(FrameType.LOGIN, [encode_login(sent.user, sent.password)], Channel.CONTROL)
+        if not link.frame(FrameType.LOGIN, [encode_login(sent.user, sent.password)], Channel.CONTROL):
+            if self._retry is None and not link.control.closed:
+                self._retry = self._loop.call_later(RETRY_S, self.changed)
+            return
         link.control.showed = link.bulk.showed = sent
         log.info("another login is shown to %s from now on", link.peer.node)
 

@@ -263,7 +263,7 @@ async def _given(
         current = secret.numbers if secret is not None else Numbers()
         return GivenView(name, is_key=is_key, number=current.next or current.current)
     if problem:
-        return GivenView(name, problem.removeprefix(f"{name}: ").removeprefix(f"{name} "), is_key)
+        return GivenView(name, problem, is_key)
     field = "nkey" if is_key else "password"
     numbers = secret.numbers if secret is not None else Numbers()
     # With the newest first: the former one may be the same again.

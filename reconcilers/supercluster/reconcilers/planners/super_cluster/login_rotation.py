@@ -144,7 +144,10 @@ def describe_logins(plan: LoginsPlan, view: LoginsView, conditions: Conditions) 
     more = len(plan.waits_for) - BROKERS_NAMED_MAX
     named += f" and {more} more" if more > 0 else ""
     if view.state is not None and view.state.stage is LoginStage.PROMOTED:
-        told = f"brokers whose links, or whose operator, still show a former login, or that do not answer: {named or 'none'}"
+        told = (
+            "brokers to which a link shows a former login, or the operator's was shown within 30 s, or that do not answer: "
+            f"{named or 'none'}"
+        )
         conditions.put(type_, True, Reason.CREDENTIAL_WITHDRAWING, told)
     else:
         told = f"brokers that have not said that they accept the new logins: {named or 'none'}"

@@ -30,7 +30,7 @@ def refusal_of(desired: User, observed: UserObserved) -> Finding | None:
         return Reason.INVALID_SUBJECT, problem
     if observed.given is not None and observed.given.problem:
         reason = Reason.INVALID_KEY if observed.given.is_key else Reason.SECRET_INVALID
-        return reason, f"{observed.given.field} {observed.given.problem}"
+        return reason, observed.given.problem
     after = spec.rotation.after
     if after is not None and period_s(after) < AFTER_MIN_S:
         return Reason.OUT_OF_RANGE, f"spec.rotation.after is {after}; it has to be at least 1m"

@@ -1,4 +1,4 @@
-"""Guides whose commands tests run: the blocks ```sh, in their order, in one shell."""
+"""Guides whose commands tests run: the blocks ```sh, in their order, in one shell; and what they show, the blocks ```text."""
 
 from __future__ import annotations
 
@@ -21,8 +21,27 @@ def blocks(guide: str, language: str) -> list[str]:
     return [content for info, content in BLOCK.findall(guide) if info == language]
 
 
+def not_shown(guide: str, said: str) -> list[str]:
+    """Lines of the blocks ```text that a run of the guide has not printed in their order. `…` stands for any words of a line."""
+    printed, place, found = [" ".join(line.split()) for line in said.splitlines()], 0, []
+    for line in "".join(blocks(guide, "text")).splitlines():
+        pattern = re.compile(".*".join(map(re.escape, " ".join(line.split()).split("…"))))
+        at = next((at for at in range(place, len(printed)) if pattern.fullmatch(printed[at])), None)
+        if at is None:
+            found.append(line)
+        else:
+            place = at + 1
+    return found
+
+
 def run_guide(
-    script: str, folder: Path, kubectl: Path, seconds: float, more: Mapping[str, str] = MappingProxyType({})
+    script: str,
+    folder: Path,
+    kubectl: Path,
+    seconds: float,
+    more: Mapping[str, str] = MappingProxyType({}),
+    *,
+    folder_of_commands: Path = ROOT,
 ) -> str:
     """Run a script with a control plane of its own (`supercluster dev`), which is stopped at the end; what it wrote. It has to end well."""
     folders = [str(Path(sys.executable).parent), str(kubectl.parent), os.environ["PATH"]]
@@ -35,7 +54,7 @@ def run_guide(
         with output.open("wb") as file:
             done = subprocess.run(
                 words,
-                cwd=ROOT,
+                cwd=folder_of_commands,
                 env=environment,
                 stdout=file,
                 stderr=subprocess.STDOUT,

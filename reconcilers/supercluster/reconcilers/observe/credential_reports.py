@@ -16,7 +16,13 @@ from supercluster.api import Cluster
 from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.observe.certificates import known_brokers_of
 from supercluster.reconcilers.observe.targets import each_broker
-from supercluster.reconcilers.planners.user.views import BrokerReport, ClientView, CredentialUse, Reports
+from supercluster.reconcilers.planners.user.views import (
+    BrokerReport,
+    ClientView,
+    CredentialUse,
+    Reports,
+    numbers_by_user,
+)
 from supercluster.reconcilers.ports import Brokers, BrokersError, BrokerTarget, Clock, mapping
 
 AGE_MIN = timedelta(seconds=1)
@@ -79,9 +85,12 @@ async def _ask(brokers: Brokers, target: BrokerTarget) -> BrokerReport | None:
 def report_of(answer: Mapping[str, Any]) -> BrokerReport:
     """An answer of GET /admin/credentials (docs/admin.md)."""
     files = {str(name): mapping(told) for name, told in mapping(answer.get("files")).items()}
+    uses = {_name(told): _use(told) for told in map(mapping, answer.get("shown") or ())}
     return BrokerReport(
         up=timedelta(milliseconds=_count(answer.get("upMs"))),
-        uses={_name(told): _use(told) for told in map(mapping, answer.get("shown") or ())},
+        uses=uses,
+        numbers=numbers_by_user(uses),
+        accepted=numbers_by_user(name for name, use in uses.items() if use.is_accepted),
         links={
             str(file): {str(user): _count(number) for user, number in mapping(users).items()}
             for file, users in mapping(answer.get("links")).items()

@@ -167,9 +167,15 @@ def _entries(encoded: str) -> Mapping[str, Mapping[int, EntryView]]:
 
 def users_by_hand(credentials: Mapping[str, Any] | None) -> frozenset[tuple[str, str]]:
     """Account and name of users that no User has made."""
+    text = mapping((credentials or {}).get("data")).get("users.json")
+    return _by_hand(str(text)) if text else frozenset()
+
+
+@lru_cache(REMEMBERED_MAX)
+def _by_hand(encoded: str) -> frozenset[tuple[str, str]]:
     return frozenset(
         (str(each.get("account") or "$G"), str(each.get("user")))
-        for each in _users(credentials)
+        for each in _parsed(encoded)
         if each.get("user") and not each.get("credential")
     )
 
@@ -196,11 +202,16 @@ def account_entries_view(credentials: Mapping[str, Any] | None) -> AccountEntrie
     """Accounts of users.json, and which of them the operator wrote."""
     if credentials is None:
         return AccountEntriesView()
-    told = secret_json(credentials, "users.json").get("accounts", {})
+    text = str(mapping(mapping(credentials.get("metadata")).get("annotations")).get(ACCOUNTS_ANNOTATION, ""))
+    return _account_entries(str(mapping(credentials.get("data")).get("users.json") or ""), text)
+
+
+@lru_cache(REMEMBERED_MAX)
+def _account_entries(encoded: str, declared: str) -> AccountEntriesView:
+    told = secret_json({"data": {"users.json": encoded}}, "users.json").get("accounts", {})
     if not isinstance(told, dict):
         return AccountEntriesView(broken="users.json, accounts is no object of accounts by name")
-    text = str(mapping(mapping(credentials.get("metadata")).get("annotations")).get(ACCOUNTS_ANNOTATION, ""))
-    return AccountEntriesView(told, frozenset(text.split()))
+    return AccountEntriesView(told, frozenset(declared.split()))
 
 
 async def given_value(kube: Kube, user: User) -> tuple[str | None, str]:
@@ -282,7 +293,7 @@ def _is_edited(
     fields = credential_data(body, "current")
     if number is None or not fields:
         return False
-    entry = next((each for each in _users(credentials) if each.get("credential") == f"{uid}.{number}"), None)
+    entry = _labelled(credentials).get(f"{uid}.{number}")
     if entry is None:
         return False
     if entry.get("nkey"):
@@ -309,6 +320,16 @@ def _fits(password: str, configured: str) -> bool:
 def _users(credentials: Mapping[str, Any] | None) -> tuple[Mapping[str, Any], ...]:
     text = mapping((credentials or {}).get("data")).get("users.json")
     return _parsed(str(text)) if text else ()
+
+
+def _labelled(credentials: Mapping[str, Any] | None) -> Mapping[str, Mapping[str, Any]]:
+    text = mapping((credentials or {}).get("data")).get("users.json")
+    return _by_label(str(text)) if text else {}
+
+
+@lru_cache(REMEMBERED_MAX)
+def _by_label(encoded: str) -> Mapping[str, Mapping[str, Any]]:
+    return {str(each["credential"]): each for each in _parsed(encoded) if each.get("credential")}
 
 
 @lru_cache(REMEMBERED_MAX)

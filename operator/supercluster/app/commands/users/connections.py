@@ -30,7 +30,6 @@ from supercluster.reconcilers.planners.user.views import (
     CredentialUse,
     Numbers,
     label,
-    numbers_of,
 )
 from supercluster.reconcilers.ports import BrokersError, BrokerTarget, mapping
 
@@ -100,7 +99,7 @@ def _names(user: User, credentials: Mapping[str, Any] | None) -> tuple[str, ...]
     found = dict.fromkeys([user.user_name])
     users = secret_json(credentials, "users.json").get("users") if credentials is not None else None
     for entry in map(mapping, users if isinstance(users, list) else ()):
-        if entry.get("nkey") and numbers_of(user.metadata.uid, frozenset({str(entry.get("credential"))})):
+        if entry.get("nkey") and str(entry.get("credential")).rpartition(".")[0] == user.metadata.uid:
             found[str(entry["nkey"])] = None
     return tuple(f"{user.spec.account}/{each}" for each in list(found)[:NAMES_ASKED_MAX])
 
@@ -124,7 +123,7 @@ def described(asked: Asked, answers: Answers, *, shows_all: bool) -> str:
     uid, rows = asked.user.metadata.uid, list[tuple[str, ...]]()
     counts: dict[int, int] = dict.fromkeys(asked.numbers.all, 0)
     for broker, report in sorted(answers.reports.items()):
-        for number in sorted(numbers_of(uid, frozenset(report.uses))):
+        for number in sorted(report.numbers.get(uid, ())):
             use = report.uses[label(uid, number)]
             counts[number] = counts.get(number, 0) + use.connections
             place = f"{number} ({_place(asked.numbers, number, use)})"

@@ -22,7 +22,6 @@ from supercluster.reconcilers.planners.user.views import (
     UserObserved,
     UserSecretView,
     label,
-    numbers_of,
 )
 
 
@@ -238,8 +237,7 @@ def still_accepting(reports: Reports, uid: str, but: frozenset[int]) -> tuple[st
     return tuple(
         broker
         for broker, report in sorted(reports.items())
-        if report is not None
-        and numbers_of(uid, frozenset(name for name, use in report.uses.items() if use.is_accepted)) - but
+        if report is not None and report.accepted.get(uid, frozenset()) - but
     )
 
 

@@ -45,7 +45,6 @@ from supercluster.reconcilers.planners.user.views import (
     UserObserved,
     UserSecretView,
     label,
-    numbers_of,
 )
 
 # While brokers or clients are waited for.
@@ -134,7 +133,7 @@ def _change(desired: User, observed: UserObserved, decision: Decision) -> Change
     known = {*observed.entries, *secret.numbers.all, secret.last}
     for report in observed.reports.values():
         if report is not None:
-            known |= numbers_of(desired.metadata.uid, frozenset(report.uses))
+            known |= report.numbers.get(desired.metadata.uid, frozenset())
     makes_one = decision.change in (Change.MAKE, Change.INTRODUCE, Change.TAKE_EDIT)
     former = max(observed.entries, default=None) if decision.change is Change.MAKE else None
     return ChangeUserSecret(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -42,6 +42,10 @@ class BrokerReport:
     """How long it takes clients; what was shown before it has forgotten."""
     uses: Mapping[str, CredentialUse] = field(default_factory=dict)
     """By label; and of users without one, by `hand_label`."""
+    numbers: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """By uid of the User: its credentials of `uses`."""
+    accepted: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """Those of them that are accepted."""
     links: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """By file, then by login: how many connections between brokers were made with it."""
     digests: Mapping[str, str] = field(default_factory=dict)
@@ -163,7 +167,11 @@ def label(uid: str, number: int) -> str:
     return f"{uid}.{number}"
 
 
-def numbers_of(uid: str, labels: frozenset[str]) -> frozenset[int]:
-    """Of those labels, the numbers of one User's credentials."""
-    found = (each.rpartition(".") for each in labels)
-    return frozenset(int(number) for of, _, number in found if of == uid and number.isdecimal())
+def numbers_by_user(labels: Iterable[str]) -> dict[str, frozenset[int]]:
+    """Of those labels, the numbers of each User's credentials, by uid."""
+    found: dict[str, set[int]] = {}
+    for each in labels:
+        uid, _, number = each.rpartition(".")
+        if uid and number.isdecimal():
+            found.setdefault(uid, set()).add(int(number))
+    return {uid: frozenset(numbers) for uid, numbers in found.items()}

@@ -238,6 +238,21 @@ async def test_a_deadline_says_first_whom_it_cuts_off(world: Users) -> None:
     assert "3 of billing at 10.0.0.9" in cut.message
 
 
+async def test_a_deadline_that_is_over_at_once_is_told_before_it_cuts_anybody_off(world: Users) -> None:
+    world.user()
+    await world.settle()
+    connected(world, 1, 1)
+    world.edit(counter=1)
+    await world.settle()
+    now = world.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+    world.edit(deadline=now)
+    await world.round(USER)
+    assert condition(world.status(USER), "Warning")["reason"] == "DeadlineNear"
+    assert "previousPassword" in world.secret(SECRET)
+    await world.settle(2)
+    assert world.numbers() == [2]
+
+
 async def test_a_deadline_in_the_past_begins_nothing(world: Users) -> None:
     world.user()
     await world.settle()

@@ -11,9 +11,10 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from supercluster.api import User
+from supercluster.api.conditions import ConditionType, Reason
 from supercluster.api.units import duration_ms, period_s
 from supercluster.api.user import ROTATE
-from supercluster.reconcilers.planners.status import parse_timestamp
+from supercluster.reconcilers.planners.status import parse_timestamp, timestamp
 from supercluster.reconcilers.planners.user.views import (
     ClientView,
     GivenView,
@@ -150,7 +151,7 @@ def _clients_rolling(
     current = label(desired.metadata.uid, secret.numbers.current or 0)
     # One that was edited by hand is published before brokers accept it.
     waits_for = tuple(sorted({*waits_for, *not_accepting(observed.reports, current)}))
-    is_forced = deadline is not None and deadline <= now
+    is_forced = deadline is not None and deadline <= now and (not connections or _is_told(desired, deadline))
     change = Change.WITHDRAW if (is_forced or not waits_for) and not rotation.suspend else None
     return Decision(
         Stage.CLIENTS_ROLLING,
@@ -160,6 +161,15 @@ def _clients_rolling(
         clients=clients,
         deadline=deadline,
         is_forced=is_forced and bool(waits_for),
+    )
+
+
+def _is_told(desired: User, deadline: datetime) -> bool:
+    """Does the status say whom the deadline cuts off? People are told before it happens, however short the time was."""
+    return any(
+        (each.type, each.status, each.reason) == (ConditionType.WARNING, "True", Reason.DEADLINE_NEAR)
+        and timestamp(deadline) in each.message
+        for each in desired.status.conditions
     )
 
 

@@ -12,6 +12,7 @@ POSITIONS = (
     "On the network, without credentials",
     "With a client account",
     "With a pod in the namespace",
+    "With one of the Secrets",
     "As a broker of another super-cluster",
     "With an account on the laptop of the embedded plane",
 )

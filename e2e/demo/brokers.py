@@ -43,6 +43,14 @@ class Brokers(Protocol):
         """Move the stream to another cluster, and tell how that goes; None where there is no other."""
         ...
 
+    async def begin_rotation(self) -> bool:
+        """Have the credential of the clients' User exchanged, and return when `login` is the new one; False: no User declares it."""
+        ...
+
+    async def end_rotation(self) -> int:
+        """Return when brokers accept the new credential alone; its number."""
+        ...
+
     async def destroy_volume(self, name: str) -> str:
         """Kill a broker and destroy all that it holds, for good; it is started again with nothing. What was done, in words."""
         ...
@@ -110,6 +118,12 @@ class DirectBrokers:
 
     async def move_elsewhere(self) -> MoveReport | None:
         return None
+
+    async def begin_rotation(self) -> bool:
+        return False
+
+    async def end_rotation(self) -> int:
+        raise NotImplementedError("nobody declared a User")
 
     async def destroy_volume(self, name: str) -> str:
         broker, volume = self._fleet.by_name(name), self.volume(name)

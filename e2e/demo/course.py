@@ -145,6 +145,8 @@ def report(
         f"longest publish stall: {published.stall_seconds:.2f} s (acknowledged {acknowledged.stall_seconds:.2f} s, plain"
         f" {published.plain.stall_seconds:.2f} s); {published.killed} was killed while it led"
     )
+    if published.rotation is not None:
+        print(published.rotation.line)
     if published.move is not None:
         print(published.move.line)
     print(published.loss.line)

@@ -25,9 +25,12 @@ from e2e.demo.publish import Login
 MANIFESTS = ROOT / "e2e" / "manifests" / "demo"
 # The cluster that the stream is moved to, beside the one that it begins in.
 ELSEWHERE = ROOT / "e2e" / "manifests" / "move"
+# The User that the demo's clients log in as.
+USERS = ROOT / "e2e" / "manifests" / "users"
 FIELD_MANAGER = "demo"
 READY_SECONDS = 90.0
 BACK_SECONDS = 90.0
+ROTATION_SECONDS = 60.0
 GROUP = "supercluster.dev"
 NOT_FOUND = 404
 Say = Callable[[str], None]
@@ -69,6 +72,8 @@ class KubernetesBrokers(Brokers):
         self._say = say
         self._manifests = documents(MANIFESTS)
         self._elsewhere = documents(ELSEWHERE)
+        self._users = documents(USERS)
+        self._user: str = only(self._users, "User")["metadata"]["name"]
         stream = only(self._manifests, "Stream")
         self._stream_resource: str = stream["metadata"]["name"]
         self.stream: str = stream["spec"].get("name") or stream["metadata"]["name"]
@@ -92,14 +97,18 @@ class KubernetesBrokers(Brokers):
         Raises:
             TimeoutError: something is not ready in time; the message has its condition.
         """
-        folders = " and ".join(f"{folder.relative_to(ROOT)}/*.yaml" for folder in (MANIFESTS, ELSEWHERE))
+        folders = " and ".join(
+            f"{folder.relative_to(ROOT)}/*.yaml" for folder in (MANIFESTS, ELSEWHERE, USERS)
+        )
         self._say(f"applying {folders}")
-        found = [*self._manifests, *self._elsewhere]
-        await asyncio.to_thread(self._apply, found)
-        for document in found:
-            if document["apiVersion"].startswith(f"{GROUP}/"):
-                await self._wait_ready(document)
+        # The User takes over a user that is there.
+        for found in ([*self._manifests, *self._elsewhere], self._users):
+            await asyncio.to_thread(self._apply, found)
+            for document in found:
+                if document["apiVersion"].startswith(f"{GROUP}/"):
+                    await self._wait_ready(document)
         self._read_login()
+        self._say(f"clients log in as User {self._user}, which has taken over Secret {self._login_secret}")
 
     def _client(self) -> Any:
         # Its own cache file: the default one is shared by all servers that ever had this address.
@@ -152,6 +161,49 @@ class KubernetesBrokers(Brokers):
         self._say(f"set spec.placement.cluster of Stream {self._stream_resource} to {goal}")
         return await follow(self._its_move, self._say)
 
+    async def begin_rotation(self) -> bool:
+        """As a commit to a repository of manifests would do it.
+
+        Raises:
+            TimeoutError: not every broker accepts another credential in time.
+        """
+        await asyncio.to_thread(
+            self._resource("User").patch,
+            body={"spec": {"rotation": {"counter": 1}}},
+            name=self._user,
+            namespace=self.namespace,
+            content_type="application/merge-patch+json",
+        )
+        self._say(f"set spec.rotation.counter of User {self._user} to 1")
+        await self._until(
+            lambda: self._rotation().get("stage") == "ClientsRolling",
+            ROTATION_SECONDS,
+            lambda: f"User {self._user} has no new credential: {self._rotation()}",
+        )
+        await asyncio.to_thread(self._read_login)
+        self._say(f"all brokers accept both credentials; the new one is in Secret {self._login_secret}")
+        return True
+
+    async def end_rotation(self) -> int:
+        """
+        Raises:
+            TimeoutError: the former credential is not withdrawn in time.
+        """
+        await self._until(
+            lambda: not self._rotation(),
+            ROTATION_SECONDS,
+            lambda: f"the rotation of User {self._user} does not end: {self._rotation()}",
+        )
+        return int(self._user_status()["credential"])
+
+    def _user_status(self) -> dict[str, Any]:
+        body = self._resource("User").get(name=self._user, namespace=self.namespace).to_dict()
+        status: dict[str, Any] = body.get("status") or {}
+        return status
+
+    def _rotation(self) -> dict[str, Any]:
+        return self._user_status().get("rotation") or {}
+
     def _resource(self, kind: str) -> Any:
         return self._client().resources.get(api_version=f"{GROUP}/v1alpha1", kind=kind)
 
@@ -177,8 +229,12 @@ class KubernetesBrokers(Brokers):
                 raise TimeoutError(f"{wanting()} (after {seconds:g} s)")
             await asyncio.sleep(0.05)
 
+    @property
+    def _login_secret(self) -> str:
+        return str(self._user_status()["secret"])
+
     def _read_login(self) -> None:
-        secret = self._core.read_namespaced_secret(f"{self._super_cluster}-client", self.namespace)
+        secret = self._core.read_namespaced_secret(self._login_secret, self.namespace)
         fields = {name: base64.b64decode(value).decode() for name, value in (secret.data or {}).items()}
         self.login = Login(fields["user"], fields["password"])
         self._credentials.touch(mode=0o600)

@@ -59,6 +59,8 @@ class PlainPublisher:
     url: str = ""
     """Of the broker that it is connected to."""
     _wanted_url: str = ""
+    _shows_former: bool = False
+    """Its connection was made with another login than `login`."""
 
     async def connect(self, url: str) -> None:
         async def note(error: Exception) -> None:
@@ -77,14 +79,20 @@ class PlainPublisher:
         )
         self._broken.clear()
         self.url = self._wanted_url = url
+        self._shows_former = False
 
     def move(self, url: str) -> None:
         """Go on through another broker from the next pause on."""
         self._wanted_url = url
 
+    def show(self, login: Login) -> None:
+        """Go on with another login from the next pause on."""
+        self.login = login
+        self._shows_former = True
+
     @property
     def is_settled(self) -> bool:
-        return self.url == self._wanted_url
+        return self.url == self._wanted_url and not self._shows_former
 
     async def run(self, flights: Iterable[Flight]) -> None:
         """Send all of them.
@@ -193,6 +201,12 @@ class AcknowledgedPublisher:
             self._in_flight[number] = (flight, 0.0)
         if old is not None:
             await old.close()
+
+    async def show(self, login: Login, urls: list[str]) -> None:
+        """Go on with another login, unless all was sent."""
+        self.login = login
+        if self._client is None or not self._client.is_closed:
+            await self.reconnect(urls)
 
     @property
     def connected_url(self) -> str:

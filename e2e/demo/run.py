@@ -1,8 +1,8 @@
 """The demo's course: publish, kill, wait, count.
 
 Plain publishes go through a broker that stays up; acknowledged ones go through the stream's leader, which is killed when
-a quarter of the flights is published. When it is back, the stream is moved to another cluster, and publishing goes on; then
-the broker that leads there loses its volume. What is found is compared with the data set message by message here, and by the
+a quarter of the flights is published. When it is back, the credential of the publishers is rotated, and the stream is moved to
+another cluster, while publishing goes on; then the broker that leads there loses its volume. What is found is compared with the data set message by message here, and by the
 archive's figures (`pipelines.py`).
 """
 
@@ -21,6 +21,7 @@ from e2e.demo.ledger import Ledger
 from e2e.demo.losing import Loss, LossReport
 from e2e.demo.moving import MoveReport
 from e2e.demo.publish import AcknowledgedPublisher, PlainPublisher
+from e2e.demo.rolling import Rotation, RotationReport
 from nats.aio.client import Client
 
 from supercluster.spark.client import Address, Credentials, Servers
@@ -44,6 +45,7 @@ class PublishReport:
     killed: str
     led_again_seconds: float
     """From the kill until another broker led the stream."""
+    rotation: RotationReport | None
     move: MoveReport | None
     loss: LossReport
 
@@ -57,9 +59,9 @@ class StreamWatch:
 
     def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers
-        self._client = Client()
 
     async def open(self) -> None:
+        self._client = Client()
         await self._client.connect(
             list(self._brokers.urls().values()),
             name="demo-watch",
@@ -126,12 +128,12 @@ async def publish(brokers: Brokers, rows: list[dict[str, str]], say: Say, prefix
         trouble = group.create_task(_make_trouble(brokers, watch, plain, acknowledged, total, say))
     progress.cancel()
     seconds = time.monotonic() - started
-    victim, led_again_seconds, move, loss = trouble.result()
+    victim, led_again_seconds, rotation, move, loss = trouble.result()
     await wait_for_arrival(watch, total, say)
     if loss is None:
         loss = await Loss(brokers, say).run(await watch.leader())
     await watch.close()
-    return PublishReport(seconds, plain, acknowledged, victim, led_again_seconds, move, loss)
+    return PublishReport(seconds, plain, acknowledged, victim, led_again_seconds, rotation, move, loss)
 
 
 async def _make_trouble(
@@ -141,18 +143,42 @@ async def _make_trouble(
     acknowledged: AcknowledgedPublisher,
     total: int,
     say: Say,
-) -> tuple[str, float, MoveReport | None, LossReport | None]:
-    """First the leader is killed; when it is back, the stream is moved to the other cluster, where the leader's volume is
-    destroyed. Where there is no other cluster, the volume may be one that a publisher stands at: that is for later."""
+) -> tuple[str, float, RotationReport | None, MoveReport | None, LossReport | None]:
+    """First the leader is killed; when it is back, clients roll, and meanwhile the stream is moved to the other cluster, where the
+    leader's volume is destroyed. Where there is no other cluster, the volume may be one that a publisher stands at: that is for later."""
     victim, led_again_seconds = await _kill_leader(brokers, watch, plain, acknowledged, total, say)
+    rotation = await _roll(brokers, watch, plain, acknowledged, say)
     move = await brokers.move_elsewhere()
+    rotated = None
+    if rotation is not None:
+        rotated = rotation.report(await brokers.end_rotation())
+        say(rotated.line)
     if move is not None:
         say(
             f"{await watch.leader()} leads the stream now; {plain.sent + acknowledged.answered:,d} are published"
         )
     leader = await watch.leader()
     loss = await Loss(brokers, say).run(leader) if leader not in brokers.urls() else None
-    return victim, led_again_seconds, move, loss
+    return victim, led_again_seconds, rotated, move, loss
+
+
+async def _roll(
+    brokers: Brokers,
+    watch: StreamWatch,
+    plain: PlainPublisher,
+    acknowledged: AcknowledgedPublisher,
+    say: Say,
+) -> Rotation | None:
+    """Have all clients leave their credential; None where no User declares it."""
+    rotation = Rotation(plain, acknowledged)
+    if not await brokers.begin_rotation():
+        return None
+    leader, urls = await watch.leader(), brokers.urls()
+    await rotation.roll(brokers.login, [urls[leader], *(url for name, url in urls.items() if name != leader)])
+    await watch.close()
+    await watch.open()
+    say("publishers connect anew with the new credential")
+    return rotation
 
 
 async def _kill_leader(

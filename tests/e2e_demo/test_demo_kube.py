@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e.demo.kube import MANIFESTS, only, ready_condition
+from e2e.demo.kube import MANIFESTS, USERS, only, ready_condition
 from e2e.demo.manifests import documents
+
+from supercluster.api.super_cluster import SuperClusterSpec
 
 
 def item(status: str, observed: int, generation: int = 2) -> dict[str, Any]:
@@ -34,6 +36,13 @@ def test_the_demo_has_one_object_of_each_kind() -> None:
         assert only(found, kind)["kind"] == kind
     with pytest.raises(ValueError, match="0 objects of kind Nothing"):
         only(found, "Nothing")
+
+
+def test_the_demos_clients_log_in_as_a_user_that_takes_over_the_application_user() -> None:
+    spec = only(documents(USERS), "User")["spec"]
+    whole = only(documents(MANIFESTS), "SuperCluster")
+    assert spec["superCluster"] == whole["metadata"]["name"]
+    assert (spec["name"], spec["adopt"]) == (SuperClusterSpec.model_fields["application_user"].default, True)
 
 
 def test_a_folder_without_manifests_is_an_error(tmp_path: Path) -> None:

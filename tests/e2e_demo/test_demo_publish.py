@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import nats
 import pytest
 from benchmarks.servers import Fleet, NatsServers
 from e2e.demo.flights import Flight, encode
 from e2e.demo.publish import AcknowledgedPublisher, Login, PlainPublisher, PublishError
+from nats.aio.client import Client
 from nats.js import JetStreamContext
 
 ROW = {"origin": "JFK", "carrier": "B6", "dep_delay": "3"}
@@ -49,6 +51,36 @@ async def test_plain_messages_arrive_and_a_move_to_another_connection_loses_none
         while (await js.stream_info("F")).state.messages < 1_500:
             pass
     assert (await js.stream_info("F")).state.messages == 1_500
+
+
+async def test_publishers_that_are_given_another_login_connect_anew_and_lose_nothing(
+    fleet: Fleet, js: JetStreamContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[tuple[str, str]] = []
+    connect = nats.connect
+
+    async def noted(*places: Any, **options: Any) -> Client:
+        shown.append((options["name"], options.get("password", "")))
+        return await connect(*places, **options)
+
+    monkeypatch.setattr("e2e.demo.publish.nats.connect", noted)
+    plain = PlainPublisher(Login("app", "former"))
+    acknowledged = AcknowledgedPublisher(Login("app", "former"), "roll")
+    await plain.connect(fleet.urls[0])
+    await acknowledged.connect(fleet.urls)
+    plain.show(Login("app", "new"))
+    await acknowledged.show(Login("app", "new"), fleet.urls)
+    assert shown[2:] == [("demo-acknowledged", "new")], "the plain one waits for its next pause"
+    await plain.run(FLIGHTS)
+    assert shown[3:] == [("demo-plain", "new")]
+    assert plain.connection_starts == [201]
+    await acknowledged.run(encode(number, ROW) for number in range(2_001, 2_501))
+    async with asyncio.timeout(60):
+        while (await js.stream_info("F")).state.messages < 2_000:
+            pass
+    assert (await js.stream_info("F")).state.messages == 2_000
+    await acknowledged.show(Login("app", "later"), fleet.urls)
+    assert len(shown) == 4, "all was sent, so it does not come back"
 
 
 async def test_a_plain_publisher_does_not_pass_over_a_broken_connection(

@@ -95,6 +95,7 @@ def test_an_interrupted_demo_leaves_no_process_behind(logs: Path, moment: str) -
     "SF-4",
     "SP-3",
     "SP-4",
+    "CL-5",
 )
 @pytest.mark.parametrize(
     ("every", "flights"),
@@ -114,6 +115,12 @@ def test_the_demo_loses_and_repeats_nothing_and_kept_it_says_how_to_reach_and_st
     assert "messages lost: 0   repeated: 0   out of order: 0" in output
     assert re.search(r"longest publish stall: \d+\.\d\d s", output)
     assert re.search(r"(\S+) was killed while it led", output)
+    rotated = re.search(
+        r"the clients' User was rotated while ([\d,]+) flights were published: credential 2 alone is accepted \d+\.\d s after the",
+        output,
+    )
+    assert rotated is not None, output
+    assert int(rotated.group(1).replace(",", "")) > flights // 20
     moved = re.search(
         r"moved from east to west in .* audit of sequences 1 to \d+ \(([\d,]+) messages.*replicas equal",
         output,

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from supercluster.spark.client import Credentials, resolved
+from supercluster.spark.datasource.option_values import OptionError
 from supercluster.spark.datasource.options import read_options
 from supercluster.spark.errors import one_line
 from supercluster.spark.pipelines.parameters import Parameters, StreamNames
@@ -289,6 +290,13 @@ def test_in_a_pod_brokers_and_credentials_come_from_the_mounted_secret(
         {"stream": "s", "url": "nats://other:1", "user": "me", "password": "p"}, streaming=True
     )
     assert given.current_credentials() == Credentials("me", "p")
+    (tmp_path / "password").unlink()
+    (tmp_path / "nkey").write_text("U…")
+    with pytest.raises(
+        OptionError,
+        match=r"comes from a Secret with an NKey, .*of the User to Password",
+    ):
+        options.current_credentials()
     assert [each.host for each in given.current_addresses()] == ["other"]
 
 

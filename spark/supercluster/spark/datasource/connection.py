@@ -57,6 +57,19 @@ def client_file(folder: Path, name: str) -> str:
         return ""
 
 
+def folder_credentials(folder: Path) -> Credentials:
+    """Of a mounted Secret.
+
+    Raises:
+        OptionError: it is that of a User with an NKey.
+    """
+    found = Credentials(**{name: client_file(folder, name) for name in ("user", "password", "token")})
+    if client_file(folder, "nkey") and not (found.password or found.token):
+        right = "Spark logs in by password: set spec.authentication.type of the User to Password, or name another Secret"
+        raise OptionError("user", None, right, says=f"comes from a Secret with an NKey, in {folder}")
+    return found
+
+
 def read_addresses(values: Values) -> tuple[Address, ...]:
     text = values.get("urls") or values.get("url")
     folder = client_folder()

@@ -9,8 +9,8 @@ from pathlib import Path
 from supercluster.spark.client import Address, Credentials, Tls
 from supercluster.spark.datasource.connection import (
     TLS_FILES,
-    client_file,
     client_folder,
+    folder_credentials,
     read_addresses,
     read_credentials,
     read_tls,
@@ -128,7 +128,7 @@ class ReadOptions:
         """The credentials now: from the file when there is one."""
         if self.has_client_folder:
             folder = client_folder() or Path()
-            return Credentials(**{name: client_file(folder, name) for name in ("user", "password", "token")})
+            return folder_credentials(folder)
         return (
             read_credentials(self.credentials_file, self.user) if self.credentials_file else self.credentials
         )

@@ -120,7 +120,9 @@ def test_the_demo_loses_and_repeats_nothing_and_kept_it_says_how_to_reach_and_st
         output,
     )
     assert rotated is not None, output
-    assert int(rotated.group(1).replace(",", "")) > flights // 20
+    if every == 1:
+        # Of fewer flights all may be published when the killed broker is back.
+        assert int(rotated.group(1).replace(",", "")) > flights // 20
     moved = re.search(
         r"moved from east to west in .* audit of sequences 1 to \d+ \(([\d,]+) messages.*replicas equal",
         output,

@@ -32,7 +32,6 @@ def test_the_guide_has_a_command_for_each_step() -> None:
         "users adopt",
         "delete nu/",
         "rotate-credentials=1",
-        "rotate-credentials=cancel",
         "dev down",
     ):
         assert step in COMMANDS, step

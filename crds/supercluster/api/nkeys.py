@@ -14,6 +14,9 @@ SEED = 18 << 3
 """First five bits of a seed, whose text begins with SU for a user."""
 
 
+_SEED_HEAD = bytes([SEED | (USER >> 5), (USER & 31) << 3])
+
+
 def problem_of(text: str) -> str:
     """Why it is no user's public key; empty: it is one. The words never repeat it, since it may be a seed."""
     try:
@@ -29,6 +32,18 @@ def problem_of(text: str) -> str:
     return ""
 
 
+def seed_bytes(text: str) -> bytes | None:
+    """The 32 bytes of a user's seed; None: it is none."""
+    try:
+        raw = base64.b32decode(text + "=" * (-len(text) % 8))
+    except (binascii.Error, ValueError):
+        return None
+    if len(raw) != 36 or raw[:2] != _SEED_HEAD:
+        return None
+    is_right = binascii.crc_hqx(raw[:-2], 0) == int.from_bytes(raw[-2:], "little")
+    return raw[2:-2] if is_right else None
+
+
 def encode_public_key(raw: bytes) -> str:
     """The text of 32 bytes."""
     return _text(bytes([USER]) + raw)
@@ -36,7 +51,7 @@ def encode_public_key(raw: bytes) -> str:
 
 def encode_seed(raw: bytes) -> str:
     """The text of a user's seed of 32 bytes."""
-    return _text(bytes([SEED | (USER >> 5), (USER & 31) << 3]) + raw)
+    return _text(_SEED_HEAD + raw)
 
 
 def _text(raw: bytes) -> str:

@@ -140,8 +140,9 @@ class Rotation(ApiModel):
         description="The same, counted from the moment at which clients can read the new credential. The earlier of the two counts.",
     )
     quiet_time: Duration = Field(
-        default="30s",
-        description="The former credential is withdrawn when no broker has seen it for so long.",
+        default="2m",
+        description="The former credential is withdrawn when no broker has seen it for so long, and the new one has been published for as "
+        "long. Nodes may hand out a Secret that is a minute old.",
     )
     suspend: bool = Field(
         default=False, description="true: no rotation begins, and one under way goes no further."

@@ -177,3 +177,23 @@ async def test_an_operator_that_is_killed_at_any_call_ends_the_exchange() -> Non
         await world.settle(4)
         assert world.accepted("cluster.json") == ["route-2"], call
         assert world.operators() == ["operator.2"], call
+
+
+async def test_a_login_that_somebody_took_out_is_named(world: Logins) -> None:
+    from base64 import b64encode
+
+    world.late = {"east-1"}
+    world.ask("1")
+    await world.settle(3)
+    file = world.file("cluster.json")
+    file["accept"] = file["accept"][:1]
+    data = {"cluster.json": b64encode(json.dumps(file).encode()).decode()}
+    world.change("Secret", "demo-credentials", lambda body: body["data"].update(data))
+    world.late = set()
+    await world.settle(3)
+    said = json.dumps(world.status(SC)["conditions"])
+    assert "cluster.json: accept has no login route-2 any more" in said
+    world.ask("cancel")
+    await world.settle(3)
+    assert world.accepted("cluster.json") == ["route"]
+    assert world.operators() == [""]

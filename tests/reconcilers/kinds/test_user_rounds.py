@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 import bcrypt
@@ -15,6 +17,8 @@ from tests.reconcilers.builders import condition
 from tests.reconcilers.handlers.test_rounds import NS, SC, KilledError, World
 
 from supercluster.api.nkeys import encode_public_key, problem_of
+from supercluster.reconcilers.observe.credential_reports import report_of
+from supercluster.reconcilers.planners.user.views import label, owner_of
 from supercluster.reconcilers.ports import Key
 
 pytestmark = pytest.mark.covers("CL-5")
@@ -35,6 +39,7 @@ class Users(World):
 
     def user(self, resource: str = "billing", **spec: Any) -> None:
         self.declare("User", resource)
+        spec["rotation"] = {"quietTime": "30s", **spec.get("rotation", {})}
         self.change("User", resource, lambda body: body.update({"spec": {"superCluster": "demo", **spec}}))
 
     def edit(self, **rotation: Any) -> None:
@@ -46,17 +51,17 @@ class Users(World):
 
     def numbers(self, name: str = "billing") -> list[int]:
         uid = self.kube.objects[("User", NS, name)]["metadata"]["uid"]
-        labels = [each["credential"] for each in self.entries()]
-        return sorted(int(each.rpartition(".")[2]) for each in labels if each.startswith(f"{uid}."))
+        owners = [owner_of(each["credential"]) for each in self.entries()]
+        return sorted(each[1] for each in owners if each is not None and each[0] == uid)
 
     def label(self, number: int) -> str:
-        return f"{self.kube.objects[('User', NS, 'billing')]['metadata']['uid']}.{number}"
+        return label(self.kube.objects[("User", NS, "billing")]["metadata"]["uid"], number)
 
     def load(self) -> None:
         for broker in set(BROKERS) - self.late:
             self.brokers.users.load(broker, self.secret("demo-credentials"))
 
-    async def settle(self, rounds: int = 6) -> None:
+    async def settle(self, rounds: int = 9) -> None:
         """Rounds of everything, with time for brokers to be asked again."""
         for _ in range(rounds):
             for kind, _, name in list(self.kube.objects):
@@ -636,12 +641,12 @@ async def test_the_application_user_is_taken_over_with_its_secret(world: Users) 
     world.user("application", name="app", adopt=True)
     await world.settle()
     assert world.secret("demo-client") == before
-    key = Key("User", NS, "application")
+    key, rotated = Key("User", NS, "application"), {"counter": 1, "quietTime": "30s"}
     assert condition(world.status(key), "Ready")["status"] == "True"
     assert world.status(key)["secret"] == "demo-client"
     (entry,) = world.entries()
     assert bcrypt.checkpw(before["password"].encode(), entry["password"].encode())
-    world.change("User", "application", lambda body: body["spec"].update({"rotation": {"counter": 1}}))
+    world.change("User", "application", lambda body: body["spec"].update({"rotation": rotated}))
     await world.settle()
     after = world.secret("demo-client")
     assert after["password"] != before["password"]
@@ -760,3 +765,300 @@ async def test_entries_of_a_user_that_is_gone_go_when_nobody_shows_them(world: U
         await world.round(SC)
         await world.clock.advance(11_000)
     assert world.entries() == []
+
+
+def write_secret(world: Users, **fields: str | None) -> None:
+    """Somebody changes values of the User's Secret."""
+    from base64 import b64encode
+
+    def edit(body: dict[str, Any]) -> None:
+        for key, value in fields.items():
+            if value is None:
+                body["data"].pop(key, None)
+            else:
+                body["data"][key] = b64encode(value.encode()).decode()
+
+    world.change("Secret", SECRET, edit)
+
+
+@pytest.mark.parametrize("late", [set[str](), {"east-2"}])
+async def test_a_secret_that_is_deleted_during_a_rotation_cuts_nobody_off(
+    world: Users, late: set[str]
+) -> None:
+    """While clients roll, and while brokers take the next credential over."""
+    world.user()
+    await world.settle()
+    connected(world, 1, 5)
+    world.late = late
+    world.edit(counter=1)
+    await world.settle()
+    del world.kube.objects[("Secret", NS, SECRET)]
+    world.late = set()
+    await world.settle()
+    assert world.numbers() == [1, 2, 3]
+    assert all(world.accepts(each, world.secret(SECRET)["password"]) for each in BROKERS)
+    del world.kube.objects[("Secret", NS, SECRET)]
+    await world.settle()
+    assert 1 in world.numbers(), "five connections show it"
+    assert rotation(world)["connections"] == 5
+    connected(world, 1, 0)
+    await world.settle()
+    assert len(world.numbers()) == 1
+
+
+async def test_a_secret_of_a_backup_cuts_nobody_off(world: Users) -> None:
+    world.user()
+    await world.settle()
+    saved = copy.deepcopy(world.kube.objects[("Secret", NS, SECRET)])
+    world.edit(counter=1)
+    await world.settle()
+    assert world.numbers() == [2]
+    connected(world, 2, 5)
+    world.change("Secret", SECRET, lambda body: body.update({key: saved[key] for key in ("data",)}))
+    annotations = saved["metadata"]["annotations"]
+    world.change("Secret", SECRET, lambda body: body["metadata"].update({"annotations": annotations}))
+    await world.settle()
+    assert 2 in world.numbers(), "five connections show it"
+    assert all(world.accepts(each, world.secret(SECRET)["password"]) for each in BROKERS)
+    connected(world, 2, 0)
+    await world.settle()
+    assert 2 not in world.numbers()
+
+
+async def test_the_quiet_time_begins_when_clients_can_read_the_new_credential(world: Users) -> None:
+    """A pod that started just before has read the former one, and has not come yet."""
+    world.user(rotation={"quietTime": "1h"})
+    await world.settle()
+    world.brokers.users.up_ms = 36_000_000
+    world.edit(counter=1)
+    await world.settle()
+    assert world.numbers() == [1, 2]
+    await world.clock.advance(3_600_000)
+    await world.settle()
+    assert world.numbers() == [2]
+
+
+@pytest.mark.parametrize("bad", ["x" * 73, "a\0b", "line\n", ""])
+async def test_a_password_that_a_person_has_broken_is_told_and_stops_no_other_user(
+    world: Users, bad: str
+) -> None:
+    world.user()
+    await world.settle()
+    write_secret(world, password=bad)
+    await world.settle()
+    ready = condition(world.status(USER), "Ready")
+    assert ready["reason"] == "CredentialsUnreadable"
+    assert "delete the Secret" in ready["message"]
+    world.user("third")
+    await world.settle()
+    assert world.numbers("third") == [1]
+    assert world.numbers() == [1]
+    del world.kube.objects[("Secret", NS, SECRET)]
+    await world.settle()
+    assert condition(world.status(USER), "Ready")["status"] == "True"
+
+
+async def test_a_password_that_is_gone_and_a_key_that_is_none_are_told(world: Users) -> None:
+    world.user()
+    await world.settle()
+    write_secret(world, password=None)
+    await world.settle()
+    assert "there is no password in it any more" in condition(world.status(USER), "Ready")["message"]
+    authentication = {"type": "NKey"}
+    world.change("User", "billing", lambda body: body["spec"].update({"authentication": authentication}))
+    await world.settle()
+    write_secret(world, seed="SUAEDITED")
+    await world.settle()
+    assert "seed is not the other half of nkey" in condition(world.status(USER), "Ready")["message"]
+    write_secret(world, nkey="garbage")
+    await world.settle()
+    assert "nkey is no user's public key" in condition(world.status(USER), "Ready")["message"]
+    assert "garbage" not in json.dumps(world.entries())
+
+
+@pytest.mark.parametrize("late", [set[str](), {"east-2"}])
+async def test_a_password_that_is_edited_during_a_rotation_is_accepted_soon(
+    world: Users, late: set[str]
+) -> None:
+    world.user()
+    await world.settle()
+    connected(world, 1, 1)
+    world.late = late
+    world.edit(counter=1)
+    await world.settle()
+    write_secret(world, password="by-hand")
+    world.late = set()
+    await world.settle(4)
+    assert all(world.accepts(each, "by-hand") for each in BROKERS)
+    assert 1 in world.numbers()
+    connected(world, 1, 0)
+    await world.settle(14)
+    assert len(world.numbers()) == 1
+    assert all(world.accepts(each, world.secret(SECRET)["password"]) for each in BROKERS)
+
+
+async def test_a_next_credential_that_is_gone_is_made_anew(world: Users) -> None:
+    world.user()
+    await world.settle()
+    world.late = {"east-0"}
+    world.edit(counter=1)
+    await world.settle()
+    write_secret(world, nextPassword=None)
+    world.late = set()
+    await world.settle()
+    assert world.numbers() == [3]
+    assert all(world.accepts(each, world.secret(SECRET)["password"]) for each in BROKERS)
+
+
+async def test_a_cluster_that_cannot_be_read_withdraws_nothing(world: Users) -> None:
+    world.user()
+    await world.settle()
+    connected(world, 1, 5)
+    world.edit(counter=1)
+    await world.settle()
+    whole = copy.deepcopy(world.kube.objects[("Cluster", NS, "east")]["spec"])
+    world.change("Cluster", "east", lambda body: body["spec"].update({"replicas": "many"}))
+    await world.settle()
+    assert world.numbers() == [1, 2]
+    assert world.secret(SECRET)["url"] == "nats://east.demo-ns.svc:4222"
+    assert rotation(world)["waitsFor"][0].startswith("Cluster ")
+    world.delete(USER)
+    await world.settle()
+    assert world.numbers() == [1, 2]
+    world.change("Cluster", "east", lambda body: body.update({"spec": whole}))
+    connected(world, 1, 0)
+    await world.settle()
+    assert world.entries() == []
+
+
+async def test_a_super_cluster_that_is_not_there_withdraws_nothing(world: Users) -> None:
+    world.user()
+    await world.settle()
+    connected(world, 1, 5)
+    world.edit(counter=1)
+    await world.settle()
+    del world.kube.objects[("SuperCluster", NS, "demo")]
+    for _ in range(4):
+        await world.round(USER)
+        await world.clock.advance(31_000)
+    assert "previousPassword" in world.secret(SECRET)
+
+
+@pytest.mark.parametrize("policy", ["WhenUnused", "Immediately"])
+async def test_a_deleted_user_whose_secret_went_first_is_withdrawn_as_it_says(
+    world: Users, policy: str
+) -> None:
+    """Foreground deletion takes the Secret first."""
+    world.user(deletionPolicy=policy)
+    await world.settle()
+    connected(world, 1, 1)
+    world.delete(USER)
+    del world.kube.objects[("Secret", NS, SECRET)]
+    await world.settle(3)
+    if policy == "WhenUnused":
+        assert world.numbers() == [1]
+        connected(world, 1, 0)
+        await world.settle()
+    assert world.entries() == []
+    assert ("User", NS, "billing") not in world.kube.objects
+
+
+async def test_an_entry_by_hand_with_a_label_stays(world: Users) -> None:
+    write_by_hand(world, user="legacy", password="pw", credential="legacy.2")
+    world.user()
+    await world.settle()
+    assert "legacy" in {each["user"] for each in world.entries()}
+    assert "legacy of account $G" in condition(world.status(SC), "Warning")["message"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (
+            {"rotation": {"deadlineAfter": "0d"}},
+            "spec.rotation.deadlineAfter is 0d; it has to be from 1m to 3650d",
+        ),
+        ({"rotation": {"deadlineAfter": "9999999d"}}, "spec.rotation.deadlineAfter"),
+        ({"rotation": {"after": "9999999d"}}, "spec.rotation.after"),
+        ({"limits": {"payloadMax": "10000000T"}}, "spec.limits.payloadMax is 10000000T"),
+    ],
+)
+async def test_numbers_beyond_what_brokers_count_are_refused(
+    world: Users, spec: dict[str, Any], words: str
+) -> None:
+    world.user(**spec)
+    await world.settle()
+    accepted = condition(world.status(USER), "Accepted")
+    assert accepted["reason"] == "OutOfRange"
+    assert words in accepted["message"]
+    assert world.entries() == []
+    world.change("User", "billing", lambda body: body["spec"].update({"rotation": {}, "limits": {}}))
+    await world.settle()
+    world.change("User", "billing", lambda body: body["spec"].update(spec))
+    world.edit(counter=7)
+    await world.settle()
+    assert world.numbers() == [1], "what is refused begins nothing"
+
+
+async def test_a_deadline_says_which_brokers_do_not_answer(world: Users) -> None:
+    world.user(rotation={"deadlineAfter": "1m"})
+    await world.settle()
+    connected(world, 1, 3)
+    world.edit(counter=1)
+    await world.settle(3)
+    world.brokers.users.silent = {"east-0"}
+    await world.settle(1)
+    warning = condition(world.status(USER), "Warning")
+    assert "whoever is connected to east-0 (no answer)" in warning["message"]
+
+
+async def test_a_credential_is_published_by_the_brokers_words_of_the_moment(world: Users) -> None:
+    world.user()
+    await world.settle()
+    before = world.secret(SECRET)["password"]
+    world.edit(counter=1)
+    await world.round(USER)
+    await world.round(SC)
+    world.load()
+    await world.clock.advance(11_000)
+    answers = itertools.count()
+
+    def restarts(call: str) -> Exception | None:
+        if call == "credentials" and next(answers) == len(BROKERS):
+            world.brokers.users.in_force["east-0"] = {}
+        return None
+
+    world.brokers.fail = restarts
+    await world.round(USER)
+    assert world.secret(SECRET)["password"] == before
+
+
+def test_a_credential_that_an_answer_leaves_out_is_not_quiet() -> None:
+    told = {"upMs": 3_600_000, "shown": [], "shownMore": 1}
+    assert not report_of(told).is_quiet("user-u.1", timedelta(seconds=30))
+    assert report_of({**told, "shownMore": 0}).is_quiet("user-u.1", timedelta(seconds=30))
+
+
+async def test_the_application_user_waits_for_the_super_cluster_to_make_it() -> None:
+    """GitOps applies both at once."""
+    world = Users()
+    world.user("application", name="app", adopt=True)
+    await world.converge()
+    await world.settle(3)
+    status = world.status(Key("User", NS, "application"))
+    assert status["credential"] == 1
+    assert condition(status, "Ready")["status"] == "True"
+    assert world.numbers("application") == [1]
+
+
+async def test_an_entry_keeps_its_place(world: Users) -> None:
+    """Of several that fit what a client shows, brokers take the first."""
+    world.user("first")
+    world.user("second")
+    await world.settle()
+    before = [each["user"] for each in world.entries()]
+    limits = {"connectionsMax": 3}
+    for name in ("first", "second"):
+        world.change("User", name, lambda body: body["spec"].update({"limits": limits}))
+        await world.settle(3)
+        assert [each["user"] for each in world.entries()] == before

@@ -326,7 +326,7 @@ def test_accounts_that_would_fill_the_secret_are_refused() -> None:
 
 def test_the_guide_declares_what_its_file_has_by_hand() -> None:
     guide = (Path(__file__).parents[3] / "docs" / "guides" / "accounts.md").read_text()
-    manifest, by_hand = (guide.split("## Imports and exports")[1].split("```")[at] for at in (1, 3))
+    manifest, by_hand = (guide.split("## Imports and exports")[1].split("```")[at] for at in (1, 5))
     accounts = yaml.safe_load(manifest)["spec"]["accounts"]
     planned = wanted(plan(*accounts))
     parse_accounts({"accounts": planned})

@@ -11,13 +11,14 @@ from typing import Any
 from supercluster.api.common import Resource
 from supercluster.reconcilers.execute.destructive import HeldError
 from supercluster.reconcilers.execute.secrets import own_secret, put_secret
-from supercluster.reconcilers.execute.tools import CONFLICT, StepHandlers, Tools
+from supercluster.reconcilers.execute.tools import CONFLICT, StepHandlers, StepRefusedError, Tools
 from supercluster.reconcilers.observe.credential_reports import ask_for_credentials, hand_label
 from supercluster.reconcilers.observe.logins import LOGINS_ANNOTATION, logins_view
 from supercluster.reconcilers.observe.views import credentials_view, secret_json
 from supercluster.reconcilers.planners.naming import OPERATOR_USER
 from supercluster.reconcilers.planners.plan import RotateLogins
 from supercluster.reconcilers.planners.super_cluster.login_rotation import (
+    CANCEL,
     LINK_FILES,
     USERS_FILE,
     LoginChange,
@@ -50,6 +51,9 @@ async def _rotate(tools: Tools, resource: Resource, step: RotateLogins, _: Broke
                 f"brokers that are not through with the former logins: {', '.join(sorted(busy)[:5])}"
             )
     files: _Files = {file: dict(secret_json(there, file)) for file in (*LINK_FILES, USERS_FILE)}
+    is_dropped = step.change == LoginChange.RETURN and step.stage == LoginStage.INTRODUCED
+    if not is_dropped and (problem := _problem(files, state)):
+        raise StepRefusedError(f"Secret {name}, {problem}")
     after = _changed(tools, files, step, state)
     told: Json = {"asked": step.asked}
     if after is not None:
@@ -73,6 +77,24 @@ def _changed(tools: Tools, files: _Files, step: RotateLogins, state: LoginState 
     # Nobody has sent what was only introduced.
     _drop(files, state.former if step.change == LoginChange.DROP else state.coming)
     return None
+
+
+def _problem(files: _Files, state: LoginState | None) -> str:
+    """What a person has taken out of the files, so that the exchange cannot go on; empty: nothing."""
+    logins = [state.former, state.coming] if state is not None else []
+    for file in LINK_FILES:
+        there = {str(mapping(each).get("user")) for each in files[file].get("accept") or ()}
+        wanted = [str(mapping(files[file].get("send")).get("user") or ""), *(each[file] for each in logins)]
+        for login in wanted:
+            if login not in there:
+                return f"{file}: accept has no login {login or 'that send names'} any more; put it back, or ask for {CANCEL}"
+    there = {
+        name_of(each) for each in map(mapping, files[USERS_FILE].get("users") or ()) if is_operator(each)
+    }
+    missing = [each[USERS_FILE] for each in logins if each[USERS_FILE] not in there]
+    if missing or not there:
+        return f"users.json: the operator's entry {missing[0] if missing else ''} is not there any more; put it back"
+    return ""
 
 
 def _introduce(tools: Tools, files: _Files) -> LoginState:

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from supercluster.api import SuperCluster, User
 from supercluster.api.common import Resource
-from supercluster.api.nkeys import encode_public_key, encode_seed
+from supercluster.api.nkeys import encode_public_key, encode_seed, problem_of
 from supercluster.api.units import duration_ms
 from supercluster.reconcilers.execute.destructive import HeldError
 from supercluster.reconcilers.execute.secrets import own_secret, put_secret
@@ -32,6 +32,7 @@ from supercluster.reconcilers.observe.users import (
     credential_data,
     entry_by_hand,
     given_value,
+    password_problem,
     secret_text,
     user_secret_view,
 )
@@ -39,8 +40,8 @@ from supercluster.reconcilers.observe.views import credentials_view, secret_json
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.plan import ChangeUserSecret, Manifest, WriteUsers
 from supercluster.reconcilers.planners.status import timestamp
-from supercluster.reconcilers.planners.user.rotation import Change, not_quiet
-from supercluster.reconcilers.planners.user.views import UserSecretView, label
+from supercluster.reconcilers.planners.user.rotation import Change, not_accepting, not_quiet
+from supercluster.reconcilers.planners.user.views import UserSecretView, label, owner_of
 from supercluster.reconcilers.ports import BrokerTarget, KubeError, mapping
 
 GENERATED_COST = 4
@@ -63,7 +64,7 @@ async def _change_secret(
     if _numbers(view) != step.seen or view.broken:
         name = step.manifest["metadata"]["name"]
         raise KubeError(CONFLICT, "Stale", f"Secret {name} was changed since the plan was made")
-    if step.change in (Change.WITHDRAW, Change.RELEASE) and not step.is_forced:
+    if step.change in (Change.WITHDRAW, Change.RELEASE, Change.PUBLISH, Change.RETURN) and not step.is_forced:
         await _judge(tools, resource, step, view)
     data, annotation = await _changed(tools, resource, step, there or {}, view)
     manifest = _with_annotation(step.manifest, CREDENTIALS_ANNOTATION, json.dumps(annotation, sort_keys=True))
@@ -74,21 +75,27 @@ async def _change_secret(
 
 
 async def _judge(tools: Tools, user: User, step: ChangeUserSecret, view: UserSecretView) -> None:
-    """No client shows what goes, by the word of every broker of this moment."""
+    """No client shows what goes, and every broker accepts what clients are to show, by the brokers' word of this moment."""
     metadata = user.metadata
     whole = await tools.kube.get(
         "supercluster.dev/v1alpha1", "SuperCluster", metadata.namespace, user.spec.super_cluster
     )
     if whole is None:
-        return
+        raise HeldError(
+            f"SuperCluster {user.spec.super_cluster} is not there, so nobody says who shows the credential"
+        )
     reports = await ask_for_credentials(
         tools.brokers, tools.cache, metadata.namespace, user.spec.super_cluster
     )
-    numbers = view.numbers.all if step.change == Change.RELEASE else {view.numbers.previous}
+    if step.change in (Change.PUBLISH, Change.RETURN):
+        following = view.numbers.next if step.change == Change.PUBLISH else view.numbers.previous
+        if lacking := not_accepting(reports, label(metadata.uid, following or 0)):
+            raise HeldError(f"credential {following} may not be accepted by: {', '.join(lacking[:5])}")
+        return
+    numbers = view.numbers.all if step.change == Change.RELEASE else view.numbers.leaving
     quiet = timedelta(milliseconds=duration_ms(user.spec.rotation.quiet_time))
-    for number in sorted(filter(None, numbers)):
-        if busy := not_quiet(reports, label(metadata.uid, number), quiet):
-            raise HeldError(f"credential {number} is shown, or may be, to: {', '.join(busy[:5])}")
+    if busy := not_quiet(reports, (label(metadata.uid, number) for number in sorted(numbers)), quiet):
+        raise HeldError(f"a credential that is to go is shown, or may be, to: {', '.join(busy[:5])}")
 
 
 async def _changed(
@@ -111,14 +118,20 @@ async def _changed(
         told[place] = step.number
         if is_first:
             told |= {"since": timestamp(now), "asked": step.asked}
-            if step.former is not None:
-                told |= {"previous": step.former, "rollingSince": timestamp(now)}
+            if step.lost:
+                told |= {"lost": sorted(step.lost), "rollingSince": timestamp(now)}
         else:
             told["asked"] = step.asked
         return data, _pruned(told)
+    if change == Change.RECOVER:
+        told["lost"] = sorted(numbers.lost | step.lost)
+        told |= {"last": max(view.last, *step.lost), "rollingSince": timestamp(now)}
+        return {}, _pruned(told)
     if change == Change.TAKE_EDIT:
-        told |= {"current": step.number, "previous": numbers.current, "since": timestamp(now)}
-        told |= {"rollingSince": timestamp(now), "returned": True}
+        # The secret half of the former one is gone.
+        lost = numbers.lost if numbers.current is None else numbers.lost | {numbers.current}
+        told |= {"current": step.number, "lost": sorted(lost)}
+        told |= {"since": timestamp(now), "rollingSince": timestamp(now)}
         told["kinds"][str(step.number)] = told["kinds"].get(str(numbers.current), "Password")
         told["given"] += [step.number]
         return {}, _pruned(told)
@@ -138,13 +151,15 @@ async def _changed(
         data = {**_cleared("current"), **_cleared("previous")}
         return {**data, **_encoded("current", former), **_encoded("previous", current)}, _pruned(told)
     if change == Change.WITHDRAW:
-        told |= {"previous": None, "rollingSince": None, "returned": False}
+        told |= {"previous": None, "lost": [], "rollingSince": None, "returned": False}
         return _cleared("previous"), _pruned(told)
     assert change == Change.RELEASE
     released: dict[str, Any] = {
         "current": None,
         "next": None,
         "previous": None,
+        "lost": [],
+        "last": view.last,
         "kinds": {},
         "asked": view.asked,
     }
@@ -188,6 +203,7 @@ def _told(view: UserSecretView) -> dict[str, Any]:
         "current": numbers.current,
         "next": numbers.next,
         "previous": numbers.previous,
+        "lost": sorted(numbers.lost),
         "last": view.last,
         "kinds": {str(number): kind for number, kind in view.kinds.items()},
         "given": sorted(view.given),
@@ -245,12 +261,6 @@ async def _write_users(tools: Tools, resource: Resource, step: WriteUsers, _: Br
         for name_of, (account, user) in step.taken_over.items()
         if name_of not in labelled and (entry := entry_by_hand(there, account, user)) is not None
     }
-    gone = step.dropped | step.entries.keys()
-    users = [
-        each
-        for each in present
-        if str(each.get("credential") or "") not in gone and each not in adopted.values()
-    ]
     namespace = resource.metadata.namespace
     halves = {name_of: _kept_half(labelled.get(name_of) or {}) for name_of in step.entries}
     lacking = {
@@ -260,13 +270,22 @@ async def _write_users(tools: Tools, resource: Resource, step: WriteUsers, _: Br
     }
     if lacking:
         halves |= await asyncio.to_thread(_halves, lacking)
-    for name_of, entry in sorted(step.entries.items()):
-        if halves[name_of]:
-            users.append({**entry, **halves[name_of]})
-        elif name_of in labelled:
-            users.append(labelled[name_of])
+    written = {
+        name_of: {**entry, **halves[name_of]} for name_of, entry in step.entries.items() if halves[name_of]
+    }
+    # An entry keeps its place: of several that fit what a client shows, brokers take the first.
+    users = [
+        written.pop(str(each.get("credential") or ""), each)
+        for each in present
+        if not _is_gone(each, step, adopted)
+    ]
+    users += [entry for _, entry in sorted(written.items())]
     content = json.dumps({**before, "users": users, **accounts}, indent=1) + "\n"
     await put_secret(tools, manifest, there, {"users.json": b64encode(content.encode()).decode()})
+
+
+def _is_gone(user: Mapping[str, Any], step: WriteUsers, adopted: Mapping[str, Mapping[str, Any]]) -> bool:
+    return str(user.get("credential") or "") in step.dropped or user in adopted.values()
 
 
 def _with_annotation(manifest: Manifest, name: str, value: str) -> Manifest:
@@ -296,7 +315,8 @@ def _halves(sources: Mapping[str, Mapping[str, Any] | None]) -> dict[str, dict[s
 
 
 def number_of(name: str) -> int:
-    return int(name.rpartition(".")[2])
+    owner = owner_of(name)
+    return owner[1] if owner is not None else 0
 
 
 def _half(secret: Mapping[str, Any] | None, number: int) -> dict[str, str]:
@@ -308,17 +328,17 @@ def _half(secret: Mapping[str, Any] | None, number: int) -> dict[str, str]:
     fields = credential_data(secret, places.get(number, ""))
     if view.kinds.get(number) == "NKey":
         key = secret_text(fields.get("nkey"))
-        return {"nkey": key} if key else {}
+        return {"nkey": key} if not problem_of(key) else {}
     password = secret_text(fields.get("password"))
-    if not password:
-        return {}
+    if password_problem(password):
+        return {}  # A person has changed it since; the User says so.
     return {"password": _hash(password, GIVEN_COST if number in view.given else GENERATED_COST)}
 
 
 def _hashed(entry: Mapping[str, Any]) -> dict[str, str]:
     """The secret half of an entry by hand, as brokers are to have it."""
     password = str(entry.get("password") or "")
-    if not password or password.startswith("$2"):
+    if password.startswith("$2") or password_problem(password):
         return _kept_half(entry)
     return {"password": _hash(password, GIVEN_COST)}
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from supercluster.api import Cluster
+from supercluster.api import Cluster, SuperCluster
 from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.observe.certificates import known_brokers_of
 from supercluster.reconcilers.observe.targets import each_broker
@@ -66,6 +66,9 @@ async def ask_for_credentials(
     """Of every broker that there is, or is to be."""
     clusters = cache.of_super_cluster(Cluster, namespace, super_cluster)
     names = frozenset[str]().union(*(known_brokers_of(cache, each) for each in clusters))
+    # Of one that can't be read nobody knows the brokers.
+    unreadable = cache.unreadable(namespace, super_cluster)
+    names |= {str(key) for key in unreadable if key.kind in (Cluster.__name__, SuperCluster.__name__)}
     targets = each_broker(cache, namespace, super_cluster)
     if isinstance(targets, str):
         return dict.fromkeys(names)
@@ -88,6 +91,7 @@ def report_of(answer: Mapping[str, Any]) -> BrokerReport:
     uses = {_name(told): _use(told) for told in map(mapping, answer.get("shown") or ())}
     return BrokerReport(
         up=timedelta(milliseconds=_count(answer.get("upMs"))),
+        is_whole=not answer.get("shownMore"),
         uses=uses,
         numbers=numbers_by_user(uses),
         accepted=numbers_by_user(name for name, use in uses.items() if use.is_accepted),

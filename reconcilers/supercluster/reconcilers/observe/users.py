@@ -11,9 +11,10 @@ from functools import lru_cache
 from typing import Any
 
 import bcrypt
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from supercluster.api import Cluster, SuperCluster, User
-from supercluster.api.nkeys import problem_of
+from supercluster.api.nkeys import encode_public_key, problem_of, seed_bytes
 from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.observe.context import Attempt, Context
 from supercluster.reconcilers.observe.views import marks_view, secret_json
@@ -29,6 +30,8 @@ from supercluster.reconcilers.planners.user.views import (
     Numbers,
     UserObserved,
     UserSecretView,
+    label,
+    owner_of,
 )
 from supercluster.reconcilers.ports import Kube, KubeError, mapping
 
@@ -62,7 +65,8 @@ async def look_at_user(context: Context, desired: User, attempt: Attempt) -> Use
     secret = user_secret_view(body)
     entries = entries_of(credentials).get(metadata.uid, {})
     if secret is not None and body is not None:
-        secret = replace(secret, is_edited=_is_edited(secret, body, credentials, metadata.uid))
+        is_edited = _is_edited(secret, body, credentials, metadata.uid)
+        secret = replace(secret, is_edited=is_edited, problem=_problem(secret, body))
     return UserObserved(
         super_cluster=whole,
         first=min(cache.namesakes(desired), key=lambda each: each.metadata.age_key, default=None),
@@ -109,19 +113,20 @@ def user_secret_view(body: Mapping[str, Any] | None) -> UserSecretView | None:
     marks, version = marks_view(body), str(metadata.get("resourceVersion", ""))
     try:
         told = json.loads(text)
-        numbers = Numbers(*(_number(told.get(place)) for place in ("current", "next", "previous")))
+        current, following, former = (_number(told.get(place)) for place in ("current", "next", "previous"))
+        numbers = Numbers(current, following, former, frozenset(map(int, told.get("lost") or ())))
         kinds = {int(number): str(kind) for number, kind in mapping(told.get("kinds")).items()}
         given = frozenset(int(number) for number in told.get("given") or ())
     except (ValueError, TypeError, AttributeError):
         broken = f"the annotation {CREDENTIALS_ANNOTATION} can't be read"
         return UserSecretView(broken=broken, marks=marks, resource_version=version)
-    places = {numbers.current: "current", numbers.next: "next", numbers.previous: "previous"}
+    named = {numbers.current: "current", numbers.next: "next", numbers.previous: "previous"}
     return UserSecretView(
         numbers=numbers,
         last=max(_number(told.get("last")) or 0, *numbers.all, 0),
         kinds=kinds,
         given=given,
-        secrets=frozenset(number for number in numbers.all if credential_data(body, places[number])),
+        secrets=frozenset(number for number in numbers.all if credential_data(body, named.get(number, ""))),
         since=parse_timestamp(str(told.get("since") or "")),
         rolling_since=parse_timestamp(str(told.get("rollingSince") or "")),
         asked=str(told.get("asked") or ""),
@@ -159,9 +164,9 @@ def _entries(encoded: str) -> Mapping[str, Mapping[int, EntryView]]:
     for each in _parsed(encoded):
         if each.get("role", "client") != "client":
             continue
-        uid, _, number = str(each.get("credential") or "").rpartition(".")
-        if uid and number.isdecimal():
-            found.setdefault(uid, {})[int(number)] = EntryView(without_secret(each), entry_digest(each))
+        if (owner := owner_of(str(each.get("credential") or ""))) is not None:
+            uid, number = owner
+            found.setdefault(uid, {})[number] = EntryView(without_secret(each), entry_digest(each))
     return found
 
 
@@ -176,8 +181,13 @@ def _by_hand(encoded: str) -> frozenset[tuple[str, str]]:
     return frozenset(
         (str(each.get("account") or "$G"), str(each.get("user")))
         for each in _parsed(encoded)
-        if each.get("user") and not each.get("credential")
+        if each.get("user") and not _is_ours(each)
     )
+
+
+def _is_ours(user: Mapping[str, Any]) -> bool:
+    """Has a User made it?"""
+    return owner_of(str(user.get("credential") or "")) is not None
 
 
 def entry_by_hand(credentials: Mapping[str, Any] | None, account: str, user: str) -> Mapping[str, Any] | None:
@@ -186,8 +196,7 @@ def entry_by_hand(credentials: Mapping[str, Any] | None, account: str, user: str
         (
             each
             for each in _users(credentials)
-            if not each.get("credential")
-            and (str(each.get("account") or "$G"), each.get("user")) == (account, user)
+            if not _is_ours(each) and (str(each.get("account") or "$G"), each.get("user")) == (account, user)
         ),
         None,
     )
@@ -293,13 +302,36 @@ def _is_edited(
     fields = credential_data(body, "current")
     if number is None or not fields:
         return False
-    entry = _labelled(credentials).get(f"{uid}.{number}")
+    entry = _labelled(credentials).get(label(uid, number))
     if entry is None:
         return False
     if entry.get("nkey"):
         return bool(fields.get("nkey")) and secret_text(fields.get("nkey")) != entry["nkey"]
     password = secret_text(fields.get("password"))
     return bool(password) and not _fits(password, str(entry.get("password") or ""))
+
+
+def _problem(secret: UserSecretView, body: Mapping[str, Any]) -> str:
+    """What a person has made of the credential that clients read; empty: it is one."""
+    number = secret.numbers.current
+    fields = credential_data(body, "current")
+    if number is None or (not fields and number in secret.given):
+        return ""  # Of one that was taken over as a hash nobody knows the password.
+    if secret.kinds.get(number) == "NKey":
+        key, seed = (secret_text(fields.get(name)) for name in ("nkey", "seed"))
+        if problem := problem_of(key):
+            return f"nkey {problem}"
+        raw = seed_bytes(seed)
+        is_pair = raw is not None and encode_public_key(_public_half(raw)) == key
+        return "seed is not the other half of nkey" if seed and not is_pair else ""
+    if "password" not in fields:
+        return "there is no password in it any more"
+    problem = password_problem(secret_text(fields["password"]))
+    return f"password {problem}" if problem else ""
+
+
+def _public_half(seed: bytes) -> bytes:
+    return Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
 
 
 def _fits(password: str, configured: str) -> bool:

@@ -136,8 +136,8 @@ class ChangeUserSecret(Step):
     """Current, next and previous credential."""
     number: int = 0
     """Of the credential that is made; it was never used before."""
-    former: int | None = None
-    """Of a credential that brokers accept and whose Secret is gone."""
+    lost: frozenset[int] = frozenset()
+    """Credentials that brokers accept, and of which the Secret knows nothing."""
     asked: str = ""
     is_forced: bool = False
     """Clients that show what is withdrawn are cut off."""

@@ -72,7 +72,7 @@ def test_the_super_clusters_own_users_and_those_of_users_are_left_out() -> None:
     result = adopted(
         {"user": "operator", "password": "x", "role": "operator"},
         by_hand("app"),
-        by_hand("made", credential="uid.1"),
+        by_hand("made", credential="user-uid.1"),
     )
     assert result == Adoption()
     assert len(adopted(by_hand("app", account="ORDERS")).manifests) == 1, "another account's"

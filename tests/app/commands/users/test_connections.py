@@ -42,7 +42,7 @@ def use(number: int, count: int, *clients: Json, idle_ms: int | None = 0, **fiel
     return {
         "account": "$G",
         "user": "billing",
-        "credential": f"uid-billing.{number}",
+        "credential": f"user-uid-billing.{number}",
         "inForce": True,
         "connections": count,
         "idleMs": idle_ms,
@@ -170,9 +170,9 @@ async def test_places_of_credentials_follow_the_secret_of_the_user(
 
 async def test_a_user_with_keys_is_asked_for_by_its_public_keys_too(asked_by: Any) -> None:
     keys = [
-        {"nkey": "UONE", "account": "$G", "credential": "uid-billing.1"},
-        {"nkey": "UTWO", "account": "$G", "credential": "uid-billing.2"},
-        {"nkey": "UFAR", "account": "$G", "credential": "uid-other.1"},
+        {"nkey": "UONE", "account": "$G", "credential": "user-uid-billing.1"},
+        {"nkey": "UTWO", "account": "$G", "credential": "user-uid-billing.2"},
+        {"nkey": "UFAR", "account": "$G", "credential": "user-uid-other.1"},
         {"nkey": "UHAND", "account": "$G"},
     ]
     admin = asked_by(Admin(east_0=[], east_1=[]))
@@ -220,5 +220,5 @@ async def test_a_broker_is_asked_over_http_as_the_operator() -> None:
         )
         answers = await connections.ask(admin, one)
     assert asked == [("/admin/credentials", ["$G/billing"], "Basic b3BlcmF0b3I6cA==")]
-    assert answers.reports["east-0"].uses["uid-billing.2"].connections == 1
+    assert answers.reports["east-0"].uses["user-uid-billing.2"].connections == 1
     assert not answers.silent

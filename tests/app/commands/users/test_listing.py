@@ -136,7 +136,7 @@ def test_a_rotation_is_shown_with_whom_it_waits_for() -> None:
         ({"rotation": {"stage": "ClientsRolling", "connections": 1}}, "have these clients read Secret"),
         (
             {"rotation": {"stage": "ClientsRolling", "waitsFor": ["east-1"]}},
-            "has seen the former credential for 30s",
+            "has seen the former credential for 2m",
         ),
     ],
 )

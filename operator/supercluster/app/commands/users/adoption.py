@@ -22,6 +22,7 @@ from supercluster.reconcilers.observe.users import hand_accounts, password_probl
 from supercluster.reconcilers.observe.views import secret_json
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.user.refusals import account_refusal, permissions_problem
+from supercluster.reconcilers.planners.user.views import owner_of
 from supercluster.reconcilers.ports import Json, mapping
 
 NAME_LENGTH_MAX = 63
@@ -80,7 +81,7 @@ def adoption(
     }
     seen = set[tuple[str, str]]()
     for index, entry in enumerate(entries):
-        if entry.get("credential") or _is_own(whole, entry):
+        if owner_of(str(entry.get("credential") or "")) is not None or _is_own(whole, entry):
             continue
         known = str(entry.get("account") or DEFAULT_ACCOUNT), str(entry.get("user") or "")
         where = f"users[{index}]{f' ({known[1]} of account {known[0]})' if known[1] else ''}"

@@ -30,6 +30,7 @@ from supercluster.reconcilers.planners.user.views import (
     CredentialUse,
     Numbers,
     label,
+    owner_of,
 )
 from supercluster.reconcilers.ports import BrokersError, BrokerTarget, mapping
 
@@ -99,7 +100,7 @@ def _names(user: User, credentials: Mapping[str, Any] | None) -> tuple[str, ...]
     found = dict.fromkeys([user.user_name])
     users = secret_json(credentials, "users.json").get("users") if credentials is not None else None
     for entry in map(mapping, users if isinstance(users, list) else ()):
-        if entry.get("nkey") and str(entry.get("credential")).rpartition(".")[0] == user.metadata.uid:
+        if entry.get("nkey") and (owner_of(str(entry.get("credential"))) or ("", 0))[0] == user.metadata.uid:
             found[str(entry["nkey"])] = None
     return tuple(f"{user.spec.account}/{each}" for each in list(found)[:NAMES_ASKED_MAX])
 

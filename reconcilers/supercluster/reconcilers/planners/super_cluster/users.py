@@ -26,11 +26,12 @@ from supercluster.reconcilers.planners.user.entries import declared_entry
 from supercluster.reconcilers.planners.user.refusals import (
     Finding,
     account_refusal,
+    limits_problem,
     name_refusal,
     permissions_problem,
 )
 from supercluster.reconcilers.planners.user.rotation import not_quiet
-from supercluster.reconcilers.planners.user.views import EntryView, Reports, UserSecretView, label
+from supercluster.reconcilers.planners.user.views import EntryView, Reports, UserSecretView, label, owner_of
 
 USERS_BYTES_MAX = 448 * 1024
 """Of users.json; accounts may have 512 KiB beside them."""
@@ -39,7 +40,7 @@ SECRET_BYTES = 128
 NAMED_MAX = 5
 BATCH_TIME = timedelta(seconds=5)
 """How long a User that has its Secret waits at most for others that have none yet, so that many are one write."""
-QUIET_TIME = timedelta(seconds=30)
+QUIET_TIME = timedelta(minutes=2)
 """Of the credentials of a User that is gone, with what it said of its quiet time."""
 
 
@@ -69,10 +70,26 @@ class UsersView:
 
     @property
     def orphans(self) -> frozenset[str]:
-        """Uids with entries whose Users are gone."""
+        """Uids with entries whose Users are gone, or are being deleted and have no Secret."""
         if not self.is_complete:
             return frozenset()
-        return frozenset(self.entries) - {each.metadata.uid for each in self.users}
+        served = {
+            each.metadata.uid
+            for each in self.users
+            if each.metadata.deletion_timestamp is None or each.metadata.uid in self.secrets
+        }
+        return frozenset(self.entries) - served
+
+    @property
+    def cut_off(self) -> frozenset[str]:
+        """Uids of Users that are being deleted, with whoever is connected, and whose Secrets are gone."""
+        return frozenset(
+            each.metadata.uid
+            for each in self.users
+            if each.metadata.deletion_timestamp is not None
+            and each.spec.deletion_policy == "Immediately"
+            and each.metadata.uid not in self.secrets
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +121,9 @@ def plan_users(desired: SuperCluster, view: UsersView, now: datetime) -> UsersPl
         if secret is None or secret.broken:
             is_waiting |= secret is None and is_new and not is_refused and not there
             continue
-        dropped |= {label(uid, number) for number in set(there) - secret.numbers.all}
+        # Later ones than the Secret knows are in force although it was restored; its User takes them in.
+        gone = {number for number in there if number <= secret.last} - secret.numbers.all
+        dropped |= {label(uid, number) for number in gone}
         for number in sorted(secret.numbers.all):
             name = label(uid, number)
             if is_refused:
@@ -122,7 +141,8 @@ def plan_users(desired: SuperCluster, view: UsersView, now: datetime) -> UsersPl
     orphans = view.orphans
     for uid in orphans:
         names = {label(uid, number) for number in view.entries[uid]}
-        if view.reports is not None and not any(not_quiet(view.reports, each, QUIET_TIME) for each in names):
+        is_quiet = view.reports is not None and not not_quiet(view.reports, names, QUIET_TIME)
+        if is_quiet or uid in view.cut_off:
             dropped |= names
     left = bool(orphans) and not dropped.issuperset(
         label(uid, number) for uid in orphans for number in view.entries[uid]
@@ -157,13 +177,18 @@ def _beyond(view: UsersView, wanted: Mapping[str, Mapping[str, Any]]) -> frozens
     found = set()
     # The next credential of a User that is served comes before other Users.
     for name in sorted(
-        wanted.keys() - there.keys(), key=lambda name: (name.rpartition(".")[0] not in view.entries, name)
+        wanted.keys() - there.keys(), key=lambda name: (_owner(name) not in view.entries, name)
     ):
         if (size := _size(wanted[name])) > left:
             found.add(name)
         else:
             left -= size
     return frozenset(found)
+
+
+def _owner(name: str) -> str:
+    owner = owner_of(name)
+    return owner[0] if owner is not None else ""
 
 
 def _size(declared: Mapping[str, Any]) -> int:
@@ -183,4 +208,5 @@ def _is_refused(desired: SuperCluster, user: User, first: User, view: UsersView)
         account_refusal(user, desired, view.accounts.by_hand)
         or name_refusal(user, desired, first, view.by_hand, has_entries=has_entries)
         or permissions_problem(user)
+        or limits_problem(user)
     )

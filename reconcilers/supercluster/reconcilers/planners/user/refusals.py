@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from supercluster.api import SuperCluster, User
 from supercluster.api.conditions import Reason
-from supercluster.api.units import period_s
+from supercluster.api.units import period_s, size_bytes
 from supercluster.api.user import DEFAULT_ACCOUNT
 from supercluster.reconcilers.planners.naming import OPERATOR_USER, is_application_user
 from supercluster.reconcilers.planners.user.views import UserObserved
 
-AFTER_MIN_S = 60
+PERIOD_MIN_S, PERIOD_MAX_S = 60, 3_650 * 86_400
+# Brokers have numbers of 4 bytes for it.
+BYTES_MAX = 2**31 - 1
 Finding = tuple[Reason, str]
 
 
@@ -31,9 +33,20 @@ def refusal_of(desired: User, observed: UserObserved) -> Finding | None:
     if observed.given is not None and observed.given.problem:
         reason = Reason.INVALID_KEY if observed.given.is_key else Reason.SECRET_INVALID
         return reason, observed.given.problem
-    after = spec.rotation.after
-    if after is not None and period_s(after) < AFTER_MIN_S:
-        return Reason.OUT_OF_RANGE, f"spec.rotation.after is {after}; it has to be at least 1m"
+    for field, period in (("after", spec.rotation.after), ("deadlineAfter", spec.rotation.deadline_after)):
+        if period is not None and not PERIOD_MIN_S <= period_s(period) <= PERIOD_MAX_S:
+            told = f"spec.rotation.{field} is {period}; it has to be from 1m to 3650d"
+            return Reason.OUT_OF_RANGE, told
+    return limits_problem(desired)
+
+
+def limits_problem(desired: User) -> Finding | None:
+    payload = desired.spec.limits.payload_max
+    if payload is not None and size_bytes(payload) > BYTES_MAX:
+        return (
+            Reason.OUT_OF_RANGE,
+            f"spec.limits.payloadMax is {payload}; brokers count up to {BYTES_MAX} bytes, leave it out for no limit",
+        )
     return None
 
 

@@ -6,6 +6,7 @@ published when every broker accepts it, and it is withdrawn when no client shows
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -24,6 +25,8 @@ from supercluster.reconcilers.planners.user.views import (
     UserSecretView,
     label,
 )
+
+PERIOD_SECONDS_MAX = 3_650 * 86_400
 
 
 class Stage(StrEnum):
@@ -52,14 +55,21 @@ class Change(StrEnum):
     """Previous goes."""
     TAKE_EDIT = "take edit"
     """What a person wrote into the Secret is the next credential, which clients have already."""
+    RECOVER = "recover"
+    """Brokers accept credentials of which the Secret knows nothing: it was restored. Clients have to leave them."""
     RELEASE = "release"
     """All go, since the User is deleted."""
 
 
 NEXT: dict[tuple[Stage, Change], Stage] = {
     (Stage.MISSING, Change.MAKE): Stage.IDLE,
+    (Stage.IDLE, Change.RECOVER): Stage.CLIENTS_ROLLING,
+    (Stage.INTRODUCING, Change.RECOVER): Stage.INTRODUCING,
+    (Stage.CLIENTS_ROLLING, Change.RECOVER): Stage.CLIENTS_ROLLING,
     (Stage.IDLE, Change.INTRODUCE): Stage.INTRODUCING,
     (Stage.IDLE, Change.TAKE_EDIT): Stage.CLIENTS_ROLLING,
+    (Stage.INTRODUCING, Change.TAKE_EDIT): Stage.INTRODUCING,
+    (Stage.CLIENTS_ROLLING, Change.TAKE_EDIT): Stage.CLIENTS_ROLLING,
     (Stage.INTRODUCING, Change.INTRODUCE): Stage.INTRODUCING,
     (Stage.INTRODUCING, Change.DROP_NEXT): Stage.IDLE,
     (Stage.INTRODUCING, Change.PUBLISH): Stage.CLIENTS_ROLLING,
@@ -97,7 +107,7 @@ def stage_of(numbers: Numbers) -> Stage:
         return Stage.MISSING
     if numbers.next is not None:
         return Stage.INTRODUCING
-    return Stage.CLIENTS_ROLLING if numbers.previous is not None else Stage.IDLE
+    return Stage.CLIENTS_ROLLING if numbers.leaving else Stage.IDLE
 
 
 def asked_of(desired: User) -> str:
@@ -112,6 +122,12 @@ def decide(desired: User, observed: UserObserved, now: datetime) -> Decision:
     stage = stage_of(secret.numbers)
     if stage is Stage.MISSING:
         found = Decision(stage, Change.MAKE)
+    elif max(observed.entries, default=0) > secret.last:
+        found = Decision(
+            stage, Change.RECOVER, "the Secret was restored, and brokers accept a later credential"
+        )
+    elif secret.is_edited and not secret.problem:
+        found = Decision(stage, Change.TAKE_EDIT, "what its Secret shows to clients was changed by hand")
     elif stage is Stage.INTRODUCING:
         found = _introducing(desired, observed, secret)
     elif stage is Stage.CLIENTS_ROLLING:
@@ -127,7 +143,10 @@ def _introducing(desired: User, observed: UserObserved, secret: UserSecretView) 
     assert number is not None
     if rotation.cancel:
         return Decision(Stage.INTRODUCING, Change.DROP_NEXT)
-    if why := _other(desired, observed.given, secret, number):
+    why = _other(desired, observed.given, secret, number)
+    if not why and number not in secret.secrets:
+        why = "the credential that was to come is not in the Secret any more"
+    if why:
         return Decision(Stage.INTRODUCING, Change.INTRODUCE, why)
     waits_for = not_accepting(observed.reports, label(desired.metadata.uid, number))
     if number not in observed.entries:
@@ -139,19 +158,22 @@ def _introducing(desired: User, observed: UserObserved, secret: UserSecretView) 
 def _clients_rolling(
     desired: User, observed: UserObserved, secret: UserSecretView, now: datetime
 ) -> Decision:
-    rotation, number = desired.spec.rotation, secret.numbers.previous
-    assert number is not None
-    if rotation.cancel and not secret.is_returned and number in secret.secrets:
+    rotation, previous = desired.spec.rotation, secret.numbers.previous
+    if rotation.cancel and not secret.is_returned and previous in secret.secrets:
         return Decision(Stage.CLIENTS_ROLLING, Change.RETURN)
     deadline = deadline_of(desired, secret)
-    former = label(desired.metadata.uid, number)
-    connections, clients = shown_by(observed.reports, former)
+    former = [label(desired.metadata.uid, number) for number in sorted(secret.numbers.leaving)]
+    connections, clients = shown_by(observed.reports, *former)
     quiet = timedelta(milliseconds=duration_ms(rotation.quiet_time))
-    waits_for = not_quiet(observed.reports, former, quiet)
+    if secret.rolling_since is not None and now - secret.rolling_since < quiet:
+        # A pod that starts just now may have read the Secret before.
+        waits_for = tuple(sorted(observed.reports))
+    else:
+        waits_for = not_quiet(observed.reports, former, quiet)
     current = label(desired.metadata.uid, secret.numbers.current or 0)
     # One that was edited by hand is published before brokers accept it.
     waits_for = tuple(sorted({*waits_for, *not_accepting(observed.reports, current)}))
-    is_forced = deadline is not None and deadline <= now and (not connections or _is_told(desired, deadline))
+    is_forced = deadline is not None and deadline <= now and (not waits_for or _is_told(desired, deadline))
     change = Change.WITHDRAW if (is_forced or not waits_for) and not rotation.suspend else None
     return Decision(
         Stage.CLIENTS_ROLLING,
@@ -179,8 +201,6 @@ def _idle(desired: User, observed: UserObserved, secret: UserSecretView, now: da
     held_up = still_accepting(observed.reports, desired.metadata.uid, frozenset({current}))
     if held_up or set(observed.entries) - {current}:
         return Decision(Stage.WITHDRAWING, waits_for=held_up)
-    if secret.is_edited:
-        return Decision(Stage.IDLE, Change.TAKE_EDIT, "the password in its Secret was changed by hand")
     why = _other(desired, observed.given, secret, current)
     is_given = observed.given is not None and secret.kinds.get(current) == desired.spec.authentication.type
     if not why and asked_of(desired) != secret.asked:
@@ -220,17 +240,18 @@ def deadline_of(desired: User, secret: UserSecretView) -> datetime | None:
     if fixed is not None and (since is None or fixed > since):
         found.append(fixed)
     if rotation.deadline_after is not None and since is not None:
-        found.append(since + timedelta(seconds=period_s(rotation.deadline_after)))
+        found.append(since + _span(rotation.deadline_after))
     return min(found, default=None)
 
 
 def is_old(desired: User, secret: UserSecretView, now: datetime) -> bool:
     after = desired.spec.rotation.after
-    return (
-        after is not None
-        and secret.since is not None
-        and now - secret.since >= timedelta(seconds=period_s(after))
-    )
+    return after is not None and secret.since is not None and now - secret.since >= _span(after)
+
+
+def _span(period: str) -> timedelta:
+    """A longer one than any calendar has counts as that."""
+    return timedelta(seconds=min(period_s(period), PERIOD_SECONDS_MAX))
 
 
 def not_accepting(reports: Reports, name: str) -> tuple[str, ...]:
@@ -251,12 +272,13 @@ def still_accepting(reports: Reports, uid: str, but: frozenset[int]) -> tuple[st
     )
 
 
-def not_quiet(reports: Reports, name: str, quiet: timedelta) -> tuple[str, ...]:
-    """Brokers by which clients show the credential, have shown it of late, or may have."""
+def not_quiet(reports: Reports, names: Iterable[str], quiet: timedelta) -> tuple[str, ...]:
+    """Brokers by which clients show one of the credentials, have shown it of late, or may have."""
+    wanted = tuple(names)
     return tuple(
         broker
         for broker, report in sorted(reports.items())
-        if report is None or not report.is_quiet(name, quiet)
+        if report is None or not all(report.is_quiet(name, quiet) for name in wanted)
     )
 
 

@@ -62,8 +62,8 @@ def plan_user(desired: User, observed: UserObserved, now: datetime) -> Plan:
     decision = Decision(Stage.MISSING)
     is_broken = secret is not None and bool(secret.broken)
     # What is refused is not begun. A credential that is there stays in force.
-    is_able = not is_broken and (refused is None or secret is not None)
-    if is_able:
+    is_able = not is_broken and observed.super_cluster is not None and (refused is None or secret is not None)
+    if is_able and not _waits_for_application(desired, observed):
         decision = decide(desired, observed, now)
         if refused is not None and decision.change in (Change.MAKE, Change.INTRODUCE):
             decision = Decision(decision.stage)
@@ -78,6 +78,14 @@ def plan_user(desired: User, observed: UserObserved, now: datetime) -> Plan:
     return Plan(steps, patch, conditions.notes(), recheck_after_ms=_recheck_ms(desired, observed, decision))
 
 
+def _waits_for_application(desired: User, observed: UserObserved) -> bool:
+    """The application user is taken over when the super-cluster has made it, with the password that it has then."""
+    whole = observed.super_cluster
+    is_there = (desired.spec.account, desired.user_name) in observed.by_hand
+    has_begun = observed.secret is not None or bool(observed.entries)
+    return whole is not None and naming.is_application_user(desired, whole) and not (is_there or has_begun)
+
+
 def _recheck_ms(desired: User, observed: UserObserved, decision: Decision) -> int | None:
     """While brokers or clients are waited for. That users.json is written wakes by itself."""
     secret = observed.secret
@@ -88,10 +96,17 @@ def _recheck_ms(desired: User, observed: UserObserved, decision: Decision) -> in
     return None if is_settled else RECHECK_MS
 
 
+def _public(desired: User, observed: UserObserved) -> dict[str, str]:
+    """While no Cluster can be read, what was said of it last."""
+    known = observed.secret.public if observed.secret is not None else {}
+    url, urls = observed.url or known.get("url", ""), observed.urls or known.get("urls", "")
+    return {"user": desired.user_name, "url": url, "urls": urls}
+
+
 def secret_manifest(desired: User, observed: UserObserved) -> dict[str, Any]:
     """The Secret of a User without what is secret."""
     whole = observed.super_cluster
-    data = {"user": desired.user_name, "url": observed.url, "urls": observed.urls}
+    data = _public(desired, observed)
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -121,9 +136,8 @@ def _steps(desired: User, observed: UserObserved, decision: Decision, *, is_able
     secret = observed.secret
     if secret is None:
         return ()
-    wanted = {"user": desired.user_name, "url": observed.url, "urls": observed.urls}
     manifest = secret_manifest(desired, observed)
-    is_current = dict(secret.public) == wanted and secret.marks.are_those_of(manifest)
+    is_current = dict(secret.public) == _public(desired, observed) and secret.marks.are_those_of(manifest)
     return () if is_current else (ChangeUserSecret(manifest, "", _seen(secret.numbers)),)
 
 
@@ -135,13 +149,15 @@ def _change(desired: User, observed: UserObserved, decision: Decision) -> Change
         if report is not None:
             known |= report.numbers.get(desired.metadata.uid, frozenset())
     makes_one = decision.change in (Change.MAKE, Change.INTRODUCE, Change.TAKE_EDIT)
-    former = max(observed.entries, default=None) if decision.change is Change.MAKE else None
+    lost = frozenset[int]()
+    if decision.change in (Change.MAKE, Change.RECOVER):
+        lost = frozenset(observed.entries) - secret.numbers.all
     return ChangeUserSecret(
         secret_manifest(desired, observed),
         decision.change,
         _seen(secret.numbers),
         number=max(known, default=0) + 1 if makes_one else 0,
-        former=former,
+        lost=lost,
         asked=asked_of(desired),
         is_forced=decision.is_forced,
         note=_note(desired, observed, decision),
@@ -155,7 +171,7 @@ def _seen(numbers: Numbers) -> tuple[int | None, int | None, int | None]:
 def _note(desired: User, observed: UserObserved, decision: Decision) -> Note | None:
     secret = naming.user_secret(desired, observed.super_cluster)
     change = decision.change
-    if change in (Change.INTRODUCE, Change.TAKE_EDIT):
+    if change in (Change.INTRODUCE, Change.TAKE_EDIT, Change.RECOVER):
         return Note.done(
             EventReason.ROTATION_STARTED, f"{decision.why}: brokers take another credential over"
         )
@@ -167,7 +183,7 @@ def _note(desired: User, observed: UserObserved, decision: Decision) -> Note | N
     if change is Change.WITHDRAW and decision.is_forced:
         return Note.done(
             EventReason.CLIENTS_CUT_OFF,
-            f"the deadline passed: {_connections(decision.connections)} with the former credential are cut off"
+            f"the deadline passed, and the former credential is withdrawn: it cuts off {_connections(decision.connections)}"
             + _named(decision.clients),
         )
     if change is Change.WITHDRAW:
@@ -192,10 +208,16 @@ def _describe(
     _describe_synced(desired, observed, refused, conditions, is_synced=is_synced)
     _describe_rotation(desired, observed, decision, conditions)
     findings: list[Finding] = [(Reason.ROTATION_DUE, decision.advice)] if decision.advice else []
-    if decision.stage is Stage.CLIENTS_ROLLING and decision.deadline is not None and decision.connections:
+    silent = tuple(name for name in decision.waits_for if observed.reports.get(name) is None)
+    if (
+        decision.stage is Stage.CLIENTS_ROLLING
+        and decision.deadline is not None
+        and (decision.connections or silent or decision.waits_for)
+    ):
+        unknown = f" and whoever is connected to {_brokers(silent, observed.reports)}" if silent else ""
         told = (
             f"at {timestamp(decision.deadline)} the former credential is withdrawn, which cuts off "
-            f"{_connections(decision.connections)}{_named(decision.clients)}; have these clients read the Secret again, or set "
+            f"{_connections(decision.connections)}{_named(decision.clients)}{unknown}; have these clients read the Secret again, or set "
             "spec.rotation.deadline to a later time"
         )
         findings.append((Reason.DEADLINE_NEAR, told))
@@ -220,6 +242,14 @@ def _describe_ready(
         else:
             told = "the credential is being made"
             conditions.put(ConditionType.READY, False, Reason.CREDENTIAL_INTRODUCING, told)
+        return
+    if secret.problem:
+        name = naming.user_secret(desired, observed.super_cluster)
+        told = (
+            f"Secret {name}: {secret.problem}. Clients that read it are refused. Write what is right, or delete the Secret: then another "
+            "credential is made beside the one that brokers accept"
+        )
+        conditions.put(ConditionType.READY, False, Reason.CREDENTIALS_UNREADABLE, told)
         return
     answered = {name: report for name, report in observed.reports.items() if report is not None}
     silent = sorted(set(observed.reports) - set(answered))
@@ -331,10 +361,11 @@ def _deletion(desired: User, observed: UserObserved, conditions: Conditions) -> 
     secret = observed.secret
     uid = desired.metadata.uid
     rest = tuple(each for each in desired.metadata.finalizers if each != FINALIZER)
-    is_last = observed.super_cluster is None or secret is None or not observed.reports
-    if is_last or (secret is not None and secret.is_released):
+    # Without a Secret the worker of the SuperCluster takes the entries out (`super_cluster/users.py`).
+    is_last = observed.super_cluster is None or not observed.reports
+    if is_last or secret is None or secret.is_released:
         left = still_accepting(observed.reports, uid, frozenset()) if not is_last else ()
-        if not left and not (observed.entries and not is_last):
+        if is_last or not (left or observed.entries):
             return Plan((SetFinalizers(rest, desired.metadata.resource_version),))
         told = f"brokers that still accept the credential: {_brokers(left, observed.reports)}"
         conditions.put(ConditionType.READY, False, Reason.DELETING, told)
@@ -344,7 +375,7 @@ def _deletion(desired: User, observed: UserObserved, conditions: Conditions) -> 
     assert secret is not None
     labels = tuple(label(uid, number) for number in sorted(secret.numbers.all))
     quiet = timedelta(milliseconds=duration_ms(desired.spec.rotation.quiet_time))
-    busy = tuple(sorted({broker for each in labels for broker in not_quiet(observed.reports, each, quiet)}))
+    busy = not_quiet(observed.reports, labels, quiet)
     is_forced = desired.spec.deletion_policy == "Immediately"
     if busy and not is_forced:
         connections, clients = shown_by(observed.reports, *labels)

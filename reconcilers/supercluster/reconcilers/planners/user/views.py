@@ -53,9 +53,14 @@ class BrokerReport:
     problems: Mapping[str, str] = field(default_factory=dict)
     """By file: why a newer one is not in force."""
 
+    is_whole: bool = True
+    """It has said all; there may be more credentials than it names."""
+
     def is_quiet(self, label: str, quiet: timedelta) -> bool:
         """Has nobody shown the credential for so long?"""
         use = self.uses.get(label)
+        if use is None and not self.is_whole:
+            return False
         if use is not None and use.connections:
             return False
         idle = use.idle if use is not None else None
@@ -76,10 +81,17 @@ class Numbers:
     """Brokers take it over; no client has it."""
     previous: int | None = None
     """Clients leave it."""
+    lost: frozenset[int] = frozenset()
+    """Brokers accept them, the Secret has not got them any more, and clients may still show them: they go with `previous`."""
 
     @property
     def all(self) -> frozenset[int]:
-        return frozenset(each for each in (self.current, self.next, self.previous) if each is not None)
+        return self.lost.union(each for each in (self.current, self.next, self.previous) if each is not None)
+
+    @property
+    def leaving(self) -> frozenset[int]:
+        """Those that clients have to leave."""
+        return self.lost if self.previous is None else self.lost | {self.previous}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +121,8 @@ class UserSecretView:
     """Why it can't be read."""
     is_edited: bool = False
     """A person has written another password into it than the one that brokers accept."""
+    problem: str = ""
+    """Why what clients read in it is no credential; a person has changed it."""
     marks: MarksView = field(default_factory=MarksView)
     resource_version: str = ""
 
@@ -162,16 +176,25 @@ class UserObserved:
     """Why a step was refused for good."""
 
 
+OURS = "user-"
+"""How labels of Users begin; people may give other ones."""
+
+
 def label(uid: str, number: int) -> str:
     """How an entry of users.json names its credential."""
-    return f"{uid}.{number}"
+    return f"{OURS}{uid}.{number}"
+
+
+def owner_of(name: str) -> tuple[str, int] | None:
+    """Uid of the User and number of the credential that a label names; None: it is of no User."""
+    uid, _, number = name.removeprefix(OURS).rpartition(".")
+    return (uid, int(number)) if name.startswith(OURS) and uid and number.isdecimal() else None
 
 
 def numbers_by_user(labels: Iterable[str]) -> dict[str, frozenset[int]]:
     """Of those labels, the numbers of each User's credentials, by uid."""
     found: dict[str, set[int]] = {}
     for each in labels:
-        uid, _, number = each.rpartition(".")
-        if uid and number.isdecimal():
-            found.setdefault(uid, set()).add(int(number))
+        if (owner := owner_of(each)) is not None:
+            found.setdefault(owner[0], set()).add(owner[1])
     return {uid: frozenset(numbers) for uid, numbers in found.items()}

@@ -528,6 +528,21 @@ async def test_another_kind_of_credential_is_a_rotation(world: Users) -> None:
     ]
 
 
+async def test_a_public_key_belongs_to_one_user(world: Users) -> None:
+    authentication = {"type": "NKey", "publicKey": encode_public_key(bytes(32))}
+    world.user(authentication=authentication)
+    world.change("User", "billing", lambda body: body["metadata"].update({"creationTimestamp": LONG_AGO}))
+    world.user("second", authentication=authentication)
+    later = {"creationTimestamp": "2026-01-01T00:00:01Z"}
+    world.change("User", "second", lambda body: body["metadata"].update(later))
+    await world.settle()
+    assert len(world.entries()) == 1
+    assert condition(world.status(USER), "Ready")["status"] == "True"
+    accepted = condition(world.status(Key("User", NS, "second")), "Accepted")
+    assert accepted["reason"] == "InvalidKey"
+    assert "that of User billing" in accepted["message"]
+
+
 async def test_a_public_key_that_is_none_is_refused(world: Users) -> None:
     key = encode_public_key(bytes(32))
     wrong = key[:-1] + ("A" if key[-1] != "A" else "B")

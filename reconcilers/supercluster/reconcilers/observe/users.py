@@ -24,6 +24,7 @@ from supercluster.reconcilers.planners.status import parse_timestamp
 from supercluster.reconcilers.planners.super_cluster.account_entries import AccountEntriesView
 from supercluster.reconcilers.planners.super_cluster.users import UsersView
 from supercluster.reconcilers.planners.user.entries import entry_digest, without_secret
+from supercluster.reconcilers.planners.user.refusals import first_of_keys
 from supercluster.reconcilers.planners.user.views import (
     EntryView,
     GivenView,
@@ -69,6 +70,7 @@ async def look_at_user(context: Context, desired: User, attempt: Attempt) -> Use
         secret = replace(secret, is_edited=is_edited, problem=_problem(secret, body))
     return UserObserved(
         super_cluster=whole,
+        key_owner=_key_owner(desired, cache.of_super_cluster(User, namespace, name)),
         first=min(cache.namesakes(desired), key=lambda each: each.metadata.age_key, default=None),
         accounts=hand_accounts(credentials),
         by_hand=users_by_hand(credentials),
@@ -380,6 +382,14 @@ def _number(value: object) -> int | None:
     if type(value) is not int or value < 1:
         raise ValueError(value)
     return value
+
+
+def _key_owner(desired: User, users: tuple[User, ...]) -> str:
+    """The oldest other User with the same public key, if that is older; empty: there is none."""
+    if desired.spec.authentication.public_key is None:
+        return ""
+    first = first_of_keys(users)[desired.spec.authentication.public_key]
+    return first.metadata.name if first.metadata.uid != desired.metadata.uid else ""
 
 
 def user_secrets(

@@ -26,6 +26,7 @@ from supercluster.reconcilers.planners.user.entries import declared_entry
 from supercluster.reconcilers.planners.user.refusals import (
     Finding,
     account_refusal,
+    first_of_keys,
     limits_problem,
     name_refusal,
     permissions_problem,
@@ -112,12 +113,15 @@ def plan_users(desired: SuperCluster, view: UsersView, now: datetime) -> UsersPl
     first = {
         each.claim: each for each in sorted(view.users, key=lambda each: each.metadata.age_key, reverse=True)
     }
+    keys = first_of_keys(view.users)
     for user in view.users:
         uid, secret = user.metadata.uid, view.secrets.get(user.metadata.uid)
         there = view.entries.get(uid, {})
         created = parse_timestamp(user.metadata.creation_timestamp)
         is_new = is_within(created, BATCH_TIME, now)
+        key = user.spec.authentication.public_key
         is_refused = _is_refused(desired, user, first[user.claim], view)
+        is_refused |= key is not None and keys[key].metadata.uid != uid
         if secret is None or secret.broken:
             is_waiting |= secret is None and is_new and not is_refused and not there
             continue

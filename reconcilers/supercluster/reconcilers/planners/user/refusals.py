@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from supercluster.api import SuperCluster, User
 from supercluster.api.conditions import Reason
 from supercluster.api.units import period_s, size_bytes
@@ -33,11 +35,24 @@ def refusal_of(desired: User, observed: UserObserved) -> Finding | None:
     if observed.given is not None and observed.given.problem:
         reason = Reason.INVALID_KEY if observed.given.is_key else Reason.SECRET_INVALID
         return reason, observed.given.problem
+    if observed.key_owner:
+        told = (
+            f"spec.authentication.publicKey is that of User {observed.key_owner}, which is older: brokers could not tell their clients apart. "
+            "Give each a pair of its own"
+        )
+        return Reason.INVALID_KEY, told
     for field, period in (("after", spec.rotation.after), ("deadlineAfter", spec.rotation.deadline_after)):
         if period is not None and not PERIOD_MIN_S <= period_s(period) <= PERIOD_MAX_S:
             told = f"spec.rotation.{field} is {period}; it has to be from 1m to 3650d"
             return Reason.OUT_OF_RANGE, told
     return limits_problem(desired)
+
+
+def first_of_keys(users: Iterable[User]) -> dict[str, User]:
+    """By public key, the oldest User that has it."""
+    oldest_last = sorted(users, key=lambda each: each.metadata.age_key, reverse=True)
+    keys = ((each.spec.authentication.public_key, each) for each in oldest_last)
+    return {key: each for key, each in keys if key is not None}
 
 
 def limits_problem(desired: User) -> Finding | None:

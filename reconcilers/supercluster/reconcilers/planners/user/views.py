@@ -161,6 +161,8 @@ class UserObserved:
     super_cluster: SuperCluster | None = None
     first: User | None = None
     """The oldest User of its account and name; None: itself."""
+    key_owner: str = ""
+    """An older User that has the same public key."""
     accounts: frozenset[str] = frozenset()
     """Those that users.json declares by hand."""
     by_hand: frozenset[tuple[str, str]] = frozenset()

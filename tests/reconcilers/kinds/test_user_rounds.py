@@ -991,7 +991,7 @@ async def test_an_entry_by_hand_with_a_label_stays(world: Users) -> None:
     [
         (
             {"rotation": {"deadlineAfter": "0d"}},
-            "spec.rotation.deadlineAfter is 0d; it has to be from 1m to 3650d",
+            "spec.rotation.deadlineAfter is 0d; it has to be from 1s to 3650d",
         ),
         ({"rotation": {"deadlineAfter": "9999999d"}}, "spec.rotation.deadlineAfter"),
         ({"rotation": {"after": "9999999d"}}, "spec.rotation.after"),

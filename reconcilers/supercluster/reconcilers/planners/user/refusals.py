@@ -11,7 +11,7 @@ from supercluster.api.user import DEFAULT_ACCOUNT
 from supercluster.reconcilers.planners.naming import OPERATOR_USER, is_application_user
 from supercluster.reconcilers.planners.user.views import UserObserved
 
-PERIOD_MIN_S, PERIOD_MAX_S = 60, 3_650 * 86_400
+PERIOD_MAX_S = 3_650 * 86_400
 # Brokers have numbers of 4 bytes for it.
 BYTES_MAX = 2**31 - 1
 Finding = tuple[Reason, str]
@@ -41,9 +41,12 @@ def refusal_of(desired: User, observed: UserObserved) -> Finding | None:
             "Give each a pair of its own"
         )
         return Reason.INVALID_KEY, told
-    for field, period in (("after", spec.rotation.after), ("deadlineAfter", spec.rotation.deadline_after)):
-        if period is not None and not PERIOD_MIN_S <= period_s(period) <= PERIOD_MAX_S:
-            told = f"spec.rotation.{field} is {period}; it has to be from 1m to 3650d"
+    for field, period, least in (
+        ("after", spec.rotation.after, "1m"),
+        ("deadlineAfter", spec.rotation.deadline_after, "1s"),
+    ):
+        if period is not None and not period_s(least) <= period_s(period) <= PERIOD_MAX_S:
+            told = f"spec.rotation.{field} is {period}; it has to be from {least} to 3650d"
             return Reason.OUT_OF_RANGE, told
     return limits_problem(desired)
 

@@ -873,6 +873,22 @@ async def test_a_password_that_a_person_has_broken_is_told_and_stops_no_other_us
     assert condition(world.status(USER), "Ready")["status"] == "True"
 
 
+async def test_a_password_that_was_broken_before_brokers_had_it_is_written_by_nobody(world: Users) -> None:
+    world.user()
+    await world.round(USER)
+    write_secret(world, password="x" * 73)
+    calls = len(world.kube.calls)
+    await world.settle(3)
+    written = [
+        each for each in world.kube.calls[calls:] if "demo-credentials" in each and not each.startswith("get")
+    ]
+    assert written == []
+    assert condition(world.status(USER), "Ready")["reason"] == "CredentialsUnreadable"
+    world.user("third")
+    await world.settle(3)
+    assert world.numbers("third") == [1]
+
+
 async def test_a_password_that_is_gone_and_a_key_that_is_none_are_told(world: Users) -> None:
     world.user()
     await world.settle()

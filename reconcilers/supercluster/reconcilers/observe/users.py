@@ -128,7 +128,11 @@ def user_secret_view(body: Mapping[str, Any] | None) -> UserSecretView | None:
         last=max(_number(told.get("last")) or 0, *numbers.all, 0),
         kinds=kinds,
         given=given,
-        secrets=frozenset(number for number in numbers.all if credential_data(body, named.get(number, ""))),
+        secrets=frozenset(
+            number
+            for number in numbers.all
+            if _is_usable(kinds.get(number), credential_data(body, named.get(number, "")))
+        ),
         since=parse_timestamp(str(told.get("since") or "")),
         rolling_since=parse_timestamp(str(told.get("rollingSince") or "")),
         asked=str(told.get("asked") or ""),
@@ -144,6 +148,13 @@ def credential_data(body: Mapping[str, Any], place: str) -> dict[str, str]:
     data = mapping(body.get("data"))
     keys = PREFIXES.get(place, {})
     return {field: str(data[key]) for field, key in keys.items() if data.get(key)}
+
+
+def _is_usable(kind: str | None, fields: Mapping[str, str]) -> bool:
+    """Can brokers be told of it? People may have changed it."""
+    if kind == "NKey":
+        return not problem_of(secret_text(fields.get("nkey")))
+    return not password_problem(secret_text(fields.get("password")))
 
 
 def secret_text(value: object) -> str:

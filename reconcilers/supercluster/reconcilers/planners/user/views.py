@@ -106,7 +106,7 @@ class UserSecretView:
     given: frozenset[int] = frozenset()
     """Numbers of those that a person has chosen."""
     secrets: frozenset[int] = frozenset()
-    """Numbers whose secret half, or public key, is in the Secret."""
+    """Numbers whose password, or public key, is in the Secret and is one."""
     since: datetime | None = None
     """When `current` became that."""
     rolling_since: datetime | None = None

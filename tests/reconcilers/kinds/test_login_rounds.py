@@ -197,3 +197,19 @@ async def test_a_login_that_somebody_took_out_is_named(world: Logins) -> None:
     await world.settle(3)
     assert world.accepted("cluster.json") == ["route"]
     assert world.operators() == [""]
+
+
+async def test_a_former_login_that_somebody_took_out_holds_nothing_up(world: Logins) -> None:
+    from base64 import b64encode
+
+    world.ask("1")
+    await world.settle(3)
+    file = world.file("cluster.json")
+    assert file["send"]["user"] == "route-2"
+    file["accept"] = [each for each in file["accept"] if each["user"] == "route-2"]
+    data = {"cluster.json": b64encode(json.dumps(file).encode()).decode()}
+    world.change("Secret", "demo-credentials", lambda body: body["data"].update(data))
+    world.link(*BROKERS)
+    await world.settle(4)
+    assert world.accepted("cluster.json") == ["route-2"]
+    assert world.operators() == ["operator.2"]

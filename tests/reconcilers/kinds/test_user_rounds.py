@@ -17,6 +17,7 @@ from tests.reconcilers.builders import condition
 from tests.reconcilers.handlers.test_rounds import NS, SC, KilledError, World
 
 from supercluster.api.nkeys import encode_public_key, problem_of
+from supercluster.broker.auth.users_file import parse_users
 from supercluster.reconcilers.observe.credential_reports import report_of
 from supercluster.reconcilers.planners.user.views import label, owner_of
 from supercluster.reconcilers.ports import Key
@@ -58,6 +59,8 @@ class Users(World):
         return label(self.kube.objects[("User", NS, "billing")]["metadata"]["uid"], number)
 
     def load(self) -> None:
+        # What brokers refuse as a whole stops every User.
+        parse_users(json.loads(self.secret("demo-credentials")["users.json"]))
         for broker in set(BROKERS) - self.late:
             self.brokers.users.load(broker, self.secret("demo-credentials"))
 
@@ -540,7 +543,7 @@ async def test_a_public_key_belongs_to_one_user(world: Users) -> None:
     assert condition(world.status(USER), "Ready")["status"] == "True"
     accepted = condition(world.status(Key("User", NS, "second")), "Accepted")
     assert accepted["reason"] == "InvalidKey"
-    assert "that of User billing" in accepted["message"]
+    assert "belongs to User billing" in accepted["message"]
 
 
 async def test_a_public_key_that_is_none_is_refused(world: Users) -> None:
@@ -1093,3 +1096,115 @@ async def test_an_entry_keeps_its_place(world: Users) -> None:
         world.change("User", name, lambda body: body["spec"].update({"limits": limits}))
         await world.settle(3)
         assert [each["user"] for each in world.entries()] == before
+
+
+@pytest.mark.parametrize("how", ["deleted", "edited"])
+async def test_an_nkey_that_the_secret_has_lost_stays_an_entry_that_brokers_take(
+    world: Users, how: str
+) -> None:
+    world.user(authentication={"type": "NKey"})
+    await world.settle()
+    before = world.entries()[0]["nkey"]
+    connected(world, 1, 1)
+    if how == "deleted":
+        del world.kube.objects[("Secret", NS, SECRET)]
+    else:
+        write_secret(world, nkey=encode_public_key(bytes(32)), seed=None)
+    await world.settle()
+    assert world.entries()[0]["nkey"] == before
+    assert "user" not in world.entries()[0]
+    connected(world, 1, 0)
+    await world.settle()
+    assert world.numbers() == [2]
+
+
+@pytest.mark.parametrize("last", [0, "x"])
+async def test_an_annotation_that_is_wrong_stops_no_other_user(world: Users, last: object) -> None:
+    world.user()
+    await world.settle()
+    told = json.dumps({"current": 1, "last": last})
+    note = {"supercluster.dev/credentials": told}
+    world.change("Secret", SECRET, lambda body: body["metadata"]["annotations"].update(note))
+    world.user("other")
+    await world.settle(4)
+    assert world.numbers("other") == [1]
+    assert world.numbers() == [1]
+    world.delete(USER)
+    await world.settle(4)
+    if last == "x":
+        assert "delete the Secret" in condition(world.status(USER), "Ready")["message"]
+        del world.kube.objects[("Secret", NS, SECRET)]
+        await world.settle(14)
+    assert ("User", NS, "billing") not in world.kube.objects or world.numbers() == [1]
+
+
+async def test_the_same_password_once_more_is_the_newer_credential_for_brokers(world: Users) -> None:
+    """Brokers take the first entry that fits; clients count as showing that."""
+    give(world, {"password": "first"})
+    world.user(authentication={"passwordFrom": {"name": "mine"}})
+    await world.settle()
+    connected(world, 1, 1)
+    del world.kube.objects[("Secret", NS, SECRET)]
+    await world.settle(4)
+    newer, former = world.entries()
+    assert newer["credential"] == world.label(2)
+    assert newer["password"] == former["password"], "who is connected counts as showing the newer one"
+    connected(world, 1, 0)
+    connected(world, 2, 1)
+    await world.settle()
+    assert world.numbers() == [2]
+
+
+async def test_a_public_key_waits_until_brokers_have_dropped_it_from_another_user(world: Users) -> None:
+    one, other = encode_public_key(bytes(32)), encode_public_key(bytes([1] * 32))
+    world.user(authentication={"type": "NKey", "publicKey": one})
+    await world.settle()
+    connected(world, 1, 1)
+    world.change("User", "billing", lambda body: body["spec"]["authentication"].update({"publicKey": other}))
+    world.user("second", authentication={"type": "NKey", "publicKey": one})
+    await world.settle()
+    assert world.numbers("second") == []
+    accepted = condition(world.status(Key("User", NS, "second")), "Accepted")
+    assert "belongs to User billing, for which brokers accept it still" in accepted["message"]
+    connected(world, 1, 0)
+    await world.settle(14)
+    assert world.numbers("second") == [1]
+
+
+async def test_a_deadline_never_takes_the_last_credential(world: Users) -> None:
+    world.user(rotation={"deadlineAfter": "1m"})
+    await world.settle()
+    connected(world, 1, 1)
+    wrong = {"publish": {"allow": ["a..b"]}}
+    world.change("User", "billing", lambda body: body["spec"].update({"permissions": wrong}))
+    write_secret(world, password="by-hand")
+    await world.settle(20)
+    assert world.numbers() == [1]
+
+
+async def test_a_restored_user_that_is_deleted_goes(world: Users) -> None:
+    world.user()
+    await world.settle()
+    saved = copy.deepcopy(world.kube.objects[("Secret", NS, SECRET)])
+    world.edit(counter=1)
+    await world.settle()
+    world.change("Secret", SECRET, lambda body: body.update({"data": saved["data"]}))
+    annotations = saved["metadata"]["annotations"]
+    world.change("Secret", SECRET, lambda body: body["metadata"].update({"annotations": annotations}))
+    world.delete(USER)
+    await world.settle()
+    assert ("User", NS, "billing") not in world.kube.objects
+    assert world.entries() == []
+
+
+async def test_a_next_password_that_was_changed_is_published_to_nobody(world: Users) -> None:
+    world.user()
+    await world.settle()
+    world.late = {"east-0"}
+    world.edit(counter=1)
+    await world.settle(4)
+    write_secret(world, nextPassword="changed")
+    world.late = set()
+    await world.settle()
+    assert world.secret(SECRET)["password"] != "changed"
+    assert all(world.accepts(each, world.secret(SECRET)["password"]) for each in BROKERS)

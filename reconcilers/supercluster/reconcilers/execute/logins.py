@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from supercluster.api.common import Resource
@@ -52,7 +52,14 @@ async def _rotate(tools: Tools, resource: Resource, step: RotateLogins, _: Broke
             )
     files: _Files = {file: dict(secret_json(there, file)) for file in (*LINK_FILES, USERS_FILE)}
     is_dropped = step.change == LoginChange.RETURN and step.stage == LoginStage.INTRODUCED
-    if not is_dropped and (problem := _problem(files, state)):
+    needed = (
+        []
+        if state is None
+        else [state.coming]
+        if step.change == LoginChange.DROP
+        else [state.former, state.coming]
+    )
+    if not is_dropped and (problem := _problem(files, needed)):
         raise StepRefusedError(f"Secret {name}, {problem}")
     after = _changed(tools, files, step, state)
     told: Json = {"asked": step.asked}
@@ -79,9 +86,8 @@ def _changed(tools: Tools, files: _Files, step: RotateLogins, state: LoginState 
     return None
 
 
-def _problem(files: _Files, state: LoginState | None) -> str:
+def _problem(files: _Files, logins: Sequence[Mapping[str, str]]) -> str:
     """What a person has taken out of the files, so that the exchange cannot go on; empty: nothing."""
-    logins = [state.former, state.coming] if state is not None else []
     for file in LINK_FILES:
         there = {str(mapping(each).get("user")) for each in files[file].get("accept") or ()}
         wanted = [str(mapping(files[file].get("send")).get("user") or ""), *(each[file] for each in logins)]

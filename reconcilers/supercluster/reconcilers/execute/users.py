@@ -31,6 +31,7 @@ from supercluster.reconcilers.observe.users import (
     account_entries_view,
     credential_data,
     entry_by_hand,
+    fits,
     given_value,
     password_problem,
     secret_text,
@@ -92,7 +93,7 @@ async def _judge(tools: Tools, user: User, step: ChangeUserSecret, view: UserSec
         if lacking := not_accepting(reports, label(metadata.uid, following or 0)):
             raise HeldError(f"credential {following} may not be accepted by: {', '.join(lacking[:5])}")
         return
-    numbers = view.numbers.all if step.change == Change.RELEASE else view.numbers.leaving
+    numbers = view.numbers.all | step.lost if step.change == Change.RELEASE else view.numbers.leaving
     quiet = timedelta(milliseconds=duration_ms(user.spec.rotation.quiet_time))
     if busy := not_quiet(reports, (label(metadata.uid, number) for number in sorted(numbers)), quiet):
         raise HeldError(f"a credential that is to go is shown, or may be, to: {', '.join(busy[:5])}")
@@ -159,7 +160,7 @@ async def _changed(
         "next": None,
         "previous": None,
         "lost": [],
-        "last": view.last,
+        "last": max(view.last, *step.lost, 0),
         "kinds": {},
         "asked": view.asked,
     }
@@ -269,19 +270,32 @@ async def _write_users(tools: Tools, resource: Resource, step: WriteUsers, _: Br
         if not half
     }
     if lacking:
-        halves |= await asyncio.to_thread(_halves, lacking)
+        kept = {name_of: _kept_half(each) for name_of, each in labelled.items()}
+        halves |= await asyncio.to_thread(_halves, lacking, kept)
     written = {
         name_of: {**entry, **halves[name_of]} for name_of, entry in step.entries.items() if halves[name_of]
     }
-    # An entry keeps its place: of several that fit what a client shows, brokers take the first.
+    # Of several that fit what a client shows brokers take the first. So an entry keeps its place, and one that is the same credential as
+    # a former one of its User comes before that: clients count as showing it from then on.
+    twins = [
+        written.pop(name_of)
+        for name_of in sorted(written.keys() - labelled.keys())
+        if any(_is_twin(name_of, halves[name_of], each, _kept_half(labelled[each])) for each in labelled)
+    ]
     users = [
         written.pop(str(each.get("credential") or ""), each)
         for each in present
         if not _is_gone(each, step, adopted)
     ]
-    users += [entry for _, entry in sorted(written.items())]
+    users = [*twins, *users, *(entry for _, entry in sorted(written.items()))]
     content = json.dumps({**before, "users": users, **accounts}, indent=1) + "\n"
     await put_secret(tools, manifest, there, {"users.json": b64encode(content.encode()).decode()})
+
+
+def _is_twin(name: str, half: Mapping[str, str], other: str, kept: Mapping[str, str]) -> bool:
+    """Are both labels of one User, with one hash or key?"""
+    owner, others = owner_of(name), owner_of(other)
+    return owner is not None and others is not None and owner[0] == others[0] and half == kept
 
 
 def _is_gone(user: Mapping[str, Any], step: WriteUsers, adopted: Mapping[str, Mapping[str, Any]]) -> bool:
@@ -298,10 +312,17 @@ def _kept_half(entry: Mapping[str, Any]) -> dict[str, str]:
     return {name: str(entry[name]) for name in ("password", "nkey") if entry.get(name)}
 
 
-def _halves(sources: Mapping[str, Mapping[str, Any] | None]) -> dict[str, dict[str, str]]:
-    """By label, from an entry by hand or the Secret of a User. Hashes are remembered, so that an attempt that is cut off was not in vain."""
+def _halves(
+    sources: Mapping[str, Mapping[str, Any] | None], kept: Mapping[str, Mapping[str, str]]
+) -> dict[str, dict[str, str]]:
+    """By label, from an entry by hand or the Secret of a User. Hashes are remembered, so that an attempt that is cut off was not in vain.
+    `kept`: what brokers have; a password that they have of the same User keeps its hash."""
     found = {}
     for name, source in sources.items():
+        twin = _twin(name, source, kept)
+        if twin is not None:
+            found[name] = dict(twin)
+            continue
         known_by = name, hashlib.sha256(json.dumps(source, sort_keys=True, default=str).encode()).hexdigest()
         half = _known_halves.get(known_by)
         if half is None:
@@ -312,6 +333,30 @@ def _halves(sources: Mapping[str, Mapping[str, Any] | None]) -> dict[str, dict[s
             _known_halves[known_by] = half
         found[name] = half
     return found
+
+
+def _twin(
+    name: str, source: Mapping[str, Any] | None, kept: Mapping[str, Mapping[str, str]]
+) -> Mapping[str, str] | None:
+    """What brokers have of the same password of the same User; None: nothing."""
+    owner = owner_of(name)
+    password = _password_of(source, number_of(name))
+    if owner is None or not password:
+        return None
+    for label_of, half in kept.items():
+        other = owner_of(label_of)
+        if other is not None and other[0] == owner[0] and fits(password, half.get("password", "")):
+            return half
+    return None
+
+
+def _password_of(secret: Mapping[str, Any] | None, number: int) -> str:
+    """Of a credential, from the Secret of its User; empty: it has none."""
+    view = user_secret_view(secret) if secret is not None and "kind" in secret else None
+    if secret is None or view is None or view.kinds.get(number) == "NKey":
+        return ""
+    places = {view.numbers.current: "current", view.numbers.next: "next", view.numbers.previous: "previous"}
+    return secret_text(credential_data(secret, places.get(number, "")).get("password"))
 
 
 def number_of(name: str) -> int:

@@ -24,7 +24,7 @@ from supercluster.reconcilers.planners.status import parse_timestamp
 from supercluster.reconcilers.planners.super_cluster.account_entries import AccountEntriesView
 from supercluster.reconcilers.planners.super_cluster.users import UsersView
 from supercluster.reconcilers.planners.user.entries import entry_digest, without_secret
-from supercluster.reconcilers.planners.user.refusals import first_of_keys
+from supercluster.reconcilers.planners.user.refusals import first_of_keys, holders_of_keys
 from supercluster.reconcilers.planners.user.views import (
     EntryView,
     GivenView,
@@ -67,10 +67,13 @@ async def look_at_user(context: Context, desired: User, attempt: Attempt) -> Use
     entries = entries_of(credentials).get(metadata.uid, {})
     if secret is not None and body is not None:
         is_edited = _is_edited(secret, body, credentials, metadata.uid)
-        secret = replace(secret, is_edited=is_edited, problem=_problem(secret, body))
+        spoiled = _spoiled(secret, body, credentials, metadata.uid)
+        secret = replace(
+            secret, is_edited=is_edited, problem=_problem(secret, body), secrets=secret.secrets - spoiled
+        )
     return UserObserved(
         super_cluster=whole,
-        key_owner=_key_owner(desired, cache.of_super_cluster(User, namespace, name)),
+        key_owner=_key_owner(cache, desired, credentials),
         first=min(cache.namesakes(desired), key=lambda each: each.metadata.age_key, default=None),
         accounts=hand_accounts(credentials),
         by_hand=users_by_hand(credentials),
@@ -119,13 +122,14 @@ def user_secret_view(body: Mapping[str, Any] | None) -> UserSecretView | None:
         numbers = Numbers(current, following, former, frozenset(map(int, told.get("lost") or ())))
         kinds = {int(number): str(kind) for number, kind in mapping(told.get("kinds")).items()}
         given = frozenset(int(number) for number in told.get("given") or ())
+        last = max(_number(told.get("last")) or 0, *numbers.all, 0)
     except (ValueError, TypeError, AttributeError):
         broken = f"the annotation {CREDENTIALS_ANNOTATION} can't be read"
         return UserSecretView(broken=broken, marks=marks, resource_version=version)
     named = {numbers.current: "current", numbers.next: "next", numbers.previous: "previous"}
     return UserSecretView(
         numbers=numbers,
-        last=max(_number(told.get("last")) or 0, *numbers.all, 0),
+        last=last,
         kinds=kinds,
         given=given,
         secrets=frozenset(
@@ -179,7 +183,9 @@ def _entries(encoded: str) -> Mapping[str, Mapping[int, EntryView]]:
             continue
         if (owner := owner_of(str(each.get("credential") or ""))) is not None:
             uid, number = owner
-            found.setdefault(uid, {})[number] = EntryView(without_secret(each), entry_digest(each))
+            found.setdefault(uid, {})[number] = EntryView(
+                without_secret(each), entry_digest(each), str(each.get("nkey") or "")
+            )
     return found
 
 
@@ -311,17 +317,32 @@ def _is_edited(
     secret: UserSecretView, body: Mapping[str, Any], credentials: Mapping[str, Any] | None, uid: str
 ) -> bool:
     """Is what clients read another credential than the one of that number in users.json?"""
-    number = secret.numbers.current
-    fields = credential_data(body, "current")
-    if number is None or not fields:
-        return False
-    entry = _labelled(credentials).get(label(uid, number))
-    if entry is None:
+    return _differs(credentials, uid, secret.numbers.current, credential_data(body, "current"))
+
+
+def _spoiled(
+    secret: UserSecretView, body: Mapping[str, Any], credentials: Mapping[str, Any] | None, uid: str
+) -> frozenset[int]:
+    """Numbers of which a person has changed what clients do not read yet, or any more."""
+    places = (("next", secret.numbers.next), ("previous", secret.numbers.previous))
+    return frozenset(
+        number
+        for place, number in places
+        if number is not None and _differs(credentials, uid, number, credential_data(body, place))
+    )
+
+
+def _differs(
+    credentials: Mapping[str, Any] | None, uid: str, number: int | None, fields: Mapping[str, str]
+) -> bool:
+    """Is it another credential than the one of that number in users.json?"""
+    entry = _labelled(credentials).get(label(uid, number)) if number is not None else None
+    if entry is None or not fields:
         return False
     if entry.get("nkey"):
         return bool(fields.get("nkey")) and secret_text(fields.get("nkey")) != entry["nkey"]
     password = secret_text(fields.get("password"))
-    return bool(password) and not _fits(password, str(entry.get("password") or ""))
+    return bool(password) and not fits(password, str(entry.get("password") or ""))
 
 
 def _problem(secret: UserSecretView, body: Mapping[str, Any]) -> str:
@@ -347,7 +368,7 @@ def _public_half(seed: bytes) -> bytes:
     return Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
 
 
-def _fits(password: str, configured: str) -> bool:
+def fits(password: str, configured: str) -> bool:
     """Hashes take long to compare, and are compared at every look: each once."""
     key = hashlib.sha256(f"{configured}\0{password}".encode()).digest()
     found = _compared.get(key)
@@ -395,12 +416,20 @@ def _number(value: object) -> int | None:
     return value
 
 
-def _key_owner(desired: User, users: tuple[User, ...]) -> str:
-    """The oldest other User with the same public key, if that is older; empty: there is none."""
-    if desired.spec.authentication.public_key is None:
+def _key_owner(cache: ObjectCache, desired: User, credentials: Mapping[str, Any] | None) -> str:
+    """Who has the same public key before this User, for people; empty: nobody."""
+    key, metadata = desired.spec.authentication.public_key, desired.metadata
+    if key is None:
         return ""
-    first = first_of_keys(users)[desired.spec.authentication.public_key]
-    return first.metadata.name if first.metadata.uid != desired.metadata.uid else ""
+    users = cache.of_super_cluster(User, metadata.namespace, desired.spec.super_cluster)
+    first = first_of_keys(users)[key]
+    if first.metadata.uid != metadata.uid:
+        return f"User {first.metadata.name}, which is older"
+    holders = holders_of_keys(entries_of(credentials)).get(key, frozenset()) - {metadata.uid}
+    names = [each.metadata.name for each in users if each.metadata.uid in holders]
+    return (
+        f"User {names[0]}, for which brokers accept it still" if names else "another User" if holders else ""
+    )
 
 
 def user_secrets(

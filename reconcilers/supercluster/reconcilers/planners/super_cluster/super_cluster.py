@@ -254,8 +254,9 @@ def _steps(
         takes_migrations=takes_migrations(desired, observed.migrations),
         is_application_declared=observed.users.declares_application(desired),
     )
-    steps += [each for each in credentials if each is not None]
     steps += plan_certificates(desired, observed.certificates, observed.clusters, now)
+    # Behind all that brokers cannot do without: one that is refused holds up what follows.
+    steps += [each for each in credentials if each is not None]
     return tuple(steps)
 
 

@@ -27,6 +27,7 @@ from supercluster.reconcilers.planners.user.refusals import (
     Finding,
     account_refusal,
     first_of_keys,
+    holders_of_keys,
     limits_problem,
     name_refusal,
     permissions_problem,
@@ -113,7 +114,7 @@ def plan_users(desired: SuperCluster, view: UsersView, now: datetime) -> UsersPl
     first = {
         each.claim: each for each in sorted(view.users, key=lambda each: each.metadata.age_key, reverse=True)
     }
-    keys = first_of_keys(view.users)
+    keys, holders = first_of_keys(view.users), holders_of_keys(view.entries)
     for user in view.users:
         uid, secret = user.metadata.uid, view.secrets.get(user.metadata.uid)
         there = view.entries.get(uid, {})
@@ -122,6 +123,7 @@ def plan_users(desired: SuperCluster, view: UsersView, now: datetime) -> UsersPl
         key = user.spec.authentication.public_key
         is_refused = _is_refused(desired, user, first[user.claim], view)
         is_refused |= key is not None and keys[key].metadata.uid != uid
+        is_refused |= key is not None and bool(holders.get(key, frozenset()) - {uid})
         if secret is None or secret.broken:
             is_waiting |= secret is None and is_new and not is_refused and not there
             continue
@@ -132,7 +134,7 @@ def plan_users(desired: SuperCluster, view: UsersView, now: datetime) -> UsersPl
             name = label(uid, number)
             if is_refused:
                 continue  # What brokers have of it stays as it is.
-            wanted = declared_entry(user, number, secret.kinds.get(number, "Password"))
+            wanted = declared_entry(user, number, _kind(secret, there, number))
             if number in there and there[number].declared == wanted:
                 continue
             if number not in there and number not in secret.secrets and not _takes_over(user, number, view):
@@ -198,6 +200,13 @@ def _owner(name: str) -> str:
 def _size(declared: Mapping[str, Any]) -> int:
     """Bytes of an entry in users.json, at most."""
     return len(json.dumps(declared, indent=1)) + SECRET_BYTES
+
+
+def _kind(secret: UserSecretView, there: Mapping[int, EntryView], number: int) -> str:
+    """Of a credential that brokers have, by what they have: of one that is lost the Secret knows nothing."""
+    if number in there:
+        return "Password" if "user" in there[number].declared else "NKey"
+    return secret.kinds.get(number, "Password")
 
 
 def _takes_over(user: User, number: int, view: UsersView) -> bool:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from supercluster.api import SuperCluster, User
 from supercluster.api.conditions import Reason
 from supercluster.api.units import period_s, size_bytes
 from supercluster.api.user import DEFAULT_ACCOUNT
 from supercluster.reconcilers.planners.naming import OPERATOR_USER, is_application_user
-from supercluster.reconcilers.planners.user.views import UserObserved
+from supercluster.reconcilers.planners.user.views import EntryView, UserObserved
 
 PERIOD_MAX_S = 3_650 * 86_400
 # Brokers have numbers of 4 bytes for it.
@@ -37,8 +37,8 @@ def refusal_of(desired: User, observed: UserObserved) -> Finding | None:
         return reason, observed.given.problem
     if observed.key_owner:
         told = (
-            f"spec.authentication.publicKey is that of User {observed.key_owner}, which is older: brokers could not tell their clients apart. "
-            "Give each a pair of its own"
+            f"spec.authentication.publicKey belongs to {observed.key_owner}: brokers could not tell their clients apart. Give each a pair of "
+            "its own, or wait until brokers have dropped it"
         )
         return Reason.INVALID_KEY, told
     for field, period, least in (
@@ -56,6 +56,16 @@ def first_of_keys(users: Iterable[User]) -> dict[str, User]:
     oldest_last = sorted(users, key=lambda each: each.metadata.age_key, reverse=True)
     keys = ((each.spec.authentication.public_key, each) for each in oldest_last)
     return {key: each for key, each in keys if key is not None}
+
+
+def holders_of_keys(entries: Mapping[str, Mapping[int, EntryView]]) -> dict[str, frozenset[str]]:
+    """By public key, the uids of the Users for whom brokers accept it now."""
+    found: dict[str, frozenset[str]] = {}
+    for uid, numbered in entries.items():
+        for each in numbered.values():
+            if each.nkey:
+                found[each.nkey] = found.get(each.nkey, frozenset()) | {uid}
+    return found
 
 
 def limits_problem(desired: User) -> Finding | None:

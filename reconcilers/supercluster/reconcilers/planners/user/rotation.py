@@ -173,7 +173,15 @@ def _clients_rolling(
     current = label(desired.metadata.uid, secret.numbers.current or 0)
     # One that was edited by hand is published before brokers accept it.
     waits_for = tuple(sorted({*waits_for, *not_accepting(observed.reports, current)}))
-    is_forced = deadline is not None and deadline <= now and (not waits_for or _is_told(desired, deadline))
+    answered = {name: report for name, report in observed.reports.items() if report is not None}
+    # A deadline cuts off who is late, and never everybody.
+    has_successor = secret.numbers.current in observed.entries and not not_accepting(answered, current)
+    is_forced = (
+        deadline is not None
+        and deadline <= now
+        and has_successor
+        and (not waits_for or _is_told(desired, deadline))
+    )
     change = Change.WITHDRAW if (is_forced or not waits_for) and not rotation.suspend else None
     return Decision(
         Stage.CLIENTS_ROLLING,

@@ -65,7 +65,7 @@ def plan_user(desired: User, observed: UserObserved, now: datetime) -> Plan:
     is_able = not is_broken and observed.super_cluster is not None and (refused is None or secret is not None)
     if is_able and not _waits_for_application(desired, observed):
         decision = decide(desired, observed, now)
-        if refused is not None and decision.change in (Change.MAKE, Change.INTRODUCE):
+        if refused is not None and decision.change in (Change.MAKE, Change.INTRODUCE, Change.TAKE_EDIT):
             decision = Decision(decision.stage)
     if decision.refusal:
         refused = refused or (Reason.INVALID_DEADLINE, decision.refusal)
@@ -89,7 +89,7 @@ def _waits_for_application(desired: User, observed: UserObserved) -> bool:
 def _recheck_ms(desired: User, observed: UserObserved, decision: Decision) -> int | None:
     """While brokers or clients are waited for. That users.json is written wakes by itself."""
     secret = observed.secret
-    if secret is None or not secret.numbers.all <= observed.entries.keys():
+    if secret is None or not secret.numbers.all - secret.numbers.lost <= observed.entries.keys():
         return None
     current = label(desired.metadata.uid, secret.numbers.current or 0)
     is_settled = decision.stage is Stage.IDLE and not not_accepting(observed.reports, current)
@@ -363,6 +363,13 @@ def _deletion(desired: User, observed: UserObserved, conditions: Conditions) -> 
     rest = tuple(each for each in desired.metadata.finalizers if each != FINALIZER)
     # Without a Secret the worker of the SuperCluster takes the entries out (`super_cluster/users.py`).
     is_last = observed.super_cluster is None or not observed.reports
+    if secret is not None and secret.broken and not is_last:
+        name = naming.user_secret(desired, observed.super_cluster)
+        told = f"Secret {name}: {secret.broken}; delete the Secret, and the deletion goes on as spec.deletionPolicy says"
+        conditions.put(ConditionType.READY, False, Reason.CREDENTIALS_UNREADABLE, told)
+        status = _status(desired, observed, Decision(Stage.IDLE), conditions)
+        patch = status_patch(desired.status.to_object(), status.to_object())
+        return Plan((), patch, conditions.notes(), recheck_after_ms=RECHECK_MS)
     if is_last or secret is None or secret.is_released:
         left = still_accepting(observed.reports, uid, frozenset()) if not is_last else ()
         if is_last or not (left or observed.entries):
@@ -373,7 +380,8 @@ def _deletion(desired: User, observed: UserObserved, conditions: Conditions) -> 
         patch = status_patch(desired.status.to_object(), status.to_object())
         return Plan((), patch, conditions.notes(), recheck_after_ms=RECHECK_MS)
     assert secret is not None
-    labels = tuple(label(uid, number) for number in sorted(secret.numbers.all))
+    numbers = secret.numbers.all | observed.entries.keys()
+    labels = tuple(label(uid, number) for number in sorted(numbers))
     quiet = timedelta(milliseconds=duration_ms(desired.spec.rotation.quiet_time))
     busy = not_quiet(observed.reports, labels, quiet)
     is_forced = desired.spec.deletion_policy == "Immediately"
@@ -389,7 +397,14 @@ def _deletion(desired: User, observed: UserObserved, conditions: Conditions) -> 
         return Plan((), patch, conditions.notes(), recheck_after_ms=RECHECK_MS)
     note = Note.done(EventReason.USER_RELEASED, "its credentials are withdrawn from the brokers")
     manifest = secret_manifest(desired, observed)
-    step = ChangeUserSecret(manifest, Change.RELEASE, _seen(secret.numbers), is_forced=is_forced, note=note)
+    step = ChangeUserSecret(
+        manifest,
+        Change.RELEASE,
+        _seen(secret.numbers),
+        lost=frozenset(observed.entries),
+        is_forced=is_forced,
+        note=note,
+    )
     return Plan((step,))
 
 

@@ -140,6 +140,8 @@ class EntryView:
     """The entry without its hash or key."""
     digest: str
     """Of the whole entry, as brokers tell it of what is in force."""
+    nkey: str = ""
+    """Its public key; empty: it has a password."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import json
@@ -222,3 +223,22 @@ async def test_limits_that_change_hold_for_who_is_here_and_the_last_to_come_has_
     assert json.loads(infos[-1][5:])["max_payload"] == 100
     for raw in (first, last):
         await raw.close()
+
+
+@pytest.mark.covers("CL-5")
+async def test_of_two_labels_of_one_hash_clients_show_the_first(brokers: Any) -> None:
+    """The operator puts a credential that is the same once more before the former one: nobody has to connect anew for it."""
+    hash_ = hashed("p")
+    (broker,) = await brokers.start(credentials={"users.json": {"users": [entry(hash_, "u.1"), OPERATOR]}})
+    client = await brokers.client(broker, user="app", password="p")
+    write(broker, entry(hash_, "u.2"), entry(hash_, "u.1"))
+
+    async def moved() -> bool:
+        found = await shown(broker)
+        return ("app", "u.2") in found and found["app", "u.2"]["connections"] == 1
+
+    async with asyncio.timeout(10):
+        while not await moved():
+            await asyncio.sleep(0.02)
+    assert (await shown(broker))["app", "u.1"]["connections"] == 0
+    assert client.is_connected

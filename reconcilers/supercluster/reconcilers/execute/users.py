@@ -269,8 +269,10 @@ async def _write_users(tools: Tools, resource: Resource, step: WriteUsers, _: Br
         for name_of, half in halves.items()
         if not half
     }
+    kept: dict[str, list[dict[str, str]]] = {}
+    for name_of, each in labelled.items():
+        kept.setdefault(_uid(name_of), []).append(_kept_half(each))
     if lacking:
-        kept = {name_of: _kept_half(each) for name_of, each in labelled.items()}
         halves |= await asyncio.to_thread(_halves, lacking, kept)
     written = {
         name_of: {**entry, **halves[name_of]} for name_of, entry in step.entries.items() if halves[name_of]
@@ -280,7 +282,7 @@ async def _write_users(tools: Tools, resource: Resource, step: WriteUsers, _: Br
     twins = [
         written.pop(name_of)
         for name_of in sorted(written.keys() - labelled.keys())
-        if any(_is_twin(name_of, halves[name_of], each, _kept_half(labelled[each])) for each in labelled)
+        if halves[name_of] in kept.get(_uid(name_of), ())
     ]
     users = [
         written.pop(str(each.get("credential") or ""), each)
@@ -292,10 +294,10 @@ async def _write_users(tools: Tools, resource: Resource, step: WriteUsers, _: Br
     await put_secret(tools, manifest, there, {"users.json": b64encode(content.encode()).decode()})
 
 
-def _is_twin(name: str, half: Mapping[str, str], other: str, kept: Mapping[str, str]) -> bool:
-    """Are both labels of one User, with one hash or key?"""
-    owner, others = owner_of(name), owner_of(other)
-    return owner is not None and others is not None and owner[0] == others[0] and half == kept
+def _uid(name: str) -> str:
+    """Of the User whose credential the label names; empty: it is of none."""
+    owner = owner_of(name)
+    return owner[0] if owner is not None else ""
 
 
 def _is_gone(user: Mapping[str, Any], step: WriteUsers, adopted: Mapping[str, Mapping[str, Any]]) -> bool:
@@ -313,13 +315,21 @@ def _kept_half(entry: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _halves(
-    sources: Mapping[str, Mapping[str, Any] | None], kept: Mapping[str, Mapping[str, str]]
+    sources: Mapping[str, Mapping[str, Any] | None], kept: Mapping[str, list[dict[str, str]]]
 ) -> dict[str, dict[str, str]]:
     """By label, from an entry by hand or the Secret of a User. Hashes are remembered, so that an attempt that is cut off was not in vain.
-    `kept`: what brokers have; a password that they have of the same User keeps its hash."""
+    `kept`: what brokers have, by uid; a password that they have of the same User keeps its hash."""
     found = {}
     for name, source in sources.items():
-        twin = _twin(name, source, kept)
+        password = _fields_of(source, number_of(name)).get("password", "")
+        twin = next(
+            (
+                each
+                for each in kept.get(_uid(name), ())
+                if password and fits(password, each.get("password", ""))
+            ),
+            None,
+        )
         if twin is not None:
             found[name] = dict(twin)
             continue
@@ -335,28 +345,14 @@ def _halves(
     return found
 
 
-def _twin(
-    name: str, source: Mapping[str, Any] | None, kept: Mapping[str, Mapping[str, str]]
-) -> Mapping[str, str] | None:
-    """What brokers have of the same password of the same User; None: nothing."""
-    owner = owner_of(name)
-    password = _password_of(source, number_of(name))
-    if owner is None or not password:
-        return None
-    for label_of, half in kept.items():
-        other = owner_of(label_of)
-        if other is not None and other[0] == owner[0] and fits(password, half.get("password", "")):
-            return half
-    return None
-
-
-def _password_of(secret: Mapping[str, Any] | None, number: int) -> str:
-    """Of a credential, from the Secret of its User; empty: it has none."""
-    view = user_secret_view(secret) if secret is not None and "kind" in secret else None
-    if secret is None or view is None or view.kinds.get(number) == "NKey":
-        return ""
+def _fields_of(secret: Mapping[str, Any] | None, number: int) -> dict[str, str]:
+    """Of a credential, from the Secret of its User, as text; empty: it has none."""
+    view = user_secret_view(secret)
+    if secret is None or view is None:
+        return {}
     places = {view.numbers.current: "current", view.numbers.next: "next", view.numbers.previous: "previous"}
-    return secret_text(credential_data(secret, places.get(number, "")).get("password"))
+    fields = credential_data(secret, places.get(number, ""))
+    return {name: secret_text(value) for name, value in fields.items()}
 
 
 def number_of(name: str) -> int:
@@ -369,12 +365,11 @@ def _half(secret: Mapping[str, Any] | None, number: int) -> dict[str, str]:
     view = user_secret_view(secret)
     if secret is None or view is None:
         return {}
-    places = {view.numbers.current: "current", view.numbers.next: "next", view.numbers.previous: "previous"}
-    fields = credential_data(secret, places.get(number, ""))
+    fields = _fields_of(secret, number)
     if view.kinds.get(number) == "NKey":
-        key = secret_text(fields.get("nkey"))
+        key = fields.get("nkey", "")
         return {"nkey": key} if not problem_of(key) else {}
-    password = secret_text(fields.get("password"))
+    password = fields.get("password", "")
     if password_problem(password):
         return {}  # A person has changed it since; the User says so.
     return {"password": _hash(password, GIVEN_COST if number in view.given else GENERATED_COST)}

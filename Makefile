@@ -18,7 +18,7 @@ IN_PARALLEL := --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 SELECT ?= 'not long'
 STAMP := $(VENV)/.supercluster-stamp
 
-.PHONY: help setup check format test test-one test-all test-spark smoke compat kube-table compat-restless sim sim-mutants fuzz demo e2e e2e-kube e2e-kind e2e-moves e2e-cutover demo-cutover bench bench-moves bench-cutovers bench-repairs bench-turns bench-operator image crds clean
+.PHONY: help setup check format test test-one test-all test-spark smoke compat kube-table compat-restless sim sim-mutants fuzz demo e2e e2e-kube e2e-kind e2e-moves e2e-cutover demo-cutover bench bench-moves bench-cutovers bench-repairs bench-turns bench-operator image crds docs clean
 
 help: ## Show this help
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -131,6 +131,9 @@ locks: $(STAMP) ## Write what goes into the images, with hashes, from constraint
 
 crds: $(STAMP) ## Generate the custom resource definitions from the models
 	$(PY) -m supercluster.api.generate
+
+docs: $(STAMP) ## Build the documentation site into .cache/site; a broken link or command in a page is an error (seconds)
+	$(PY) -m tools.docs.build
 
 clean: ## Remove what was built here
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .cache .demo artifacts

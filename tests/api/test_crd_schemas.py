@@ -20,6 +20,7 @@ KIND = {kind.name: kind for kind in KINDS}
 STREAM = {"superCluster": "demo", "subjects": ["flights.>"]}
 CLUSTER = {"superCluster": "demo"}
 MIGRATION = {"blue": {"superCluster": "demo"}, "green": {"superCluster": "next"}}
+PIPELINE = {"superCluster": "demo", "python": {"file": "/main.py"}}
 MOVE = {"superCluster": "demo", "streamRef": "flights", "destination": {"cluster": "west"}}
 
 
@@ -237,6 +238,19 @@ def test_a_cluster_that_contradicts_itself_is_refused(change: dict[str, Any], co
     messages = admit("Cluster", CLUSTER | change)
     assert len(messages) == 1
     assert re.search(complaint, messages[0])
+
+
+@pytest.mark.covers("OP-1")
+@pytest.mark.parametrize("amount", [2, 1073741824, "2", "500m", "1.5", "1Gi"])
+def test_an_amount_of_a_resource_is_a_number_or_a_text(amount: Any) -> None:
+    amounts = {"cpu": amount, "memory": amount}
+    assert admit("Cluster", CLUSTER | {"resources": {"requests": amounts, "limits": amounts}}) == []
+    assert admit("StreamPipeline", PIPELINE | {"driver": {"cpu": amount}}) == []
+
+
+@pytest.mark.parametrize("amount", [-1, 1.5, "-1", "2 cores", True])
+def test_what_is_no_amount_of_a_resource_is_refused(amount: Any) -> None:
+    assert admit("Cluster", CLUSTER | {"resources": {"requests": {"cpu": amount}}}) != []
 
 
 def test_a_name_that_pods_can_not_be_named_after_is_refused() -> None:

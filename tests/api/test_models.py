@@ -28,6 +28,15 @@ def test_a_number_and_a_quantity_are_one_size() -> None:
     assert stream(limits={"maxBytes": 1024}).spec.limits.max_bytes == "1024"
 
 
+def test_a_number_and_a_quantity_are_one_amount_of_a_resource() -> None:
+    def cluster(cpu: int | str, memory: int | str) -> Cluster:
+        requests = {"cpu": cpu, "memory": memory}
+        spec = {"superCluster": "demo", "resources": {"requests": requests}}
+        return Cluster.model_validate({"metadata": {"name": "east"}, "spec": spec})
+
+    assert cluster(2, 1073741824) == cluster("2", "1073741824")
+
+
 def test_objects_round_trip_in_the_api_s_spelling() -> None:
     written = stream(ackPolicy="Append", placement={"preferredLeader": "east-0"}).to_object()
     assert written["spec"]["ackPolicy"] == "Append"

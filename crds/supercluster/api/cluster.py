@@ -19,15 +19,13 @@ from supercluster.api.common import (
     between,
     immutable,
 )
-from supercluster.api.units import Duration, Size
+from supercluster.api.units import Duration, Quantity, Size
 
 BROKERS_MAX = 64
 MIGRATION_PORT = 7223
 CLUSTER_NAME_LENGTH_MAX = 40
 """Names of pods and Services are made from a Cluster's name; each of them is a DNS label of at most 63 characters."""
 Port = Annotated[int, Field(ge=1, le=65535)]
-QUANTITY_PATTERN = r"^[0-9]+(\.[0-9]+)?(m|Ki|Mi|Gi|Ti|k|M|G|T)?$"
-Quantity = Annotated[str, StringConstraints(pattern=QUANTITY_PATTERN, max_length=20)]
 LabelText = Annotated[str, StringConstraints(max_length=63)]
 
 

@@ -6,7 +6,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, StringConstraints, WithJsonSchema
 
-from supercluster.api.cluster import Quantity
 from supercluster.api.common import (
     ApiModel,
     CelRule,
@@ -19,7 +18,7 @@ from supercluster.api.common import (
     kept,
 )
 from supercluster.api.moves import CRON_PATTERN, TIME_ZONE_PATTERN
-from supercluster.api.units import Size
+from supercluster.api.units import Quantity, Size
 
 PIPELINE_NAME_LENGTH_MAX = 40
 """Names of the driver's Job and of executors are made from it; each is a DNS label of at most 63 characters."""

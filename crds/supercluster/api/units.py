@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 DURATION_PATTERN = r"^([0-9]+(ms|s|m|h))+$"
 PERIOD_PATTERN = r"^([0-9]+(s|m|h|d))+$"
 SIZE_PATTERN = r"^[0-9]+(Ki|Mi|Gi|Ti|k|M|G|T)?$"
+QUANTITY_PATTERN = r"^[0-9]+(\.[0-9]+)?(m|Ki|Mi|Gi|Ti|k|M|G|T)?$"
 
 _DURATION_PART = re.compile(r"([0-9]+)(ms|s|m|h)")
 _NS_PER_UNIT = {"ms": 1_000_000, "s": 1_000_000_000, "m": 60_000_000_000, "h": 3_600_000_000_000}
@@ -32,11 +33,21 @@ _SIZE_UNITS = {
 }
 
 
-def _size_text(value: Any) -> Any:
+def _quantity_text(value: Any) -> Any:
     """A number and a string are the same quantity; the models hold the string."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     return value
+
+
+def _int_or_string(pattern: str) -> dict[str, Any]:
+    """The schema of a quantity. The pattern is for the text, the minimum for the number."""
+    return {
+        "anyOf": [{"type": "integer"}, {"type": "string"}],
+        "pattern": pattern,
+        "minimum": 0,
+        "x-kubernetes-int-or-string": True,
+    }
 
 
 Duration = Annotated[str, Field(pattern=DURATION_PATTERN, max_length=32)]
@@ -47,19 +58,19 @@ Period = Annotated[str, Field(pattern=PERIOD_PATTERN, max_length=32)]
 
 Size = Annotated[
     str,
-    BeforeValidator(_size_text),
+    BeforeValidator(_quantity_text),
     Field(pattern=SIZE_PATTERN, max_length=20),
-    WithJsonSchema(
-        {
-            "anyOf": [{"type": "integer"}, {"type": "string"}],
-            # The pattern is for the text, the minimum for the number.
-            "pattern": SIZE_PATTERN,
-            "minimum": 0,
-            "x-kubernetes-int-or-string": True,
-        }
-    ),
+    WithJsonSchema(_int_or_string(SIZE_PATTERN)),
 ]
 """A number of bytes, with or without a unit."""
+
+Quantity = Annotated[
+    str,
+    BeforeValidator(_quantity_text),
+    Field(pattern=QUANTITY_PATTERN, max_length=20),
+    WithJsonSchema(_int_or_string(QUANTITY_PATTERN)),
+]
+"""An amount of a resource as Kubernetes writes it: 2, 500m, 1.5Gi."""
 
 
 def duration_ns(text: str) -> int:

@@ -287,10 +287,29 @@ def test_schemas_are_structural_and_every_field_is_described(kind: Kind) -> None
 def test_status_is_a_subresource_with_conditions_generation_and_columns(kind: Kind) -> None:
     version = definition(kind)["spec"]["versions"][0]
     status = version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
-    assert version["subresources"] == {"status": {}}
+    assert version["subresources"]["status"] == {}
     assert status["conditions"]["x-kubernetes-list-map-keys"] == ["type"]
     assert status["observedGeneration"]["type"] == "integer"
     assert [column["name"] for column in version["additionalPrinterColumns"]][-1] == "Age"
+
+
+def at(schema: dict[str, Any], path: str) -> dict[str, Any]:
+    for name in path.strip(".").split("."):
+        schema = schema["properties"][name]
+    return schema
+
+
+@pytest.mark.covers("OP-1")
+def test_a_count_that_kubectl_scale_changes_is_a_field_with_a_default() -> None:
+    """An API server answers nothing about a resource whose field for the count is unset."""
+    scales = {kind.name: kind.scale for kind in KINDS if kind.scale is not None}
+    assert set(scales) == {"Cluster", "Stream", "StreamPipeline"}
+    for name, scale in scales.items():
+        schema = schema_of(KIND[name])
+        assert at(schema, scale.wanted)["default"] >= 1
+        assert at(schema, scale.present)["type"] == "integer"
+        if scale.selector:
+            assert at(schema, scale.selector)["type"] == "string"
 
 
 def test_names_do_not_shadow_each_other() -> None:

@@ -388,7 +388,10 @@ def test_a_cluster_grows_and_is_restarted_one_by_one_without_losing_a_message(si
     assert [broker["name"] for broker in site.get("ncl", "east")["status"]["brokers"]] == [
         f"east-{n}" for n in range(5)
     ]
-    site.declare("five", replicas=5)
+    site.declare("five")
+    site.ready("five")
+    # It waits until the status has the wanted count too.
+    site.kubectl("scale", "str/five", "--replicas=5", "--timeout=60s")
     site.ready("five")
 
 
@@ -475,7 +478,7 @@ async def _max_payload(client: Client) -> int:
 
 @pytest.mark.covers("OP-3")
 def test_with_a_stream_that_needs_all_brokers_none_is_taken_away(site: Site) -> None:
-    site.kubectl("patch", "ncl", "east", "--type=merge", "-p", '{"spec": {"replicas": 3}}')
+    site.kubectl("scale", "ncl/east", "--replicas=3")
     deferred = eventually(
         lambda: site.condition("ncl", "east", "Deferred").get("status") == "True", "the condition"
     )

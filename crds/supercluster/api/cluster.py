@@ -359,6 +359,9 @@ class ClusterStatus(Status):
 
     replicas: int = Field(default=0, description="Brokers that the StatefulSet was told to run.")
     ready_replicas: int = Field(default=0, description="Brokers that are ready.")
+    selector: str | None = Field(
+        default=None, description="Labels of the brokers' pods, as kubectl's --selector takes them."
+    )
     meta_voters: tuple[str, ...] = Field(
         default=(),
         description="Brokers that start the super-cluster's map of streams, as this cluster's brokers are told; chosen once.",

@@ -30,6 +30,16 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
+class Scale:
+    """Where `kubectl scale` finds and changes a resource's number."""
+
+    wanted: str
+    present: str
+    selector: str = ""
+    """Of the pods that it counts, as a HorizontalPodAutoscaler wants to know."""
+
+
+@dataclass(frozen=True, slots=True)
 class Kind(Generic[ResourceT]):
     """A kind of custom resource, as its definition has it."""
 
@@ -37,6 +47,7 @@ class Kind(Generic[ResourceT]):
     plural: str
     short_name: str
     columns: tuple[Column, ...]
+    scale: Scale | None = None
     name_length_max: int | None = None
     """Bound of metadata.name below Kubernetes' own. Rules that read the name need one: their cost grows with its length."""
     child_label: str = ""
@@ -89,6 +100,7 @@ CLUSTER = Kind(
         Column("URL", "string", ".status.url", 1),
         _AGE,
     ),
+    Scale(".spec.replicas", ".status.replicas", ".status.selector"),
     name_length_max=CLUSTER_NAME_LENGTH_MAX,
     child_label=f"{GROUP}/cluster",
 )
@@ -112,6 +124,8 @@ STREAM = Kind(
         Column("Move", "string", ".status.move.phase", 1),
         _AGE,
     ),
+    # status.replicas is the list of them.
+    Scale(".spec.replicas", ".status.replication.desired"),
 )
 
 STREAM_MOVE = Kind(
@@ -171,6 +185,7 @@ STREAM_PIPELINE = Kind(
         Column("LastRun", "date", ".status.lastScheduleTime", 1),
         _AGE,
     ),
+    Scale(".spec.executors.count", ".status.executors"),
     name_length_max=PIPELINE_NAME_LENGTH_MAX,
     child_label=f"{GROUP}/stream-pipeline",
 )
@@ -273,13 +288,22 @@ def definition(kind: Kind[Any]) -> dict[str, Any]:
                     "name": VERSION,
                     "served": True,
                     "storage": True,
-                    "subresources": {"status": {}},
+                    "subresources": _subresources(kind),
                     "additionalPrinterColumns": [_column(column) for column in kind.columns],
                     "schema": {"openAPIV3Schema": root},
                 }
             ],
         },
     }
+
+
+def _subresources(kind: Kind[Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {"status": {}}
+    if kind.scale is not None:
+        found["scale"] = {"specReplicasPath": kind.scale.wanted, "statusReplicasPath": kind.scale.present}
+        if kind.scale.selector:
+            found["scale"]["labelSelectorPath"] = kind.scale.selector
+    return found
 
 
 def _metadata(kind: Kind[Any]) -> dict[str, Any]:

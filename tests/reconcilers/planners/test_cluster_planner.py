@@ -668,6 +668,14 @@ def test_what_restarts_nobody_is_what_brokers_take_over() -> None:
         assert names <= {settings.camel(name) for name in reload.HOT_IN[section]}
 
 
+def test_the_status_has_the_labels_that_the_stateful_set_finds_its_brokers_by() -> None:
+    """A HorizontalPodAutoscaler reads them from the scale subresource."""
+    resource, observed = running(cluster())
+    (broker_set,) = (found for (kind, _), found in observed.objects.items() if kind == "StatefulSet")
+    labels: Any = broker_set["spec"]["selector"]["matchLabels"]
+    assert resource.status.selector == ",".join(f"{key}={value}" for key, value in labels.items())
+
+
 @pytest.mark.covers("OP-3")
 def test_the_status_says_when_every_broker_has_taken_the_settings_over() -> None:
     resource, observed = running(cluster())

@@ -138,3 +138,8 @@ def labels(super_cluster: str, cluster: str | None = None) -> dict[str, str]:
 def selector(cluster: str) -> dict[str, str]:
     """What the Services, the StatefulSet and the PodDisruptionBudget pick pods by."""
     return {"app.kubernetes.io/component": "broker", LABEL_CLUSTER: cluster}
+
+
+def selector_text(cluster: str) -> str:
+    """The same as kubectl and a HorizontalPodAutoscaler read it."""
+    return ",".join(f"{key}={value}" for key, value in selector(cluster).items())

@@ -409,6 +409,7 @@ def _patch(
         observed_generation=desired.metadata.generation,
         replicas=wanted.replicas if wanted else desired.status.replicas,
         ready_replicas=sum(pod.ready and not pod.terminating for pod in pods),
+        selector=naming.selector_text(desired.metadata.name),
         meta_voters=wanted.meta_voters if wanted else desired.status.meta_voters,
         url=naming.client_url(desired) if wanted else desired.status.url,
         brokers=tuple(

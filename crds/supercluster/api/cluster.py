@@ -11,7 +11,6 @@ from supercluster.api.common import (
     CelRule,
     Conditions,
     DeletionPolicy,
-    LabelName,
     Resource,
     ShortText,
     Status,
@@ -19,6 +18,7 @@ from supercluster.api.common import (
     between,
     immutable,
 )
+from supercluster.api.names import LabelName
 from supercluster.api.units import Duration, Quantity, Size
 
 BROKERS_MAX = 64

@@ -11,10 +11,6 @@ from pydantic.alias_generators import to_camel
 GROUP = "supercluster.dev"
 VERSION = "v1alpha1"
 
-# A DNS label: names of pods and services are made from it, "<cluster>-brokers" and an ordinal included.
-DNS_LABEL_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-LabelName = Annotated[str, StringConstraints(pattern=DNS_LABEL_PATTERN, min_length=1, max_length=40)]
-ObjectName = Annotated[str, StringConstraints(pattern=DNS_LABEL_PATTERN, min_length=1, max_length=63)]
 ShortText = Annotated[str, StringConstraints(max_length=253)]
 
 DeletionPolicy = Literal["Retain", "Delete"]
@@ -42,10 +38,14 @@ class CelRule(BaseModel):
 
     rule: str
     message: str
+    message_expression: str = ""
+    """CEL that makes the message from the value; `message` stands in where it fails, and in docs/api.md."""
     field_path: str = ""
 
     def to_schema(self) -> dict[str, str]:
         schema = {"rule": self.rule, "message": self.message}
+        if self.message_expression:
+            schema["messageExpression"] = self.message_expression
         if self.field_path:
             schema["fieldPath"] = self.field_path
         return schema

@@ -57,7 +57,7 @@ def _kind(kind: Kind[Any]) -> list[str]:
         lines += _rows(schema["properties"][part], "")
     rules = _rules(schema, "")
     if rules:
-        lines += ["", f"### {kind.name} rules", "", *(f"- {message}" for message in rules)]
+        lines += ["", f"### {kind.name} rules", "", *(f"- {message}" for message in dict.fromkeys(rules))]
     return lines
 
 

@@ -16,14 +16,13 @@ from supercluster.api.common import (
     ApiModel,
     CelRule,
     Conditions,
-    LabelName,
-    ObjectName,
     Resource,
     ShortText,
     Status,
     Time,
 )
 from supercluster.api.moves import Approval
+from supercluster.api.names import LabelName, ObjectName
 
 Phase = Literal[
     "Pending",

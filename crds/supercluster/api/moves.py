@@ -6,7 +6,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
-from supercluster.api.common import ApiModel, CelRule, LabelName
+from supercluster.api.common import ApiModel, CelRule
+from supercluster.api.names import LabelName
 from supercluster.api.units import Size
 
 WINDOW_MINUTES_MAX = 1440

@@ -10,12 +10,12 @@ from supercluster.api.common import (
     ApiModel,
     CelRule,
     Conditions,
-    LabelName,
     Resource,
     Status,
     between,
     immutable,
 )
+from supercluster.api.names import LabelName
 from supercluster.api.stream import REPLICAS_MAX
 from supercluster.api.units import Duration, Size
 

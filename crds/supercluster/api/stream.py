@@ -12,7 +12,6 @@ from supercluster.api.common import (
     CelRule,
     Conditions,
     DeletionPolicy,
-    LabelName,
     Resource,
     ShortText,
     Status,
@@ -20,16 +19,13 @@ from supercluster.api.common import (
     immutable,
 )
 from supercluster.api.moves import MovePolicy, Tag
+from supercluster.api.names import LabelName, StreamName, Subject
 from supercluster.api.recovery import RecoveryStatus
 from supercluster.api.units import Duration, Size
 
-STREAM_NAME_PATTERN = r"^[A-Za-z0-9_-]+$"
-# Tokens between dots; a star is a whole token; ">" stands for the rest and only at the end.
-SUBJECT_PATTERN = r"^(\*|[^\s.*>]+)(\.(\*|[^\s.*>]+))*(\.>)?$"
 REPLICAS_MAX = 5
 SUBJECTS_MAX = 64
 
-Subject = Annotated[str, StringConstraints(pattern=SUBJECT_PATTERN, min_length=1, max_length=256)]
 Count = Annotated[int, Field(ge=1, le=2**53)]
 
 
@@ -79,9 +75,9 @@ class StreamSpec(ApiModel):
     """What a stream is to be."""
 
     super_cluster: LabelName = Field(description="Name of the SuperCluster, in the same namespace.")
-    name: (
-        Annotated[str, StringConstraints(pattern=STREAM_NAME_PATTERN, min_length=1, max_length=128)] | None
-    ) = Field(default=None, description="Name of the stream on the brokers; metadata.name unless set.")
+    name: StreamName | None = Field(
+        default=None, description="Name of the stream on the brokers; metadata.name unless set."
+    )
     description: Annotated[str, StringConstraints(max_length=4096)] | None = Field(
         default=None, description="For people."
     )
@@ -174,11 +170,6 @@ class StreamSpec(ApiModel):
             rule="!has(self.limits.maxAge) || duration(self.duplicateWindow) <= duration(self.limits.maxAge)",
             message="spec.duplicateWindow (2m unless set) must not be longer than spec.limits.maxAge",
             field_path=".duplicateWindow",
-        ),
-        CelRule(
-            rule="self.subjects.all(s, !s.startsWith('$JS.') && !s.startsWith('$SYS.') && !s.startsWith('_INBOX.'))",
-            message="spec.subjects must not start with $JS., $SYS. or _INBOX.: those belong to the brokers",
-            field_path=".subjects",
         ),
     )
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
 from supercluster.api.common import (
     ApiModel,
     CelRule,
     Conditions,
-    LabelName,
     Resource,
     ShortText,
     Status,
     Time,
 )
 from supercluster.api.moves import Destination, MovePolicy
+from supercluster.api.names import LabelName, UndeclaredName
 from supercluster.api.stream import REPLICAS_MAX, NodeFinding
 from supercluster.api.units import Duration
 
@@ -36,8 +36,6 @@ Phase = Literal[
     "Cancelled",
     "Refused",
 ]
-# What brokers take of clients; a Stream's own name is narrower.
-UNDECLARED_NAME_PATTERN = r"^[^\s.*>/\\]+$"
 # A stream's plan tells of every broker; a super-cluster has a few hundred at most.
 FINDINGS_MAX = 512
 _FIXED = ("superCluster", "dryRun")
@@ -118,10 +116,9 @@ class StreamMoveSpec(MovePolicy):
         description="Name of the Stream resource. Its own placement must allow the destination; to move it elsewhere, change "
         "spec.placement of the Stream, which makes a StreamMove for itself.",
     )
-    stream: (
-        Annotated[str, StringConstraints(pattern=UNDECLARED_NAME_PATTERN, min_length=1, max_length=255)]
-        | None
-    ) = Field(default=None, description="Name on the brokers of a stream that no resource declares.")
+    stream: UndeclaredName | None = Field(
+        default=None, description="Name on the brokers of a stream that no resource declares."
+    )
     destination: Destination | None = Field(default=None, description="Where the stream is to go.")
     replicas: int | None = Field(
         default=None,

@@ -10,14 +10,13 @@ from supercluster.api.common import (
     ApiModel,
     CelRule,
     Conditions,
-    LabelName,
-    ObjectName,
     Resource,
     ShortText,
     Time,
     kept,
 )
 from supercluster.api.moves import CRON_PATTERN, TIME_ZONE_PATTERN
+from supercluster.api.names import LabelName, ObjectName
 from supercluster.api.units import Quantity, Size
 
 PIPELINE_NAME_LENGTH_MAX = 40

@@ -11,7 +11,6 @@ from supercluster.api.common import (
     ApiModel,
     CelRule,
     Conditions,
-    LabelName,
     Resource,
     ShortText,
     Status,
@@ -20,6 +19,7 @@ from supercluster.api.common import (
     kept,
 )
 from supercluster.api.moves import MoveBudget
+from supercluster.api.names import LabelName
 from supercluster.api.recovery import RecoveryStatus
 from supercluster.api.replica_policy import RepairRules
 from supercluster.api.units import Duration

@@ -12,7 +12,6 @@ from supercluster.api.common import (
     ApiModel,
     CelRule,
     Conditions,
-    LabelName,
     Resource,
     ShortText,
     Status,
@@ -21,6 +20,7 @@ from supercluster.api.common import (
     immutable,
     kept,
 )
+from supercluster.api.names import LabelName, UserName
 from supercluster.api.units import Duration, Period, Size
 
 # An annotation of a User: with each new value its credential is exchanged once.
@@ -32,8 +32,6 @@ DEFAULT_ACCOUNT = "$G"
 # Clients that a status names; more of them are counted.
 CLIENTS_NAMED_MAX = 16
 BROKERS_NAMED_MAX = 8
-# A user name is one word; brokers take any text, and people type it.
-USER_NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.@-]*$"
 KEY_PATTERN = r"^[-._a-zA-Z0-9]+$"
 
 
@@ -167,7 +165,7 @@ class UserSpec(ApiModel):
     """A user of a super-cluster."""
 
     super_cluster: LabelName = Field(description="Name of the SuperCluster, in the same namespace.")
-    name: Annotated[str, StringConstraints(pattern=USER_NAME_PATTERN, max_length=128)] | None = Field(
+    name: UserName | None = Field(
         default=None,
         description="The user name that clients show. Unset is the resource's name.",
     )

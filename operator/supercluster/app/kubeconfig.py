@@ -69,18 +69,25 @@ def lenient(context: ssl.SSLContext) -> ssl.SSLContext:
     return context
 
 
-def load(path: str | None = None, environ: Mapping[str, str] = os.environ) -> Connection:
+def load(
+    path: str | None = None, environ: Mapping[str, str] = os.environ, *, context: str | None = None
+) -> Connection:
     """The connection: of the file given, of $KUBECONFIG, of the pod's service account, or of ~/.kube/config.
 
     Raises:
         KubeconfigError: there is none, or it can't be used.
     """
-    if path is None and "KUBECONFIG" not in environ and "KUBERNETES_SERVICE_HOST" in environ:
+    if (
+        path is None
+        and context is None
+        and "KUBECONFIG" not in environ
+        and "KUBERNETES_SERVICE_HOST" in environ
+    ):
         return in_cluster(environ)
     chosen = (
         path or environ.get("KUBECONFIG", "").split(os.pathsep)[0] or str(Path.home() / ".kube" / "config")
     )
-    return from_file(Path(chosen))
+    return from_file(Path(chosen), context)
 
 
 def in_cluster(environ: Mapping[str, str], folder: Path = SERVICE_ACCOUNT) -> Connection:
@@ -98,8 +105,8 @@ def in_cluster(environ: Mapping[str, str], folder: Path = SERVICE_ACCOUNT) -> Co
     return Connection(f"https://{host}:{port}", namespace, token_file=folder / "token", ca_data=ca_data)
 
 
-def from_file(path: Path) -> Connection:
-    """The current context of a kubeconfig."""
+def from_file(path: Path, context_name: str | None = None) -> Connection:
+    """A context of a kubeconfig; None: the current one."""
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -111,12 +118,12 @@ def from_file(path: Path) -> Connection:
         raise KubeconfigError(f"kubeconfig {path} is not YAML: {error}") from error
     if not isinstance(content, dict):
         raise KubeconfigError(f"kubeconfig {path} is empty")
-    name = content.get("current-context")
+    name = content.get("current-context") if context_name is None else context_name
     context = _named(content, "contexts", name, "context", path)
     cluster = _named(content, "clusters", context.get("cluster"), "cluster", path)
     user = _named(content, "users", context.get("user"), "user", path) if context.get("user") else {}
     if "exec" in user or "auth-provider" in user:
-        user = {**user, "token": _token_by_kubernetes_package(path)}
+        user = {**user, "token": _token_by_kubernetes_package(path, str(name))}
     folder = path.parent
     return Connection(
         server=str(cluster.get("server", "")).rstrip("/"),
@@ -135,7 +142,7 @@ def _named(content: dict[str, Any], plural: str, name: Any, singular: str, path:
         if entry.get("name") == name:
             return dict(entry.get(singular) or {})
     raise KubeconfigError(
-        f"kubeconfig {path} has no {singular} named {name!r}; correct current-context or {plural}"
+        f"kubeconfig {path} has no {singular} named {name!r}; correct --context, current-context or {plural}"
     )
 
 
@@ -147,12 +154,12 @@ def _inline_or_file(section: dict[str, Any], key: str, folder: Path) -> str | No
     return None
 
 
-def _token_by_kubernetes_package(path: Path) -> str:
+def _token_by_kubernetes_package(path: Path, context: str) -> str:
     from kubernetes import client, config
 
     configuration = client.Configuration()
     load_kube_config: Callable[..., None] = config.load_kube_config
-    load_kube_config(config_file=str(path), client_configuration=configuration)
+    load_kube_config(config_file=str(path), context=context, client_configuration=configuration)
     authorization = configuration.get_api_key_with_prefix("authorization")
     if not authorization:
         raise KubeconfigError(f"kubeconfig {path}: the user's helper program gave no token")

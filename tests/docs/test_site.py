@@ -122,7 +122,9 @@ def test_what_leads_nowhere_is_refused(tmp_path: Path) -> None:
     [
         ("supercluster move flights --to west --dry-run", None),
         (".venv/bin/supercluster dev up --nodes 4 2>up.log", None),
-        ("supercluster moove flights", "invalid choice"),
+        ("supercluster moove flights", "No such command 'moove'"),
+        ("supercluster users rotate shop --deadline-after soon", "'soon' is not a period"),
+        ("supercluster --install-completion", None),
         ("supercluster move flights", "--to"),
         ("until supercluster status --wiat | grep -q Ready; do sleep 1; done", "--wiat"),
         ("supercluster move … --to", None),

@@ -16,10 +16,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import typer
 import yaml
+from typer.main import get_command
 
 from supercluster.api.crd import KINDS
-from supercluster.app.commands.arguments import parser
+from supercluster.app.cli.program import app
 
 BLOCK = re.compile(r"^(?P<indent> *)```(?P<language>[^\n`]*)\n(?P<text>.*?)^ *```$", re.MULTILINE | re.DOTALL)
 SHELL = {"", "sh", "sh cluster", "bash", "shell", "console"}
@@ -131,14 +133,24 @@ def simple_commands(script: str) -> Iterator[list[str]]:
 
 def supercluster_refusal(words: list[str]) -> str | None:
     """Why `supercluster` would refuse these words, or None. It only reads them."""
-    said = io.StringIO()
-    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+    command = get_command(app)
+    _forget_work(command)
+    with contextlib.redirect_stdout(io.StringIO()):
         try:
-            parser().parse_args(words)
-        except SystemExit as end:
-            if end.code:
-                return said.getvalue().strip().splitlines()[-1].rpartition("error: ")[2]
+            command.main(words, prog_name="supercluster", standalone_mode=False)
+        except typer.TyperException as error:
+            return error.format_message()
     return None
+
+
+def _forget_work(command: Any) -> None:
+    """Leave the parsing of a command, and of those below it."""
+    command.callback = None
+    command.invoke_without_command = True
+    for parameter in command.params:
+        parameter.callback = None
+    for other in getattr(command, "commands", {}).values():
+        _forget_work(other)
 
 
 class _Checks:

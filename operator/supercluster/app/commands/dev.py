@@ -20,6 +20,7 @@ from pathlib import Path
 from supercluster.api.crd import definitions
 from supercluster.app import kubeconfig, lease
 from supercluster.app.commands import processes
+from supercluster.app.commands.errors import CommandError, NotReadyError
 from supercluster.app.commands.processes import Process
 from supercluster.app.kube import KubeClient
 from supercluster.reconcilers.ports import KubeError, mapping
@@ -32,12 +33,8 @@ LEASE_NAME = "supercluster-operator"
 LEASE_DURATION_S = 3
 
 
-class DevError(Exception):
+class DevError(CommandError):
     """Something could not be started; the message says what and where its log is."""
-
-
-class NotReadyError(DevError):
-    """It was started and was not ready in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +75,6 @@ class Folder:
         draft.replace(self.record)
 
 
-def default_state() -> Path:
-    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(base) / "supercluster" / "dev"
-
-
 async def up(
     folder: Folder,
     *,
@@ -95,7 +87,7 @@ async def up(
     """Start what does not run yet, and wait until all of it is ready.
 
     Raises:
-        DevError: something did not start, or was not ready in time.
+        DevError, NotReadyError: something did not start, or was not ready in time.
     """
     folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
     folder.path.chmod(0o700)

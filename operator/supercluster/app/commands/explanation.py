@@ -9,19 +9,25 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from supercluster.api import API_VERSION
-from supercluster.app.commands.overview import columns, is_as_it_should_be
+from supercluster.app.commands.errors import CommandError
+from supercluster.app.commands.overview import is_as_it_should_be
+from supercluster.app.commands.tables import columns
 from supercluster.app.kube import KubeClient
-from supercluster.reconcilers.ports import mapping
+from supercluster.reconcilers.ports import Json, mapping
 
 
-async def explained(kube: KubeClient, namespace: str, name: str) -> str | None:
-    """What there is to say of a Stream; None when there is no such Stream.
-
+async def find(kube: KubeClient, namespace: str, name: str) -> Json:
+    """
     Raises:
+        CommandError: there is no such Stream.
         KubeError: the API server refused.
     """
     body = await kube.get(API_VERSION, "Stream", namespace, name)
-    return text_of(body) if body is not None else None
+    if body is None:
+        raise CommandError(
+            f"there is no Stream {name} in namespace {namespace}; `supercluster status` lists them"
+        )
+    return body
 
 
 def text_of(body: Mapping[str, Any]) -> str:
@@ -46,7 +52,9 @@ def _lines(body: Mapping[str, Any]) -> Iterator[str]:
         yield f"move: {move.get('name')}, {move.get('phase')} (supercluster moves)"
     rejected = [mapping(entry) for entry in status.get("rejected") or ()]
     if rejected:
-        yield columns([(f"  {entry.get('name')}", str(entry.get("reason", ""))) for entry in rejected])
+        yield columns(
+            [(f"  {entry.get('name')}", str(entry.get("reason", ""))) for entry in rejected], has_header=False
+        )
     if not wrong:
         yield "everything is as it is declared"
 

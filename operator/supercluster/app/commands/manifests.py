@@ -9,13 +9,14 @@ from typing import Any, TextIO
 
 import yaml
 
+from supercluster.app.commands.errors import UsageError
 from supercluster.app.kube import KubeClient
 from supercluster.reconcilers.ports import Json, KubeError, mapping
 
 SUFFIXES = (".yaml", ".yml", ".json")
 
 
-class ManifestError(Exception):
+class ManifestError(UsageError):
     """A manifest can't be read; the message names file, document and field."""
 
 

@@ -14,7 +14,8 @@ from typing import Any
 from supercluster.api import API_VERSION, Migration
 from supercluster.api.conditions import ConditionType
 from supercluster.api.migration import Finding, MigrationStatus, StageCounts
-from supercluster.app.commands.overview import columns
+from supercluster.app.commands.errors import CommandError, NotReadyError
+from supercluster.app.commands.tables import columns
 from supercluster.app.kube import KubeClient
 from supercluster.reconcilers.planners.migration.views import ENDED
 from supercluster.reconcilers.ports import Json, KubeError
@@ -30,7 +31,7 @@ ARRIVED = frozenset({"AwaitingFinalize", "Succeeded"})
 INVALID = 422
 
 
-class MigrateError(Exception):
+class MigrateError(CommandError):
     """It can't be done; the message says what would be right."""
 
 
@@ -132,8 +133,12 @@ async def watch(
     until: Callable[[Migration], bool],
     timeout_s: float,
     say: Callable[[str], None],
-) -> Migration | None:
-    """Follow it; None when it did not come so far in time."""
+) -> Migration:
+    """Follow it.
+
+    Raises:
+        NotReadyError: it did not come so far in time; the message says how far it is.
+    """
     deadline, told = time.monotonic() + timeout_s, ""
     while time.monotonic() < deadline:
         found = await find(kube, namespace, name)
@@ -145,7 +150,8 @@ async def watch(
             if until(found):
                 return found
         await asyncio.sleep(POLL_S)
-    return None
+    left = await find(kube, namespace, name)
+    raise NotReadyError(f"Migration {name} did not come so far within {timeout_s:g} s\n{described(left)}")
 
 
 def is_current(found: Migration) -> bool:
@@ -199,11 +205,14 @@ def statement(found: Migration) -> str:
     return told.message
 
 
-async def listed(kube: KubeClient, namespace: str) -> str:
-    """All of a namespace as a table, the youngest last; empty when there are none."""
-    items = (await kube.list(API_VERSION, "Migration", namespace)).get("items") or ()
-    found = sorted(map(Migration.model_validate, items), key=lambda each: each.metadata.age_key)
-    return columns([HEADER, *map(_row, found)]) if found else ""
+async def fetch(kube: KubeClient, namespace: str) -> list[Json]:
+    return list((await kube.list(API_VERSION, "Migration", namespace)).get("items") or ())
+
+
+def table(bodies: Sequence[Json]) -> str:
+    """The youngest last."""
+    found = sorted(map(Migration.model_validate, bodies), key=lambda each: each.metadata.age_key)
+    return columns([HEADER, *map(_row, found)])
 
 
 def _row(found: Migration) -> tuple[str, ...]:

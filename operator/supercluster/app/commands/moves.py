@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from supercluster.api import API_VERSION, Stream, StreamMove
-from supercluster.app.commands.overview import columns
+from supercluster.app.commands.errors import CommandError
+from supercluster.app.commands.tables import columns
 from supercluster.app.kube import KubeClient
 from supercluster.reconcilers.planners.move.views import ENDED
 from supercluster.reconcilers.planners.stream.moves import move_name
@@ -28,7 +29,7 @@ HEADER = ("NAME", "STREAM", "FROM", "TO", "PHASE", "COPIED", "STAGE", "ETA", "ME
 MESSAGE_CHARACTERS_MAX = 100
 
 
-class MoveError(Exception):
+class MoveError(CommandError):
     """The move can't be asked for; the message says what would be right."""
 
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+import time
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
 from supercluster.api import API_VERSION
 from supercluster.api.conditions import Reason
 from supercluster.api.crd import KINDS
+from supercluster.app.commands.errors import NotReadyError
+from supercluster.app.commands.tables import columns
 from supercluster.app.kube import KubeClient
 from supercluster.reconcilers.planners.status import NEGATIVE
 from supercluster.reconcilers.ports import Json, mapping
 
 NOTE_CHARACTERS_MAX = 100
+POLL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,32 @@ async def fetch(kube: KubeClient, namespace: str | None) -> dict[str, list[Json]
             item["metadata"].pop("managedFields", None)
         found[kind.name] = items
     return found
+
+
+async def wait_until_ready(
+    kube: KubeClient, namespaces: Iterable[str | None], timeout_s: float, names: Container[str] | None = None
+) -> None:
+    """Wait for the resources of these namespaces, or for those of them that have these names, each with its kind.
+
+    Raises:
+        NotReadyError: some were not ready in time.
+        KubeError: the API server refused.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        found = [each for where in namespaces for each in (await fetch(kube, where)).items()]
+        unready = [
+            f"{kind} {body['metadata']['name']}"
+            for kind, bodies in found
+            for body in bodies
+            if not is_ready(body)
+        ]
+        left = [each for each in unready if names is None or each in names]
+        if not left:
+            return
+        if time.monotonic() > deadline:
+            raise NotReadyError(f"not ready after {timeout_s:g} s: {', '.join(left)}")
+        await asyncio.sleep(POLL_S)
 
 
 def condition(body: Mapping[str, Any], type_: str) -> Mapping[str, Any]:
@@ -155,12 +186,3 @@ def table(found: Mapping[str, Sequence[Mapping[str, Any]]], *, with_namespace: b
     if not with_namespace:
         lines = [[*line[:1], *line[2:]] for line in lines]
     return columns(lines)
-
-
-def columns(lines: Sequence[Sequence[str]]) -> str:
-    """Lines of cells, every column as wide as its widest cell."""
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    )

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from supercluster.api import API_VERSION, Cluster
 from supercluster.app.admin import BrokerAdmin
-from supercluster.app.commands.overview import columns
+from supercluster.app.commands.errors import CommandError
+from supercluster.app.commands.tables import columns
 from supercluster.app.kube import KubeClient
 from supercluster.reconcilers.observe.views import credentials_view, pod_view
 from supercluster.reconcilers.planners import naming
@@ -31,7 +32,7 @@ HEADER = ("BROKER", "CLIENTS", "ASKED TO LEAVE", "AFTERWARDS")
 Say = Callable[[str], None]
 
 
-class RebalanceError(Exception):
+class RebalanceError(CommandError):
     """It can't be done; the message says what would be right."""
 
 

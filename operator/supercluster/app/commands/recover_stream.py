@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from supercluster.api import API_VERSION, Cluster
 from supercluster.api.recovery import FORCE_RECOVER
 from supercluster.app.admin import BrokerAdmin
-from supercluster.app.commands.overview import columns
+from supercluster.app.commands.errors import CommandError
+from supercluster.app.commands.tables import columns
 from supercluster.app.kube import KubeClient
 from supercluster.reconcilers.observe.views import credentials_view, pod_view
 from supercluster.reconcilers.planners import naming
@@ -24,7 +25,7 @@ FIGURES = ("lineage", "lastSeq", "committedSeq", "lastTerm", "lastIndex")
 HEADER = ("BROKER", "LINEAGE", "LAST SEQ", "COMMITTED", "LAST TERM", "LAST INDEX", "STATE")
 
 
-class RecoverError(Exception):
+class RecoverError(CommandError):
     """It can't be done; the message says what would be right."""
 
 

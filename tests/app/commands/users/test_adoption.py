@@ -8,11 +8,11 @@ import bcrypt
 import pytest
 import yaml
 from tests.app.commands.users.objects import SUPER_CLUSTER, Kube, credentials, secret, user
+from tests.support.command_line import run_line
 
 from supercluster.api import SuperCluster, User
 from supercluster.api.nkeys import encode_public_key
-from supercluster.app.commands.arguments import EXIT_OK, parser
-from supercluster.app.commands.users import program
+from supercluster.app.commands.errors import EXIT_OK
 from supercluster.app.commands.users.adoption import Adoption, adoption
 from supercluster.app.commands.users.find import UsersError
 from supercluster.broker.auth.users_file import parse_users
@@ -156,7 +156,7 @@ def test_a_user_that_is_declared_already_is_named() -> None:
 
 
 async def run(kube: Kube, *words: str) -> int:
-    return await program.run_users(kube.client, parser().parse_args(["users", "adopt", *words]), "ns")
+    return await run_line(kube.client, "users", "adopt", *words)
 
 
 async def test_manifests_are_printed_for_kubectl_and_remarks_beside_them(

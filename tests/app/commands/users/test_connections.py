@@ -8,10 +8,11 @@ import pytest
 from aiohttp import web
 from tests.app.commands.users.objects import Kube, credentials, secret, user, user_secret
 from tests.app.scripted import serving
+from tests.support.command_line import run_line
 
 from supercluster.app.admin import BrokerAdmin
-from supercluster.app.commands.arguments import EXIT_FAILED, EXIT_OK, parser
-from supercluster.app.commands.users import connections, program
+from supercluster.app.commands.errors import EXIT_FAILED, EXIT_OK
+from supercluster.app.commands.users import connections
 from supercluster.app.commands.users.find import UsersError, find
 from supercluster.reconcilers.ports import BrokersUnreachableError, BrokerTarget, Json
 
@@ -77,7 +78,7 @@ class Admin(BrokerAdmin):
 @pytest.fixture
 def asked_by(monkeypatch: pytest.MonkeyPatch) -> Any:
     def use_admin(admin: Admin) -> Admin:
-        monkeypatch.setattr(program, "BrokerAdmin", lambda: admin)
+        monkeypatch.setattr("supercluster.app.admin.BrokerAdmin", lambda: admin)
         return admin
 
     return use_admin
@@ -96,8 +97,7 @@ def kube(*more: Json, **numbers: int) -> Kube:
 
 
 async def who_uses(api: Kube, *words: str) -> int:
-    given = parser().parse_args(["users", "who-uses", "billing", *words])
-    return await program.run_users(api.client, given, "ns")
+    return await run_line(api.client, "users", "who-uses", "billing", *words)
 
 
 async def test_clients_are_listed_by_broker_and_credential(

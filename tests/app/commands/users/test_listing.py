@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 from tests.app.commands.users.objects import READY, SUPER_CLUSTER, Kube, condition, user
+from tests.support.command_line import run_line
 
 from supercluster.api import User
 from supercluster.app.commands import overview
-from supercluster.app.commands.arguments import EXIT_OK, parser
-from supercluster.app.commands.users import listing, program
+from supercluster.app.commands.errors import EXIT_OK
+from supercluster.app.commands.users import listing
 from supercluster.app.commands.users.find import UsersError
 
 pytestmark = pytest.mark.covers("CL-5")
@@ -39,7 +40,7 @@ def next_step(**fields: Any) -> str:
 
 
 async def run(kube: Kube, *words: str) -> int:
-    return await program.run_users(kube.client, parser().parse_args(["users", *words]), "ns")
+    return await run_line(kube.client, "users", *words)
 
 
 def test_the_table_has_credential_rotation_and_secret_of_each() -> None:

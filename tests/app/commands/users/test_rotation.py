@@ -7,9 +7,17 @@ from typing import Any
 
 import pytest
 from tests.app.commands.users.objects import READY, Kube, condition, user, user_secret
+from tests.support.command_line import run_line
 
-from supercluster.app.commands.arguments import EXIT_FAILED, EXIT_NOT_READY, EXIT_OK, EXIT_USAGE, parser
-from supercluster.app.commands.users import program, rotation
+from supercluster.app.commands.errors import (
+    EXIT_FAILED,
+    EXIT_NOT_READY,
+    EXIT_OK,
+    EXIT_USAGE,
+    CommandError,
+    NotReadyError,
+)
+from supercluster.app.commands.users import rotation
 from supercluster.app.commands.users.find import UsersError
 from supercluster.reconcilers.ports import Json
 
@@ -24,8 +32,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def run(kube: Kube, *words: str) -> int:
-    given = parser().parse_args(["users", *words])
-    return await program.run_users(kube.client, given, "ns")
+    return await run_line(kube.client, "users", *words)
 
 
 async def rotate(kube: Kube, *words: str) -> int:
@@ -69,10 +76,10 @@ async def test_a_deadline_is_set_with_the_annotation_at_once() -> None:
 
 
 @pytest.mark.parametrize("text", ["0s", "soon", "1.5h", "90"])
-def test_a_deadline_that_is_no_time_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        parser().parse_args(["users", "rotate", "billing", "--deadline-after", text])
-    assert "no time such as 90m, 24h or 7d" in capsys.readouterr().err
+async def test_a_deadline_that_is_no_time_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert await rotate(Kube(user()), "--deadline-after", text) == EXIT_USAGE
+    told = f"Invalid value for '--deadline-after': '{text}' is not a period such as 90m, 24h or 7d"
+    assert told in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -190,12 +197,13 @@ async def test_a_rotation_that_is_not_seen_yet_is_no_end() -> None:
     ],
 )
 async def test_a_rotation_that_comes_to_nothing_ends_with_one(
-    looks: list[Callable[[Json], None]], words: str, capsys: pytest.CaptureFixture[str]
+    looks: list[Callable[[Json], None]], words: str
 ) -> None:
     kube = Kube(user())
     kube.looked = [lambda body: None, *looks]
-    assert await rotate(kube, "--wait") == EXIT_FAILED
-    assert f"User billing: {words}" in capsys.readouterr().err
+    with pytest.raises(CommandError, match=f"^User billing: {words}") as caught:
+        await rotate(kube, "--wait")
+    assert caught.value.code == EXIT_FAILED
 
 
 async def test_a_rotation_that_takes_too_long_ends_with_three_and_what_it_waits_for(
@@ -203,9 +211,10 @@ async def test_a_rotation_that_takes_too_long_ends_with_three_and_what_it_waits_
 ) -> None:
     kube = Kube(user())
     kube.looked = [lambda body: None, stage("ClientsRolling", "…", connections=1)]
-    assert await rotate(kube, "--wait", "--timeout", "0.1") == EXIT_NOT_READY
+    with pytest.raises(NotReadyError, match=r"did not end within 0\.1 s") as caught:
+        await rotate(kube, "--wait", "--timeout", "0.1")
+    assert caught.value.code == EXIT_NOT_READY
     printed = capsys.readouterr()
-    assert "did not end in 0.1 s" in printed.err
     assert "next: have these clients read Secret demo-user-billing again" in printed.out
 
 
@@ -249,9 +258,8 @@ async def test_there_is_no_end_of_what_stands_still(capsys: pytest.CaptureFixtur
     kube = Kube(user())
     assert await rotate(kube, "--suspend", "--wait") == EXIT_USAGE
     assert not kube.patches
-    with pytest.raises(SystemExit):
-        parser().parse_args(["users", "rotate", "billing", "--cancel", "--deadline-after", "1h"])
-    assert "not allowed with argument" in capsys.readouterr().err
+    assert await rotate(kube, "--cancel", "--deadline-after", "1h") == EXIT_USAGE
+    assert "give one of --deadline-after, --cancel," in capsys.readouterr().err
 
 
 async def test_no_secret_is_read() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from supercluster.api import API_VERSION, Cluster, User
 from supercluster.app.admin import BrokerAdmin
-from supercluster.app.commands.overview import columns
+from supercluster.app.commands.tables import columns
 from supercluster.app.commands.users.find import UsersError
 from supercluster.app.commands.users.listing import span_text
 from supercluster.app.kube import KubeClient

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Sequence
 
 from supercluster.api import API_VERSION, Condition, User
 from supercluster.api.conditions import ConditionType
+from supercluster.app.commands.errors import CommandError
 from supercluster.app.kube import KubeClient
 from supercluster.reconcilers.ports import Json
 
 NAMES_SHOWN_MAX = 10
 
 
-class UsersError(Exception):
+class UsersError(CommandError):
     """It can't be done; the message says what would be right."""
 
 

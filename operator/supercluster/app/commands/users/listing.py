@@ -8,7 +8,8 @@ from datetime import datetime
 from supercluster.api import Condition, User
 from supercluster.api.conditions import ConditionType, Reason
 from supercluster.api.user import Permissions, SubjectRules, UserLimits
-from supercluster.app.commands.overview import columns, is_as_it_should_be
+from supercluster.app.commands.overview import is_as_it_should_be
+from supercluster.app.commands.tables import columns
 from supercluster.app.commands.users.find import condition_of, has, is_current, message_of
 from supercluster.reconcilers.planners.status import parse_timestamp
 from supercluster.reconcilers.planners.user.rotation import Stage

@@ -1,0 +1,108 @@
+"""`supercluster move`, `replica`, `moves` and `cancel-move`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import typer
+
+from supercluster.app.cli.options import DryRun, argument, flag, option, seconds, size
+from supercluster.app.cli.session import Site, say
+from supercluster.app.commands.errors import EXIT_FAILED, EXIT_NOT_READY, EXIT_OK, NotReadyError
+
+StreamName = Annotated[
+    str,
+    argument("STREAM", "Name of the Stream, or of a stream that no resource declares."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a move is asked for with."""
+
+    dry_run: DryRun = False
+    bytes_per_s: Annotated[
+        str | None,
+        option("N", "Limit for copying, such as 50Mi. Default: a share of the budget.", parser=size),
+    ] = None
+    super_cluster: Annotated[
+        str | None,
+        option("NAME", "Of a stream that no resource declares. Default: the only one."),
+    ] = None
+    wait: Annotated[bool, flag("wait", "Wait until the move has ended, and show its progress.")] = False
+    timeout: Annotated[float, seconds("Limit for --wait and --dry-run.")] = 600.0
+
+
+async def move(
+    site: Site,
+    stream: StreamName,
+    to: Annotated[str, option("CLUSTER", "Name of the Cluster.")],
+    options: Options,
+) -> int:
+    """Move a stream to another cluster.
+
+    A stream that a Stream resource declares is moved by a change of its placement, another one by a StreamMove.
+    """
+    from supercluster.app.commands import moves
+
+    wish = moves.Wish(stream, to, options.super_cluster, options.bytes_per_s, options.dry_run)
+    return await _follow(site, await moves.ask(site.kube, site.namespace, wish), options)
+
+
+async def replica(
+    site: Site,
+    action: Annotated[Literal["add", "remove"], typer.Argument(help="Add a replica, or remove one.")],
+    stream: StreamName,
+    broker: Annotated[str, argument("BROKER", "Name of the broker.")],
+    options: Options,
+) -> int:
+    """Add a replica of a stream on a broker, or remove one.
+
+    The stream's count of replicas stays as it is. Fewer replicas than the count, or than the minimum of usable ones, are refused. A
+    ReplicaPolicy with autoRemove BeyondTarget removes replicas beyond the count again.
+    """
+    from supercluster.app.commands import moves
+
+    wish = moves.ReplicaWish(
+        stream, broker, action == "add", options.super_cluster, options.bytes_per_s, options.dry_run
+    )
+    return await _follow(site, await moves.ask_for_replica(site.kube, site.namespace, wish), options)
+
+
+async def _follow(site: Site, asked: tuple[str, str], options: Options) -> int:
+    """Say what was asked for, and how it goes, as far as the command line wants to know."""
+    from supercluster.app.commands import moves
+
+    name, said = asked
+    if not options.dry_run:
+        print(said, flush=True)
+    if not name or not (options.wait or options.dry_run):
+        return EXIT_OK
+    found = await moves.watch(site.kube, site.namespace, name, options.timeout, say)
+    if found is None:
+        raise NotReadyError(f"StreamMove {name} did not end within {options.timeout:g} s")
+    if options.dry_run:
+        print(moves.described(found))
+        await moves.forget(site.kube, site.namespace, found)
+        return EXIT_OK if found.status.phase == "Planned" else EXIT_FAILED
+    if found.status.phase in ("AwaitingApproval", "AwaitingWindow"):
+        return EXIT_NOT_READY
+    return EXIT_OK if found.status.phase == "Succeeded" else EXIT_FAILED
+
+
+async def moves(site: Site) -> None:
+    """List moves and their progress."""
+    from supercluster.app.commands import moves
+
+    if text := await moves.listed(site.kube, site.namespace):
+        print(text)
+    else:
+        say(f"no moves in namespace {site.namespace}")
+
+
+async def cancel_move(site: Site, name: Annotated[str, argument("MOVE", "Name of the StreamMove.")]) -> None:
+    """Cancel a move. Until the hand-over, the stream stays with its old brokers."""
+    from supercluster.app.commands import moves
+
+    print(await moves.cancel(site.kube, site.namespace, name))

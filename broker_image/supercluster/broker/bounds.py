@@ -1,7 +1,8 @@
-"""The bounds that judges, configurations and codecs share: whatever is accepted fits wherever it is written (SF-24).
+"""Bounds that request checks, configurations and codecs share: an accepted value fits into every encoding
+(SF-24).
 
-A judge refuses what is beyond them, a codec gives their fields so much room, and a reader of what a client, a link or a file says
-reads no more. A bound that has one user stands beside it.
+Request checks refuse values beyond a bound. Codecs reserve room up to it. Readers of clients' requests, links
+and files read no more than that. A bound with a single user is declared beside that user.
 """
 
 from __future__ import annotations

@@ -1,10 +1,13 @@
-"""The time in which this process itself could hear others: what all time-outs are measured by (SF-29).
+"""The process's own time: the time in which it could receive messages. All time-outs are measured by it
+(SF-29).
 
-A process may stand still (SIGSTOP, a paused machine, no processor time for seconds). What the others said meanwhile waits in its
-sockets, so it must not count that time against them. Between two rounds of the loop, each of which reads what is there, at most
-`STEP_MS` count. A process that gets little processor time therefore measures time by its own rounds, and waits longer.
+A process may be stopped (SIGSTOP, a paused machine, no processor time for seconds). Messages of other brokers
+meanwhile wait in its sockets, so that time must not count against them. Between two rounds of the loop, each
+of which reads all sockets, at most `STEP_MS` count. A process with little processor time therefore measures
+time by its own rounds, and waits longer.
 
-Nothing that is safe by time alone may use it: it never goes ahead of the machine's clock, but may stay behind for good.
+No rule whose safety depends on time may use it: it never runs ahead of the machine's clock, but may stay
+behind for good.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The seams: what the broker's cores are handed instead of sockets, files and clocks.
+"""The seams: the interfaces that the broker's cores get instead of sockets, files and clocks.
 
-Three worlds implement these protocols: the process (`net`, `storage`, `runtime`), the unit tests, and the simulator.
-A core may call nothing else that reaches the outside. All calls are made on one thread, and none blocks for longer
-than a local write.
+Three worlds implement these protocols: the process (`net`, `storage`, `runtime`), the unit tests, and the
+simulator. A core may call nothing else that reaches the outside. All calls are made on one thread, and none
+blocks for longer than a local write.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The number of a broker's process on its volume: how often one has started there, and 16 random bits.
+"""The number of a broker's process on its volume: the count of starts there, and 16 random bits.
 
-The number is kept in the volume and rises at every start. A volume that is put back from a snapshot counts again from what the snapshot
-has, so the starts repeat; the random bits keep what is numbered by processes (sessions, API requests) from repeating with them (SF-10,
-SF-27). Versions before this one counted starts alone: their next start is one more than any number that is found.
+The count is stored on the volume and rises at every start. A volume that is restored from a snapshot
+continues from the snapshot's count, so counts repeat. The random bits keep numbers that contain it (sessions,
+API requests) from repeating (SF-10, SF-27). Earlier versions counted starts alone: their next start is one
+more than any number that they find.
 """
 
 from __future__ import annotations

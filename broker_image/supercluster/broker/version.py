@@ -1,4 +1,4 @@
-"""Versions that the broker tells."""
+"""The versions that the broker reports."""
 
 VERSION = "0.1.0"
 

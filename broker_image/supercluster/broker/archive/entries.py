@@ -1,8 +1,7 @@
-"""The entries of a backup: first the stream's state, then its consumers, then its messages in order, and a mark that says that
-this is all.
+"""The entries of a backup: the stream's state, its consumers, its messages in order, and an end mark.
 
-An entry is a name, a time, a sequence, and a payload with its header before its body; numbers are of varying length. A message
-has its subject for a name.
+An entry holds a name, a time, a sequence, and a payload whose header precedes its body. Numbers have a
+variable length. The name of a message's entry is the message's subject.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Frames of S2, which are those of Snappy with larger blocks and one more kind of copy: bytes in, bytes out, as they come.
+"""The frames of S2 compression, decoded and encoded as a stream.
 
-What is written can be read by readers of either; what is read may be of both. Every frame has a check sum, so whatever is
-damaged or missing on the way is noticed here.
+S2 extends Snappy by larger blocks and one more kind of copy. Readers of Snappy can read the frames that this
+module writes; it reads the frames of both. Every frame has a checksum, so damaged or missing frames are
+detected.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which user a client's certificate names: by e-mail address, DNS name or URI, or by the whole subject.
+"""The user that a client's certificate names: by e-mail address, DNS name or URI, or by the whole subject.
 
-The certificate is what `ssl` makes of one that was verified. A subject is written as in CN=app,O=Example: the order and spaces
-behind the commas make no difference.
+The certificate has the form in which `ssl` returns a verified one. A subject is written as CN=app,O=Example;
+neither the order nor spaces after the commas matter.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Credentials of clients and links, read again whenever their files change (CL-5).
 
-Several users may be valid at once, so that old and new credentials overlap while clients roll. Comparisons take the
-same time whatever is wrong, and nothing here ever shows a secret. A file that can't be used leaves what was read
-before in force, holds up no other file, and is said in the log once (`credentials_file.py`).
+Several users may be valid at once, so that old and new credentials overlap during a rotation. Comparisons
+take constant time. No secret is ever logged or returned. If a file can't be used, its previous content stays
+in force, the other files are read as usual, and one log line reports it (`credentials_file.py`).
 """
 
 from __future__ import annotations

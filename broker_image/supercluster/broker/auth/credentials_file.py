@@ -1,7 +1,8 @@
-"""One file of credentials: what of it is in force, the digest of the very bytes that it came from, and why newer ones are not.
+"""One credentials file: the content in force, the digest of the bytes that it was read from, and the reason
+why newer bytes are not in force.
 
-A file that can't be used, or that would open a door by being gone or empty, leaves what was read before in force. It holds up no
-other file.
+A file that can't be used, or that would let everyone in because it is missing or empty, leaves its previous
+content in force. Other files are not affected.
 """
 
 from __future__ import annotations

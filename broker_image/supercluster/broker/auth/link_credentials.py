@@ -1,4 +1,4 @@
-"""What brokers show one another: `cluster.json`, `gateway.json` and `migration.json`."""
+"""Credentials that brokers present to one another: `cluster.json`, `gateway.json` and `migration.json`."""
 
 from __future__ import annotations
 

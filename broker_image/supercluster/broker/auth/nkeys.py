@@ -1,7 +1,7 @@
-"""Users by nkey: a public key that is written as text, and a signature of the nonce that the server sent.
+"""Users identified by an nkey: a public key as text, and a signature of the nonce that the server sent.
 
-The text is base32 of one byte that says what the key is for, 32 bytes of an Ed25519 key, and a check sum (CRC-16, the lower byte
-first). No seed is ever read here: it stays with the client.
+The text is the base32 form of a prefix byte for the kind of key, the 32 bytes of an Ed25519 key, and a CRC-16
+checksum (low byte first). No seed is ever read here: it stays with the client.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Passwords as they are configured: plain, or hashed by bcrypt. A hash takes long to compare, on purpose."""
+"""Passwords as they are configured: plain, or hashed by bcrypt. Comparing a hash is slow on purpose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Users: their credentials, what these allow, and what a client shows of itself."""
+"""Users: their credentials, the permissions that these grant, and the credentials that a client presents."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Reads `users.json`: users, and what accounts import and export. Whatever is wrong is said with its field and what would be right,
-and without any secret."""
+"""Reads `users.json`: users, and the imports and exports of accounts.
+
+An error names the field and the values that would be right, and never contains a secret.
+"""
 
 from __future__ import annotations
 

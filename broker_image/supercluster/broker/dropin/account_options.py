@@ -1,4 +1,6 @@
-"""What a configuration file says of accounts beside their users: imports, exports and mappings, and their part of JetStream."""
+"""The options of an account in a configuration file besides its users: imports, exports, mappings and
+JetStream limits.
+"""
 
 from __future__ import annotations
 

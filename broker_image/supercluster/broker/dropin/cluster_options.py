@@ -1,4 +1,6 @@
-"""What a configuration file says of the other servers of a cluster: the `cluster` block, routes, who may link up."""
+"""The `cluster` block of a configuration file: the other servers of the cluster, routes, and link
+authorization.
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
-"""The grammar of nats-server's configuration files, as values that know where they stand.
+"""The grammar of nats-server's configuration files. Parsed values keep their position in the file.
 
-A file is a map without braces: `key: value`, `key = value` or `key value`, apart by commas, semicolons or lines. Values are maps,
-lists, texts (quoted or not), blocks in parentheses, whole numbers with a suffix of size, decimals, truth values, times, and
-`$NAME`: another value of this map or of one around it, else of the environment. `include FILE` takes a file's values in. `#` and
-`//` begin comments. JSON is understood, too.
+A file is a map without braces: `key: value`, `key = value` or `key value`, separated by commas, semicolons or
+newlines. Values are maps, lists, strings (quoted or not), blocks in parentheses, integers with a size suffix,
+decimals, booleans, times, and `$NAME`: another value of this map or of an enclosing one, or else an
+environment variable. `include FILE` inserts a file's values. `#` and `//` begin comments. JSON is valid, too.
 
-Pure but for the two functions that are handed in: how an included file is read, and what the environment says.
+Pure, except for the two functions that the caller passes in: one reads an included file, the other an
+environment variable.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Users as a configuration file or a flag names them: nothing is read again but with the file."""
+"""Users from a configuration file or a flag. They change only when the configuration file is read again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading values of a configuration file by name, so that what is wrong, unknown or of no use is said with its place."""
+"""Reads values of a configuration file by name; errors and warnings about a value name its position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""nats-server's flags: one dash or two, `-name value` or `-name=value`; what a flag says goes before what the file says."""
+"""nats-server's flags: one dash or two, `-name value` or `-name=value`. A flag overrides the configuration
+file.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a configuration file says of other clusters: the `gateway` block, where they are, who may link up.
+"""The `gateway` block of a configuration file: the other clusters, their addresses, and link authorization.
 
-All clusters of a super-cluster have to name the same ones (`docs/adr/drop-in-clusters.md`): `clusters` is what they have to agree on,
-and the first of them by name begins the map of streams.
+All clusters of a super-cluster must name the same clusters (`docs/adr/drop-in-clusters.md`). `clusters` holds
+that list; the first of them by name starts the map of streams.
 """
 
 from __future__ import annotations

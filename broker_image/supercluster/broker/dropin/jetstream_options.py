@@ -1,4 +1,6 @@
-"""What a configuration file says of JetStream: whether it is there, where it stores, how much."""
+"""The `jetstream` block of a configuration file: whether JetStream is enabled, the store directory, and the
+limits.
+"""
 
 from __future__ import annotations
 

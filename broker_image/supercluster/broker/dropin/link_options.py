@@ -1,4 +1,4 @@
-"""What the `cluster` and the `gateway` block say in the same way: who may link up, and TLS between servers."""
+"""Options that the `cluster` and `gateway` blocks share: link authorization, and TLS between servers."""
 
 from __future__ import annotations
 

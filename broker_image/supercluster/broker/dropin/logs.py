@@ -1,4 +1,4 @@
-"""The log as nats-server writes it, for scripts that wait for its lines."""
+"""The log in nats-server's format, for scripts that wait for its lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`supercluster-broker` with nats-server's flags: one broker by itself, for those who start `nats-server` today."""
+"""`supercluster-broker` with nats-server's flags: a single broker as a drop-in replacement for `nats-server`."""
 
 from __future__ import annotations
 

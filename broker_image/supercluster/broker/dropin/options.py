@@ -1,7 +1,8 @@
-"""What nats-server's configuration and flags say, as far as a broker here can do it.
+"""nats-server's configuration and flags, as far as this broker supports them.
 
-What changes who may do what, or where messages are, and is not carried out, is refused; what only looks different without it is
-named in a warning; what nats-server does not know either is an error. All with the place in the file.
+An unsupported option that affects permissions or where messages are stored is refused. Any other unsupported
+option is named in a warning. An option that nats-server does not know is an error. All three name the
+position in the file.
 """
 
 from __future__ import annotations

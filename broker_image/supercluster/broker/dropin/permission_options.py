@@ -1,4 +1,4 @@
-"""What a configuration file says of permissions: subjects that a user may publish and subscribe to."""
+"""Permissions in a configuration file: the subjects that a user may publish and subscribe to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From options to a broker: what it is told, where it runs, and what its name is."""
+"""Turns drop-in options into a broker's settings, its place and its name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run of a server in nats-server's place: its start, what it says of itself, its signals, and its end."""
+"""One run of a drop-in server: its start, its log lines, its signals and its end."""
 
 from __future__ import annotations
 

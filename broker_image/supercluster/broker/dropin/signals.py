@@ -1,5 +1,8 @@
-"""`-sl SIGNAL[=TARGET]`: a signal to another server. TARGET is a process id, the path of a pid file, or the beginning of ids with a
-star; without one it is the only server that runs here in nats-server's place. Errors are worded as nats-server's."""
+"""`-sl SIGNAL[=TARGET]`: sends a signal to another server.
+
+TARGET is a process id, the path of a pid file, or a prefix of process ids followed by a star. Without it the
+target is the only drop-in server on this machine. Error texts are nats-server's.
+"""
 
 from __future__ import annotations
 

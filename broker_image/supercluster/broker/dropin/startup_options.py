@@ -1,4 +1,4 @@
-"""From flags and a configuration file to the options of a server, as they are when it starts and when it reads them again."""
+"""Turns flags and a configuration file into a server's options, at its start and at each reload."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a configuration file says of TLS, in any of its blocks, and of the WebSocket listener."""
+"""The TLS options of a configuration file, in any of its blocks, and those of the WebSocket listener."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a configuration file says of who may come in: users, their passwords, keys and accounts."""
+"""The users of a configuration file: their passwords, keys and accounts."""
 
 from __future__ import annotations
 

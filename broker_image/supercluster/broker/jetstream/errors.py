@@ -1,7 +1,8 @@
-"""Refusals of the JetStream API, with NATS's own codes and texts, as its clients compare them.
+"""Errors of the JetStream API with NATS's codes and texts, which clients compare.
 
-`ApiError` is raised where a request is judged and becomes the `error` object of the answer. The table holds what
-brokers really say; a text with a blank is filled by the caller. Three codes beyond NATS's range are ours (SF-23).
+`ApiError` is raised where a request is checked, and becomes the `error` object of the answer. The table holds
+the errors that brokers return; the caller fills in placeholders. Three codes outside NATS's range are our own
+(SF-23).
 """
 
 from __future__ import annotations

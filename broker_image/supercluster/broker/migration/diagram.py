@@ -1,4 +1,4 @@
-"""The table of `migration/plan.py` as the diagram that docs/adr/cutover.md shows. Pure."""
+"""Draws the diagram in docs/adr/cutover.md from the table of `migration/plan.py`. Pure."""
 
 from __future__ import annotations
 

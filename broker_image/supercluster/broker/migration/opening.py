@@ -1,7 +1,8 @@
-"""What green does next with a stream that blue has handed over: a table for the leader of green's group.
+"""Green's next step with a stream that blue has handed over: a table for the leader of green's group.
 
-OPENED and REFUSED are entries of one log, so whichever is committed first holds, and the other has no effect (`state/cut.py`). Green
-opens what it has compared; it refuses what differs, and what blue wants back.
+OPENED and REFUSED are entries of one log, so the one that is committed first holds, and the other has no
+effect (`state/cut.py`). Green opens a stream after it has compared the cut. It refuses a stream that differs,
+and one that blue wants back.
 """
 
 from __future__ import annotations

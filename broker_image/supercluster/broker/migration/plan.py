@@ -1,22 +1,25 @@
-"""What blue does next with a stream that goes to another super-cluster (green): a table over what its log, its map and green say.
+"""Blue's next step with a stream that goes to another super-cluster (green): a table over the state of its
+log, its map and green's reports.
 
-Theory. A stage is evidence, so it is the same for every leader, and one that comes new goes on where the last one was::
+Theory. A stage is evidence, so it is the same for every leader, and a new leader goes on where the last one
+was::
 
     PENDING   the migration's record alone       LEARNING  an attempt in blue's map
     FENCED    the entry FENCED in blue's log      HANDED    the entry HANDED in blue's log
     OPEN      green's OPENED, in blue's map       then the migration as a whole: REDIRECTED, FINAL, CLEANED
 
-Within a stage the first row whose condition holds says what to do, and to which stage that leads. A row that waits names what it
-waits for. Up to HANDED the stream's leader takes the steps, from OPEN on the leader of the map.
+Within a stage the first row whose condition holds gives the step and the next stage. A row that waits names
+its reason. Up to HANDED the stream's leader takes the steps, from OPEN on the leader of the map.
 
-Four things keep two sides from writing, which no later row can repair (docs/adr/cutover.md):
+Four rules prevent that both sides write, which no later row could repair (docs/adr/cutover.md):
 
-- an attempt has one mark `handing` in the map, asked for by one leader in its term, and at most one fence under it. So neither a mark
-  nor its end that comes late can be about another fence;
-- a leader that finds a mark or a fence of an earlier one takes nothing in before green's word, or its copies, show that there was no HANDED:
-  its own log may have lost that with a volume;
-- HANDED is appended behind a fence of this leader's, under its mark, with the digest, and with FENCED on all of green's copies;
-- behind HANDED the fence is taken back by green's committed refusal alone.
+- an attempt has one mark `handing` in the map, requested by one leader in its term, and at most one fence
+  under it. So a late mark or end of a mark cannot concern another fence;
+- a leader that finds a mark or a fence of an earlier one accepts no message until green's answer, or its
+  copies, show that there was no HANDED: its own log may have lost that with a volume;
+- HANDED is appended after a fence of this leader's, under its mark, with the digest, and with FENCED on all
+  of green's copies;
+- after HANDED only green's committed refusal removes the fence.
 
 The diagram in the docs is drawn from this table (`migration/diagram.py`).
 """

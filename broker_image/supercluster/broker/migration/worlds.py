@@ -1,8 +1,10 @@
-"""Names of brokers across super-clusters: `nats-0%3fa9c21b` is broker `nats-0` of the super-cluster whose world is `3fa9c21b`.
+"""Names of brokers across super-clusters: `nats-0%3fa9c21b` is broker `nats-0` of the super-cluster whose
+world is `3fa9c21b`.
 
-Two super-clusters may give their brokers equal names. So each calls a broker of the other one by its *far name*, which has that
-super-cluster's world in it; a name without a world is the own super-cluster's. The same holds for members of Raft groups, whose
-names begin with their broker's. Names that people give have no mark in them: the settings and the handshake refuse it.
+Two super-clusters may give their brokers equal names. So each calls a broker of the other one by its *far
+name*, which contains that super-cluster's world. A name without a world belongs to the own super-cluster. The
+same holds for members of Raft groups, whose names begin with their broker's. A configured name never contains
+the mark: the settings and the handshake refuse it.
 """
 
 from __future__ import annotations

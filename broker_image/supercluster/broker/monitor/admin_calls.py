@@ -1,5 +1,7 @@
-"""The operator's calls to the core, over HTTP (`/admin/…`): the core judges a call and gives status and answer, perhaps after it
-asked other brokers. Here is only the waiting for it, with a bound. A call that changes something is logged (RP-8).
+"""The operator's calls to the core, over HTTP (`/admin/…`).
+
+The core judges a call and returns status and answer, perhaps after it asked other brokers. This module only
+waits for that, within a bound. It logs every call that changes something (RP-8).
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
-"""A broker as the monitoring pages and the answers under `$SYS` see it. The process that wires these parts is a `Broker`; a
-module asks for the least of the three that it needs."""
+"""Views of a broker for the monitoring pages and the answers under `$SYS`.
+
+The process that assembles the parts is a `Broker`; a module asks for the smallest of the three protocols that
+it needs.
+"""
 
 from __future__ import annotations
 

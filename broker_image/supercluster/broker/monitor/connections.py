@@ -1,4 +1,4 @@
-"""A broker's clients and their subscriptions one by one, in NATS's shapes: CONNZ and SUBSZ under `$SYS.REQ`."""
+"""A broker's clients and their subscriptions, one by one, in NATS's format: CONNZ and SUBSZ under `$SYS.REQ`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What this very broker says of credentials, over HTTP (`/admin/credentials`; CL-5): which bytes of the files are in force, who shows
-what, and by which logins links were made. Whoever rolls credentials plans each step from it (`docs/adr/users.md`).
+"""The credentials of this broker over HTTP (`/admin/credentials`; CL-5).
 
-No secret is in it, and everything is bounded.
+The answer gives the digests of the files in force, the credentials that clients present, and the logins by
+which links were made. The operator plans each step of a rotation from it (`docs/adr/users.md`). It contains
+no secret, and everything is bounded.
 """
 
 from __future__ import annotations

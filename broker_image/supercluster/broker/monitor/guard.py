@@ -1,8 +1,9 @@
-"""Connections of the monitoring port: their number, and how long a request may take to come and an answer to be taken.
+"""Bounds on connections of the monitoring port: their number, and the time for receiving a request and
+sending its answer.
 
-aiohttp bounds sizes and no times: a request that never ends would hold its connection for ever. A new connection always
-gets in; what goes for it is the oldest of the address with the most whose request is not being answered. So probes are
-answered whatever others hold open.
+aiohttp bounds sizes and no times: a request that never ends would hold its connection for ever. A new
+connection is always accepted. In exchange the oldest connection without a request in progress is closed, at
+the address with the most connections. So probes are answered however many connections others hold open.
 """
 
 from __future__ import annotations

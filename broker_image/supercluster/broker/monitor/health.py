@@ -1,6 +1,6 @@
-"""HEALTHZ with NATS's options: is this account there, this stream, this consumer? Over `$SYS` and HTTP.
+"""HEALTHZ with NATS's options: the health of an account, a stream or a consumer, over `$SYS` and HTTP.
 
-Without them it is the probe of `views.health`, which the operator and Kubernetes go by.
+Without options it is the probe of `views.health`, which the operator and Kubernetes use.
 """
 
 from __future__ import annotations

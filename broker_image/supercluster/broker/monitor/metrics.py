@@ -1,5 +1,7 @@
-"""/metrics of a broker in Prometheus' words. The library takes a megabyte and some milliseconds, so this module is imported only when
-somebody asks, and by a thread.
+"""/metrics of a broker in Prometheus' text format.
+
+The library takes a megabyte and some milliseconds, so this module is imported at the first request, by a
+thread.
 """
 
 from __future__ import annotations

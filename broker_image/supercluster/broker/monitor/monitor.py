@@ -1,7 +1,7 @@
-"""HTTP endpoints of a broker: what it is doing, for people, probes and Prometheus, and the admin routes.
+"""HTTP endpoints of a broker: its state for administrators, probes and Prometheus, and the admin routes.
 
-Requests are bounded in number and size: monitoring never takes the broker down. `/varz`, `/jsz` and the like need no
-credentials and carry no secrets; everything under `/admin/` needs the operator's (HTTP Basic).
+Requests are bounded in number and size: monitoring never takes the broker down. `/varz`, `/jsz` and the like
+need no credentials and carry no secrets; everything under `/admin/` needs the operator's (HTTP Basic).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The monitoring port's pages in nats-server's shapes, for a server in its place: what `$SYS.REQ.SERVER.<id>` tells, over HTTP.
+"""The monitoring pages of a drop-in server in nats-server's format: the same documents as under
+`$SYS.REQ.SERVER.<id>`, over HTTP.
 
-Brokers that were not started so have pages of their own (`views.py`), which the operator reads.
+Other brokers have pages of their own (`views.py`), which the operator reads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The JSON that comes with a request under `$SYS.REQ`: which servers are meant, and what is to be shown."""
+"""The JSON options of a request under `$SYS.REQ`: the servers that it addresses, and the contents of the
+answer.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Clients that are asked to go to other brokers of the cluster, over HTTP (`/admin/rebalance`; CL-7).
+"""Calls over HTTP that ask clients to move to other brokers of the cluster (`/admin/rebalance`; CL-7).
 
-Thin: `net/clients/rebalance.py` picks and asks them; how many, the caller says, who has looked at all brokers of the cluster.
+Thin: `net/clients/rebalance.py` picks the clients and asks them. The caller, which has the counts of all
+brokers of the cluster, gives the number.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Clients that are sent to another super-cluster, over HTTP (`/admin/redirects`; BG-12). Thin: `net/clients/redirect/report.py` counts."""
+"""Calls over HTTP about clients that are redirected to another super-cluster (`/admin/redirects`; BG-12)."""
 
 from __future__ import annotations
 

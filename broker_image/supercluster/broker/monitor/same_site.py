@@ -1,8 +1,8 @@
-"""Pages of other sites ask for nothing under `/admin/`, by the browser of somebody who can reach the port.
+"""Refuses requests under `/admin/` that pages of other sites make through a user's browser.
 
-A page can send a POST anywhere, but not one of JSON, and the browser says the page's origin with it. By DNS rebinding a
-page's own name leads to the broker, so without users the name that was asked for has to be one that no stranger can own:
-an address, a name without a dot, a name of the cluster, or one from the settings.
+A page can send a POST anywhere, but not one of JSON, and the browser sends the page's origin with it. By DNS
+rebinding a page's own name may lead to the broker. So without users the requested host name has to be one
+that no stranger can own: an address, a name without a dot, a name of the cluster, or one from the settings.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""How many requests under `$SYS.REQ` a broker answers to whom, so that no asker takes the answers of the others.
+"""The share of each caller in the answers under `$SYS.REQ`, so that no caller uses up the others' answers.
 
-Users with the system role have a share of their own, each account another. An account's first few requests of a second are
-answered whatever others ask; above these, all accounts together have a bound too, since many of them could otherwise keep the
-broker from its work. What is too much is refused, and dropped without a word when there is twice as much: a refusal is an
-answer that somebody has to write. No I/O: the time is handed in.
+Users with the system role have one share, and each account has another. An account's first few requests of a
+second are always answered. Above these, all accounts together have a bound too, since many of them could
+otherwise keep the broker from its work. Requests beyond it get an error, and beyond twice the bound they are
+dropped silently: an error is an answer too, and costs time. No I/O: the caller passes in the time.
 """
 
 from __future__ import annotations

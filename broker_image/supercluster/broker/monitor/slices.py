@@ -1,6 +1,6 @@
-"""Long answers in slices: whoever asks for thousands of streams keeps no message waiting.
+"""Long answers in slices: a request for thousands of streams delays no message.
 
-The rows are made and encoded a few milliseconds at a time, and the loop serves everybody else in between.
+The rows are built and encoded for a few milliseconds at a time, and the loop serves other work in between.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""What is answered under `$SYS.REQ`, in NATS's shapes: what `nats server` and `nats account` read.
+"""The documents under `$SYS.REQ` in NATS's format, which `nats server` and `nats account` read.
 
-Only what this broker knows is said; fields of NATS that have no meaning here are left out. Clients one by one: `connections.py`.
+They contain only facts that this broker knows; fields of NATS that have no meaning here are omitted.
+`connections.py` has the clients one by one.
 """
 
 from __future__ import annotations

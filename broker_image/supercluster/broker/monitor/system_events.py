@@ -1,6 +1,7 @@
-"""What a broker tells in the system account: clients that come and go, and its figures now and then.
+"""Events of a broker in the system account: clients that connect and disconnect, and its statistics at
+intervals.
 
-Only while somebody listens: without a subscription that matches, an event costs one look.
+They are built only if there is a subscriber; otherwise an event costs one look-up.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Requests under `$SYS.REQ`: who may ask what, which brokers answer, and their answers (`system_documents.py`).
+"""Requests under `$SYS.REQ`: the permissions of the caller, the brokers that answer, and their answers
+(`system_documents.py`).
 
-Users with the role `system` may ask every broker of the super-cluster about itself; everybody else about his own account
-and user. The broker that a client is connected to judges that, and passes the request on to the others over their links,
-in an account of the brokers' own; each answers into the asker's inbox by itself, as many as `shares.py` allows each account.
+Users with the role `system` may ask every broker of the super-cluster about itself. All other users may ask
+about their own account and user. The client's broker checks that, and forwards the request to the others over
+their links, in an account of the brokers' own. Each broker answers to the caller's inbox itself, within the
+share of `shares.py` for each account.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Message tracing: a client that names a subject in `Nats-Trace-Dest` hears there which ways its message takes.
+"""Message tracing: a client that sets `Nats-Trace-Dest` gets an event with the path of its message on that
+subject.
 
-One event per message, from the broker that the client is connected to: who gets the message here, to which brokers it goes, and
-which stream captures it. What other brokers and the stream's leader make of it is not followed. With `Nats-Trace-Only` the message
-goes nowhere: a probe is neither delivered nor stored.
+There is one event per message, from the client's broker: its local receivers, the brokers that it goes to,
+and the stream that captures it. Deliveries by other brokers and the stream's leader are not traced. With
+`Nats-Trace-Only` the message is a probe, and is neither delivered nor stored.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""VARZ in NATS's fields: under `$SYS.REQ`, and on the page of a server in nats-server's place."""
+"""VARZ in NATS's format: under `$SYS.REQ`, and on the page of a drop-in server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the monitoring endpoints show, in NATS's field names where NATS has them."""
+"""The contents of the monitoring endpoints, with NATS's field names where NATS has the field."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Moves of live streams, the part that only thinks: what comes next, whether copies are equal, how fast, and the report.
+"""Moves of live streams, without I/O: the next step, the comparison of copies, the pace, and the report.
 
-Nothing in this package reads a clock, a log or the network. `jetstream.moves.mover` hands in what a stream's leader
-sees, and carries out what comes back. docs/adr/moves.md has the reasons.
+Nothing in this package reads a clock, a log or the network. `jetstream.moves.mover` passes in the
+observations of a stream's leader, and carries out the result. docs/adr/moves.md has the reasons.
 """

@@ -1,8 +1,8 @@
-"""Do the copies of a move come nearer, and when will they be there? What they lack is what counts, not what they are
-sent: a copy that is fed as fast as the stream grows is fed for ever.
+"""Whether the copies of a move catch up, and when they will have done so.
 
-Samples over a minute, in two halves: the least that was lacking in each is compared, because a slow pace feeds in
-steps, and between two of them every copy falls behind.
+It measures the lag of a copy and not the bytes sent to it: a copy that is fed as fast as the stream grows
+never catches up. Samples cover a minute, in two halves. The least lag in each half is compared, because a
+slow pace feeds in steps, and between two steps every copy falls behind.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Whether copies of a stream are equal, on the asker's side: it asks each member for pages of hashes (`range_hash.py`), and goes on
-with its own.
+"""Compares copies of a stream, on the asking side: it asks each member for pages of hashes (`range_hash.py`),
+and compares them with its own.
 """
 
 from __future__ import annotations

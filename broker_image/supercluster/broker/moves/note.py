@@ -1,7 +1,8 @@
-"""What a moving stream's leaders leave for one another in the stream's log, and what the report is made of.
+"""The note that a moving stream's leaders leave for their successors in the stream's log, and the data of the
+final report.
 
-The note is replicated state: a whole one replaces the one before. A new leader goes on from it, so that the report at
-the end tells of the whole move, and the tail is compared from where the first comparison ended.
+The note is replicated state: a complete one replaces the one before. A new leader continues from it, so that
+the final report covers the whole move, and the tail is compared from where the first comparison ended.
 """
 
 from __future__ import annotations

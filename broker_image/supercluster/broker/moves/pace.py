@@ -1,4 +1,4 @@
-"""How fast copies are fed: a token bucket over the bytes that are sent to the learners of a move, all together."""
+"""The pace at which copies are fed: a token bucket over the bytes sent to all learners of a move together."""
 
 from __future__ import annotations
 

@@ -1,21 +1,21 @@
-"""What the leader of a moving stream does next: a table over the membership in force and the record of the move.
+"""The next step of a moving stream's leader: a table over the membership in force and the record of the move.
 
 Theory. A membership has one of three shapes::
 
     OLD    plain, and not (yet) the targets: learners may be among it
     JOINT  two halves; nothing is decided without a majority of both
-    NEW    plain, and exactly the targets: nothing of the move is left to do but to say so
+    NEW    plain, and exactly the targets: the move is complete and only has to be reported
 
     OLD --join--> JOINT --leave--> NEW
      ^-go/step back--'
 
-Everything that changes a membership is an entry of the stream's log; so the shape is the same for every leader, and one
-that comes new goes on where the last one was. Within a shape the first row whose condition holds says what to do. A
-row that waits names what it waits for. Turning back (a cancel, or a difference between copies) is open until leaving was
-appended: then the shape is NEW, which has no row for it.
+Every change of a membership is an entry of the stream's log. So the shape is the same for every leader, and a
+new leader goes on where the last one was. Within a shape the first row whose condition holds gives the step.
+A row that waits names its reason. Turning back (a cancel, or a difference between copies) is possible until
+leaving was appended: then the shape is NEW, which has no row for it.
 
-Two things keep a move from harm that no later row can repair: a member is added only if the move names it, and JOINT is
-entered only if everyone who joins has caught up, compared equal, and is in contact (docs/adr/moves.md, what always holds).
+Two rules prevent harm that no later row could repair: a member is added only if the move names it, and JOINT
+is entered only if every joining member has caught up, compared equal, and is in contact (docs/adr/moves.md).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Hashes over ranges of 10,000 sequences, by which copies of a stream are compared (`comparison.py`).
 
-A range has the entries whose first message lies in it. Entries are hashed as they stand in the log, without size and
-checksum, since replicas hold the same bytes: index, term, time, sequences and payload. So nothing is decoded, and two
-copies with the same hashes would give every reader the same messages.
+A range has the entries whose first message lies in it. Entries are hashed as they are in the log, without
+size and checksum: index, term, time, sequences and payload. Replicas hold the same bytes, so nothing is
+decoded, and two copies with the same hashes give every reader the same messages.
 
 `EntryHasher` makes the hashes of one copy from entries in order.
 """

@@ -1,9 +1,11 @@
-"""Which targets of a move make no headway although their broker is linked: the meta group's leader sends others.
+"""Finds targets of a move that make no progress although their broker is linked, so that the meta group's
+leader can replace them.
 
-A broker that is out of contact is seen by everybody, and only told of here. One that is linked, and whose copy never opens, is silent (its
-replica has left its group over a disk error) or takes nothing in (its disk is full), only the stream's leader can tell
-from one that is merely slow. Time counts while the leader waits for the target, not while the target waits for the
-pace of the move, for the leader's link to it, or for a leader that stood still.
+Every broker sees that another one is out of contact, so that is only reported here. Three kinds of linked
+target make no progress: the copy never opens, the replica has left its group over a disk error and is silent,
+or its disk is full and it confirms nothing. Only the stream's leader can tell these from a slow one. Time
+counts while the leader waits for the target. It does not count while the target waits for the pace of the
+move, for the leader's link to it, or for a leader that was stopped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What the network layer asks of the core (JetStream): the other half of `ports.Network` and `ports.Publisher`.
+"""The interface of the core (JetStream) to the network layer: the counterpart of `ports.Network` and
+`ports.Publisher`.
 
 A broker without a core is a plain NATS server: every hook is absent then.
 """

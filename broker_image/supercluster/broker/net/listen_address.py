@@ -1,4 +1,4 @@
-"""Where a broker listens: sockets, and the error of one that cannot be bound."""
+"""The listening sockets of a broker, and the error of an address that cannot be bound."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What a broker tells the others of its super-cluster of clients that are to go to another one, as the body of CLIENTS. Pure.
+"""A broker's report on clients to be redirected, for the others of its super-cluster, as the body of CLIENTS.
+Pure.
 
-Every broker hears all of them, so whichever is asked can say who is left, and each knows when all others are linked with the other
-super-cluster.
+Every broker receives all reports. So any broker can list the remaining clients, and each knows when all
+others are linked with the other super-cluster.
 """
 
 from __future__ import annotations

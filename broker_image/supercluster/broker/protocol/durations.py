@@ -1,4 +1,4 @@
-"""Durations as Go writes and reads them: `1h30m`, `1.5s`, `250ms`."""
+"""Durations in Go's notation: `1h30m`, `1.5s`, `250ms`."""
 
 from __future__ import annotations
 

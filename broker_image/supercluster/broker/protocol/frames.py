@@ -1,7 +1,7 @@
 """Frames between brokers: `u32 size | u8 type | body`, big-endian; size counts type and body.
 
-Types 0 to 31 are the network layer's and laid out here; 32 and up are carried unread. A frame that says more than it
-holds, or more than the limit, is a `FrameError`: the link is given up, never guessed at.
+Types 0 to 31 belong to the network layer and are defined here; 32 and up are passed on unread. A frame whose
+size exceeds its content or the limit raises `FrameError`: the link is closed, and no content is guessed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""What accounts give to each other: exports and imports of subjects, by nats-server's rules.
+"""Exports and imports of subjects between accounts, by nats-server's rules.
 
-An export offers a pattern: a *stream* is listened to by others, a *service* is asked by them. An import names the account that offers
-it and a subject of that offer, and may call it otherwise at home. Who may import what, and that no message goes round in a circle,
-is judged when the whole is read (`AccountBook`); what is in a book fits.
+An export offers a pattern: other accounts subscribe to a *stream*, and send requests to a *service*. An
+import names the exporting account and a subject of its export, and may rename it locally. The whole set is
+checked when it is read (`AccountBook`): every import must have an export, and no message may go round in a
+circle. A book contains only valid imports.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Reading exports, imports and mappings of accounts as nats-server's configuration writes them, from plain data.
+"""Reads exports, imports and mappings of accounts in the format of nats-server's configuration, from plain
+data.
 
-The same for a drop-in's configuration file and for `users.json`: `WrongImportError.path` says where something is wrong, and whoever read
-the text knows the line of it.
+A drop-in's configuration file and `users.json` share it. `WrongImportError.path` gives the position of an
+error, and the caller that read the text knows its line.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The client protocol, one pass per read: bytes in, events out.
 
-A run of publishes between two other operations is one list of plain tuples (`Publishes`), so that the path that all
-messages take makes no object but the tuple and its parts. Guarantees: any split of a byte stream gives the same
-events (runs of publishes apart, which are cut where the reads were), nothing but `Failed` tells of bad input, it is
-the last event, and after it the parser takes nothing more. What is held is bounded by the payload limit or the
-control line limit, whichever is wanted next.
+A run of publishes between two other operations is one list of plain tuples (`Publishes`), so that the hot
+path creates no object but the tuple and its parts. Guarantees: any split of a byte stream gives the same
+events, except that runs of publishes are cut where the reads were. Bad input gives `Failed`, which is the
+last event; after it the parser accepts no input. The buffer is bounded by the payload limit or the control
+line limit, whichever applies to the next operation.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""What a user may publish and subscribe to, by nats-server's rules.
+"""The subjects that a user may publish and subscribe to, by nats-server's rules.
 
-Allowed is what a pattern of `allow` covers (all, where there is no such list) and none of `deny` does. A subscription with
-wildcards has to be covered as a whole; what it would get from below a denied subject is not delivered. A pattern of subscriptions
-may name a queue group behind a space, with wildcards of its own. Who answers requests may be allowed to publish to the reply
-subjects that it was sent, so many times and for so long.
+A subject is allowed if a pattern of `allow` covers it (every subject, without such a list) and no pattern of
+`deny` does. A subscription with wildcards has to be covered as a whole; messages below a denied subject are
+not delivered to it. A pattern for subscriptions may name a queue group after a space, with wildcards of its
+own. A user that answers requests may be allowed to publish to the reply subjects that it received, within a
+number and a time.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
-"""What brokers tell each other of redirected clients, as bodies of frames. Pure.
+"""Frame bodies about redirected clients. Pure.
 
-- UNSETTLED, blue to every broker of green, whenever the set changes and every 200 ms while it has any: the closing connections that may
-  still have publishes that green has not settled (rule 10). It counts for `UNSETTLED_MS`; an empty one ends it.
-- USERS, green to every broker of blue, whenever a user's first connection comes, and the whole set when the link comes up: users that
-  are connected (rule 22).
-- PARTING, blue to every other broker of blue, before a client is sent FIN: its account and address. The client tries the servers that it
-  knows in any order, so the next broker of blue has to refuse it as this one does.
+- UNSETTLED, blue to every broker of green, whenever the set changes and every 200 ms while it is not empty:
+  the closing connections that may still have publishes without a verdict (rule 10). It is valid for
+  `UNSETTLED_MS`; an empty one ends it.
+- USERS, green to every broker of blue, whenever a user's first connection comes, and the whole set when the
+  link comes up: users that are connected (rule 22).
+- PARTING, blue to every other broker of blue, before a client is sent FIN: its account and address. The
+  client tries the servers that it knows in any order, so the next broker of blue has to refuse it as this one
+  does.
 """
 
 from __future__ import annotations

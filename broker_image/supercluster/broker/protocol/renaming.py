@@ -1,7 +1,7 @@
-"""Subjects that are called otherwise in another account: `orders.*.>` there is `from.$1.>` here.
+"""Subjects with another name in another account: `orders.*.>` there is `from.$1.>` here.
 
-Unlike a transform (`subject_transform.py`) a renaming loses nothing, so it is read both ways, and also of patterns: the tokens that
-wildcards stand for are carried over as they are, wildcards among them.
+Unlike a transform (`subject_transform.py`) a renaming loses no information. So it works in both directions,
+and on patterns: the tokens for wildcards are copied as they are, including wildcards.
 """
 
 from __future__ import annotations

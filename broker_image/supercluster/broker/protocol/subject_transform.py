@@ -1,7 +1,8 @@
-"""Transforms of subjects: `orders.*.>` to `by.{{wildcard(1)}}.>`, with NATS's functions and its words about wrong ones.
+"""Transforms of subjects: `orders.*.>` to `by.{{wildcard(1)}}.>`, with NATS's functions and its words about
+wrong ones.
 
-A transform is read once into steps and applied to subjects as bytes. It is a function of the subject and of one number:
-`random` takes that number in place of chance, so that whoever applies a transform stays free of it.
+A transform is parsed once into steps and applied to subjects as bytes. It is a function of the subject and of
+one number: `random` uses that number, so that the caller stays deterministic.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Subjects: which are valid, and which filters match which subjects.
+"""The validity of subjects, and the matching of filters and subjects.
 
 Tokens are separated by dots; `*` stands for one token, `>` at the end for one or more.
 """

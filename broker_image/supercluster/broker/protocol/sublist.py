@@ -1,12 +1,15 @@
-"""Who wants a subject: a trie of subscriptions of one account, local ones and the interest of other brokers.
+"""The subscribers of a subject: a trie of subscriptions of one account, local ones and the interest of other
+brokers.
 
-Of a queue group's members at other brokers those of other clusters (`far`) count only where there are none in the own
-one (CL-2, CL-6), and those of another super-cluster (`other_worlds`) only where this one has none (BG-5).
+Of a queue group's members at other brokers those of other clusters (`far`) count only where there are none in
+the own one (CL-2, CL-6), and those of another super-cluster (`other_worlds`) only where this one has none
+(BG-5).
 
-A result is cached by subject, so that a known subject costs one dict hit. Subjects under `_INBOX.` and `_R_.` are cached by all
-but their last token where no subscription names that last token: a client's unique reply subjects then share one
-entry. A new or ended subscription without wildcards drops what it touches; one with wildcards drops everything, or
-only inbox results when it can match only those. Caches are bounded and dropped whole when full.
+A result is cached by subject, so that a known subject costs one dict hit. Subjects under `_INBOX.` and `_R_.`
+are cached by all but their last token where no subscription names that last token: a client's unique reply
+subjects then share one entry. A new or ended subscription without wildcards drops what it touches; one with
+wildcards drops everything, or only inbox results when it can match only those. Caches are bounded and dropped
+whole when full.
 """
 
 from __future__ import annotations

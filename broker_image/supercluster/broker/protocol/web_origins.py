@@ -1,6 +1,7 @@
-"""Pages from which browsers may come by WebSocket: the `Origin` that they send with the request, which no page can choose.
+"""The pages from which browsers may connect by WebSocket, by the `Origin` of the request, which no page can
+choose.
 
-Who sends none is no browser, and is not asked for one. Judged as nats-server does it.
+A client that sends none is no browser, and is accepted. The rules are nats-server's.
 """
 
 from __future__ import annotations

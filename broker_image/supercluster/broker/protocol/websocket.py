@@ -1,7 +1,9 @@
-"""WebSocket (RFC 6455) as bytes in, bytes out: the upgrade of an HTTP request, and frames that carry NATS's protocol.
+"""WebSocket (RFC 6455) as bytes in, bytes out: the upgrade of an HTTP request, and frames that carry NATS's
+protocol.
 
-Only what NATS's clients use: no extensions, no subprotocol. Where a message begins and ends says nothing: its bytes are
-a part of the stream. What is held is bounded by one request's or one control frame's size; payloads go on as they come.
+Only what NATS's clients use: no extensions, no subprotocol. The boundaries of WebSocket messages have no
+meaning: their bytes are part of one stream. The buffer is bounded by the size of one request or one control
+frame; payloads are passed on as they arrive.
 """
 
 from __future__ import annotations

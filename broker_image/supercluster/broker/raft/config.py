@@ -1,4 +1,4 @@
-"""Input of a Raft node besides messages (`RaftConfig`), and its output (`Ready`)."""
+"""The input of a Raft node besides messages (`RaftConfig`), and its output (`Ready`)."""
 
 from __future__ import annotations
 

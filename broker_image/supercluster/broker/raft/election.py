@@ -1,8 +1,8 @@
-"""Elections: first a pre-vote, which disturbs nobody, then the vote, in which a majority decides (of both halves, when
-the membership is joint).
+"""Elections: first a pre-vote, which disturbs no leader, then the vote, which needs a majority (of both
+halves, if the membership is joint).
 
-Doubtful members (SF-4) may have lost entries they had confirmed. They grant only requests that need every voter's
-consent: then the longest of all logs wins, and nothing is lost that any of them still has.
+Doubtful members (SF-4) may have lost entries that they had confirmed. They grant only requests that need
+every voter's consent: then the longest of all logs wins, and no entry that any of them still has is lost.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The leader's side: its entries, the answers of followers, the commit index, and silence.
 
-Entries are committed by counting only if they are of the leader's own term; older ones are committed with them. The
-leader steps down when it has not heard a quorum for an election time-out.
+Entries are committed by counting only if they are of the leader's own term; older ones are committed with
+them. The leader steps down when it has not received answers from a quorum for an election time-out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The search in a log for a place where it may agree with another one."""
+"""Searches a log for the highest entry that may agree with another log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A member of a Raft group. The package says how to drive it."""
+"""A member of a Raft group. The package docstring is the contract for its caller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The leader's view of one other member: how far its log matches, which appends are in flight, when it was heard."""
+"""The leader's view of one other member: how far its log matches, the appends in flight, and the time of its
+last message.
+"""
 
 from __future__ import annotations
 

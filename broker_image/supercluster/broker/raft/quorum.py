@@ -1,4 +1,4 @@
-"""Majorities. In a joint membership both of its halves must agree, for everything (SF-6)."""
+"""Majorities. In a joint membership both of its halves must agree, for every decision (SF-6)."""
 
 from __future__ import annotations
 

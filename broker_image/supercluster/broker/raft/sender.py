@@ -1,6 +1,7 @@
 """The leader's output to its followers: appends, heartbeats and snapshot chunks, within bounds.
 
-Per turn and follower there is at most one append; it carries all that is new. Appends are sent ahead of the answers.
+Per turn and follower there is at most one append, with all new entries. Appends are sent without waiting for
+earlier answers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Bounds on what learners are sent: a copy of gigabytes is made of many turns, between which all others are served."""
+"""Bounds on the data that learners are sent: a copy of gigabytes takes many turns, and other members are
+served in between.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The other members of the group, as the leader sees them, and what a quorum of them has reached."""
+"""The other members of the group as the leader sees them, and the index that a quorum of them has reached."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""When Python's cyclic garbage collector works, so that nobody waits for it.
+"""Schedules Python's cyclic garbage collector, so that it delays no message.
 
-A collection of the oldest generation looks at every object there is: with a few streams open it kept the loop for 40 to
-100 ms, in the middle of a load, and every acknowledgement with it. Nearly all that lives long here lives as long as the
-broker does, and reference counts free the rest; so what has survived is taken out of sight (`gc.freeze`), the young
-generations go on by themselves, and the full collection waits for a second in which next to nothing happens.
+A collection of the oldest generation visits every object: with a few streams open it stopped the loop for 40
+to 100 ms, in the middle of a load, and every acknowledgement with it. Nearly all long-lived objects live as
+long as the broker does, and reference counts free the rest. So surviving objects are excluded (`gc.freeze`),
+the young generations are collected as usual, and the full collection waits for an idle second.
 """
 
 from __future__ import annotations

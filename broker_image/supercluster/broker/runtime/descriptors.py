@@ -1,4 +1,6 @@
-"""File descriptors: streams, clients and links take them, and a process without any can do nothing about it."""
+"""File descriptors: streams, clients and links need them, so the broker raises its limit and reports a lack
+of them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`supercluster-broker entry`: show one entry of a group's log, and what can be done where a group halted there (SF-25).
+"""`supercluster-broker entry`: shows one entry of a group's log, and the remedies if a group halted there
+(SF-25).
 
 It only reads, so it may be run beside the broker that uses the data directory.
 """

@@ -1,7 +1,8 @@
-"""Who begins the map of streams where nobody was declared for it: pure decisions of brokers that found one another by addresses.
+"""Chooses the brokers that start the map of streams if no founder was configured: pure decisions of brokers
+that found one another by addresses.
 
-All clusters that may ever be linked name the same ones (`docs/adr/drop-in-clusters.md`), so they agree on the first; within it the
-first broker by name begins, which `jetstream/node/bootstrap.py` looks to.
+All clusters that may ever be linked name the same ones (`docs/adr/drop-in-clusters.md`), so they agree on the
+first cluster. Within it the first broker by name starts the map, which `jetstream/node/bootstrap.py` does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One line per event on stderr: time, level, where, what."""
+"""The log on stderr, one line per event: time, level, source, message."""
 
 from __future__ import annotations
 

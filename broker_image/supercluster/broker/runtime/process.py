@@ -1,8 +1,9 @@
-"""The broker's process: builds clock, network, core and monitor, starts them in order and stops them in order.
+"""The broker's process: builds clock, network, core and monitor, starts them in order and stops them in
+order.
 
-Order of the start: everything is bound first (an address in use ends the process at once), links come up, and clients
-are let in last, when the core says that it knows the streams (SF-14). Order of the stop: clients are asked to leave
-and sent FIN, what they still sent is taken and committed, then links and files are closed (SF-16).
+Start: all ports are bound first (an address in use ends the process at once), links come up, and clients are
+let in last, when the core knows the streams (SF-14). Stop: clients are asked to leave and sent FIN, their
+remaining messages are accepted and committed, then links and files are closed (SF-16).
 """
 
 from __future__ import annotations

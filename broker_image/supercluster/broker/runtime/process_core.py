@@ -1,6 +1,7 @@
-"""The core in a broker's process: opens the volume, and runs fsyncs on a thread so that the loop never waits for a disk.
+"""The core in a broker's process: it opens the volume, and runs fsyncs on a thread so that the loop never
+waits for a disk.
 
-What an fsync makes durable counts from the turn after it; a failed one takes that replica out of its group (SF-4).
+The effect of an fsync counts from the next turn; a failed one takes that replica out of its group (SF-4).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Joins a broker's clients that are to go to another super-cluster with the map that orders it."""
+"""Connects the redirection of a broker's clients with the map that orders it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""`supercluster-broker salvage`: write what is readable of a stream's copy as a backup that a restore takes.
+"""`supercluster-broker salvage`: writes the readable part of a stream's copy as a backup that can be
+restored.
 
-For a stream whose copies are all lost or damaged. The copies' files are only read; the broker must not be using them.
+For a stream whose copies are all lost or damaged. The copies' files are only read; the broker must not be
+using them.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The settings of a broker, and the stamps by which a changed file is noticed."""
+"""The settings of a broker, and the stamps that detect a changed file."""

@@ -1,4 +1,4 @@
-"""Where and as whom a broker runs: what its command line and environment say, beside the settings."""
+"""The place and identity of a broker, from its command line and environment, besides the settings."""
 
 from __future__ import annotations
 

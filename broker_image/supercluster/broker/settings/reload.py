@@ -1,8 +1,9 @@
-"""Changed settings: what a running broker takes over, what waits for its next start, and what it refuses.
+"""Changed settings: those that a running broker applies, those that wait for its next start, and those that
+it refuses.
 
-A file that can't be used changes nothing: the settings in force stay, and the broker says which field is wrong. What can be
-taken over is taken over as a whole, and at once. The digest of the file that was taken over last is told, so that whoever
-wrote it knows when every broker has it.
+An invalid file changes nothing: the settings in force stay, and the broker names the wrong field. Valid
+changes are applied as a whole, and at once. The broker reports the digest of the file that it applied last,
+so the operator knows when every broker has it.
 """
 
 from __future__ import annotations

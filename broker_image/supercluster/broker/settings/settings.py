@@ -1,7 +1,7 @@
-"""A broker's settings: one JSON file, made by the operator, checked here to the last field.
+"""A broker's settings: one JSON file, written by the operator, validated here completely.
 
-Every error names the field, the value and what would be right; unknown fields are errors, so that a misspelt limit is
-not a silent default. Plain dataclasses: the broker stays small.
+Every error names the field, the value and the valid values. Unknown fields are errors, so that a misspelt
+limit is not a silent default. The classes are plain dataclasses, which keeps the broker small.
 """
 
 from __future__ import annotations

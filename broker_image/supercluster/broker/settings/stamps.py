@@ -1,4 +1,6 @@
-"""Did a file change? Mounted Secrets and ConfigMaps are replaced while the broker runs, and nobody says so."""
+"""Detects changed files. Mounted Secrets and ConfigMaps are replaced while the broker runs, without a
+notification.
+"""
 
 from __future__ import annotations
 

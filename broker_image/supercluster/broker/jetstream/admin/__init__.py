@@ -1,1 +1,1 @@
-"""Calls of operators and people: the admin API and what `$SYS` answers."""
+"""Calls by the operator and by administrators: the admin API and the answers under `$SYS`."""

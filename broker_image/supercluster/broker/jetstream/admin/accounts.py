@@ -1,7 +1,10 @@
-"""Accounts and their limits over HTTP (`/admin/accounts/{account}`): PUT declares one, DELETE withdraws that, GET says what
-there is of it, or without a name of all. A call may be repeated: what is so already is answered at once.
+"""Accounts and their limits over HTTP (`/admin/accounts/{account}`).
 
-It goes from the broker that was asked to the meta group's leader as an internal request, whose subject no client can send.
+PUT declares an account, DELETE withdraws the declaration, and GET returns one account or, without a name, all
+of them. A call may be repeated: a change that is already in force is answered at once.
+
+The broker that receives the call forwards it to the meta group's leader as an internal request, on a subject
+that no client can publish to.
 """
 
 from __future__ import annotations

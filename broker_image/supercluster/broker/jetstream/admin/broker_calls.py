@@ -1,8 +1,11 @@
-"""Brokers, and those that go for good, over HTTP (`/admin/brokers/{node}`): DELETE says that one leaves, POST that it stays after all,
-GET what there is of it, or without a name of all, and which clusters are out of contact as a whole. A call may be repeated:
-what is so already is answered at once.
+"""Brokers and their permanent removal over HTTP (`/admin/brokers/{node}`).
 
-It goes from the broker that was asked to the meta group's leader as an internal request, whose subject no client can send.
+DELETE declares that a broker leaves, POST takes that back, and GET returns the state of one broker or,
+without a name, of all of them, and the clusters that are out of contact as a whole. A call may be repeated: a
+change that is already in force is answered at once.
+
+The broker that receives the call forwards it to the meta group's leader as an internal request, on a subject
+that no client can publish to.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What calls of the admin API have in common: the broker that was asked passes them on to the meta group's leader, as an
-internal request, and tells the outcome, an HTTP status and JSON.
+"""The common part of the admin API's calls: the broker that receives a call forwards it to the meta group's
+leader as an internal request, and returns the outcome as an HTTP status and JSON.
 """
 
 from __future__ import annotations

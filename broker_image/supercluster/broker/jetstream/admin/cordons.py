@@ -1,5 +1,8 @@
-"""Cordons over HTTP (`/admin/brokers/{node}/cordon`): PUT says that a broker gets no new copies, DELETE that it does again. What is so
-already is answered at once, so a call may be repeated. It goes to the meta group's leader as an internal request."""
+"""Cordons over HTTP (`/admin/brokers/{node}/cordon`).
+
+PUT declares that a broker gets no new copies, and DELETE takes that back. A call may be repeated: a change
+that is already in force is answered at once. The call goes to the meta group's leader as an internal request.
+"""
 
 from __future__ import annotations
 

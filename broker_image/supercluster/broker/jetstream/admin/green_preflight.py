@@ -1,7 +1,9 @@
-"""Blue's questions to green before a migration begins: is it there, does it let blue in, and what of the scope can it not take?
+"""Blue's checks of green before a migration begins: whether green is there, whether it lets blue in, and
+which parts of the scope it can't take.
 
-A question has green visited (`node/far_visits.py`), asks about the streams piece by piece, and ends within a bound. What keeps
-the link from coming up the network has in words; who reads the findings needs a code and a remedy for it.
+A check connects to green as a visit (`node/far_visits.py`), asks about the streams in portions, and ends
+within a bound. The network reports in words why a link does not come up; here that becomes a finding with a
+code and a remedy.
 """
 
 from __future__ import annotations

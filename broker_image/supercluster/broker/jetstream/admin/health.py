@@ -1,4 +1,4 @@
-"""How is that stream, or that consumer? For HEALTHZ with their names."""
+"""The health of a stream or of a consumer, for HEALTHZ requests that name one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What /jsz shows of JetStream on this broker."""
+"""JetStream on this broker as /jsz shows it."""
 
 from __future__ import annotations
 

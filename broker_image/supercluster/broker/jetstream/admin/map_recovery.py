@@ -1,8 +1,10 @@
-"""The forced recovery of the map over HTTP (`/admin/meta/recover`), at the broker whose copy it is to go on from: GET says what
-copies there are and what choosing this broker's may lose, POST forces it, or with `dryRun` says what it would do, or with
-`follow` has this broker give up a lineage that a person decided against.
+"""The forced recovery of the map over HTTP (`/admin/meta/recover`), at the broker whose copy becomes the new
+map.
 
-There is no leader who could be asked: the broker asks all others, judges, and begins.
+GET lists the copies and what choosing this broker's copy may lose. POST forces the recovery. With `dryRun` it
+only reports what it would do; with `follow` this broker gives up a lineage that an administrator rejected.
+
+The map has no leader then, so this broker surveys all others, decides, and begins.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The bodies of a migration's calls, read as untrusted texts."""
+"""The bodies of a migration's calls, parsed as untrusted input."""
 
 from __future__ import annotations
 

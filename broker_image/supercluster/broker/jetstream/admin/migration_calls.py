@@ -1,7 +1,9 @@
-"""Migrations to another super-cluster over HTTP (`/admin/migrations`, `docs/admin.md`): preflight, start, status, abort, finalize, takeback, discard.
+"""Migrations to another super-cluster over HTTP (`/admin/migrations`, `docs/admin.md`): preflight, start,
+status, abort, finalize, takeback, discard.
 
-A call that changes something goes from the broker that was asked to the meta group's leader as an internal request, whose subject no
-client can send. What is so already is answered at once, so a call may be repeated.
+The broker that receives a changing call forwards it to the meta group's leader as an internal request, on a
+subject that no client can publish to. A call may be repeated: a change that is already in force is answered
+at once.
 """
 
 from __future__ import annotations

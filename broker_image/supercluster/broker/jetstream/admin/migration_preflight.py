@@ -1,6 +1,8 @@
-"""What keeps a migration from succeeding, by blue's map and its clients: found before anything of it begins, and said by name.
+"""Findings that would keep a migration from succeeding, from blue's map and its clients, before the migration
+begins.
 
-Pure: the same map gives the same findings. What only green knows (names, room, limits) green is asked for (`green_preflight.py`).
+Each finding names the object that causes it. Pure: the same map gives the same findings. `green_preflight.py`
+asks green about names, room and limits, which only green knows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Migrations as the operator and people see them, from the map and from what streams' leaders say. Pure."""
+"""The status of migrations for the operator and administrators, from the map and from the reports of streams'
+leaders. Pure.
+"""
 
 from __future__ import annotations
 

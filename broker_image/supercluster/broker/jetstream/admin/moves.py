@@ -1,8 +1,8 @@
-"""Moves and other counts of replicas, by the operator: plan (a dry run), start, cancel, and what runs now; behind
-`/admin/streams/…/move`.
+"""Moves and changes of the replica count on behalf of the operator: plan (a dry run), start, cancel and
+status; behind `/admin/streams/…/move`.
 
-A call goes from the broker that was asked to the meta group's leader as an internal request, whose subject no client can
-send. Outcomes are HTTP-like: a status and a JSON object.
+The broker that receives a call forwards it to the meta group's leader as an internal request, on a subject
+that no client can publish to. An outcome is an HTTP status and a JSON object.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Green's answer to blue's preflight: the leader of its map judges each stream as if blue asked to prepare it, and changes nothing."""
+"""Green's answer to blue's preflight. The leader of green's map judges each stream as if blue asked to
+prepare it, and changes nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Before a broker is restarted, over HTTP (`/admin/restart` on that broker): GET says what it leads and what its groups lack,
-POST has it hand its leaderships over, DELETE takes that back. Each broker answers for what it leads and holds, so that the
-answers of all say it of every group once: streams of every account, whoever made them, and the map of streams.
+"""Preparation of a broker for its restart, over HTTP (`/admin/restart` on that broker).
+
+GET reports the groups that it leads and what its groups lack, POST hands its leaderships over, and DELETE
+takes that back. Each broker reports on the groups that it leads or holds, so the answers of all brokers
+together cover every group: streams of every account, however they were created, and the map of streams.
 """
 
 from __future__ import annotations

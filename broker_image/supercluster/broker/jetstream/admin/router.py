@@ -1,6 +1,8 @@
-"""The operator's and people's calls, which JetStream has none for (`docs/admin.md`): each is answered once, with a status and JSON.
+"""Admin API: operations that the JetStream API does not offer (`docs/admin.md`). Each call is answered once,
+with a status and JSON.
 
-What a call does is in the module of its subject; the broker that is asked passes it on to whoever decides.
+Each operation is in the module of its subject. The broker that receives a call forwards it to the one that
+decides.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Forced recoveries over HTTP (`/admin/streams/{account}/{stream}/recover`): GET says what copies there are and what choosing
-each may lose, POST forces one, or with `dryRun` says what it would do.
+"""Forced recoveries over HTTP (`/admin/streams/{account}/{stream}/recover`).
 
-A call goes from the broker that was asked to the meta group's leader as an internal request, whose subject no client can
-send.
+GET lists the copies and what choosing each of them may lose. POST forces a recovery; with `dryRun` it only
+reports what it would do.
+
+The broker that receives a call forwards it to the meta group's leader as an internal request, on a subject
+that no client can publish to.
 """
 
 from __future__ import annotations

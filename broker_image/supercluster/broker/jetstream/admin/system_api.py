@@ -1,12 +1,20 @@
-"""What JetStream's API has for those who look after all accounts: brokers that are gone for good (SERVER.REMOVE), and accounts whose
-streams go (ACCOUNT.PURGE). Users with the system role may call it, and the operator; in whatever account they are.
+"""JetStream's API for system administrators: permanent removal of brokers (SERVER.REMOVE) and purges of
+accounts (ACCOUNT.PURGE).
 
-A broker that is removed leaves as it does by the admin API (`meta_leader/broker_requests.py`): it votes no more on the map once others do, gets no
-copies, and is forgotten when it is gone and nothing is on it. Streams with a copy there get another member in its place, each as by
-PEER.REMOVE; one that cannot (no broker is left for it, or it has no other copy) keeps its members, and is named in an event. An account is purged stream by stream, each deletion judged as one
-that a client of that account asked for; so a declared stream, which only the operator may delete (SF-23), has the whole call refused,
-before anything is done. The broker that was asked carries a removal or a purge on, and answers when it has begun, as nats-server
-does: what is left when that broker falls is there until somebody asks again (for PEER.REMOVE, of a broker that was removed).
+Users with the system role and the operator may call it, in any account.
+
+A removed broker leaves as it does by the admin API (`meta_leader/broker_requests.py`): it stops voting on the
+map once others vote, gets no copies, and is forgotten when it is gone and holds no copy. A stream with a copy
+there gets another member in its place, as by PEER.REMOVE. A stream keeps its members if no broker can take
+the copy or if it has no other copy; an event names it.
+
+An account is purged stream by stream, and each deletion is judged like a deletion by a client of that
+account. Only the operator may delete a declared stream (SF-23), so one such stream makes the call fail before
+anything is deleted.
+
+The broker that receives the call carries it out and answers when it has begun, as nats-server does. If that
+broker fails, the rest is not done until the call is repeated (with PEER.REMOVE, for a broker that was
+removed).
 """
 
 from __future__ import annotations

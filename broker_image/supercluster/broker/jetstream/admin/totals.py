@@ -1,4 +1,4 @@
-"""What a broker's copies of streams amount to, account by account: for those who watch over brokers."""
+"""The size of a broker's copies of streams, account by account, for monitoring."""
 
 from __future__ import annotations
 

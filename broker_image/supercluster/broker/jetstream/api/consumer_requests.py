@@ -1,4 +1,6 @@
-"""The calls of the JetStream API about consumers, from names and payload to one object each; and what all readers share."""
+"""The JetStream API's calls about consumers, parsed from their subjects and payloads, and helpers that all
+parsers share.
+"""
 
 from __future__ import annotations
 

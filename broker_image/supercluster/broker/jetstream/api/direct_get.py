@@ -1,7 +1,8 @@
-"""DIRECT.GET: messages themselves as answers, one, or a batch of them with a status behind it.
+"""DIRECT.GET: answers that are messages themselves, either one or a batch with a status at its end.
 
-A request that is wrong is told so by a status, as NATS words it; what it has no name for is passed over. One answer is
-bounded in messages and bytes: the status behind a batch says how many are left, and its clients ask again.
+An invalid request is answered with a status in NATS's words; unknown fields are ignored. An answer is bounded
+in messages and bytes. The status at its end gives the number of messages left, and the client asks for them
+again.
 """
 
 from __future__ import annotations

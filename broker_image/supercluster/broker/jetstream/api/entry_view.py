@@ -1,7 +1,7 @@
-"""An entry as a person reads it: what it does to which stream, without the contents of messages (SF-25).
+"""An entry of a log in readable form: its effect on a stream, without the contents of messages (SF-25).
 
-Shown are subjects, names of headers, sizes and digests. Bytes of payloads are shown only as far as they are asked for.
-The entry may be the one that no replica can apply: a section that cannot be decoded is shown as that.
+Shown are subjects, names of headers, sizes and digests. Bytes of payloads are shown only on request. No
+replica may be able to apply the entry, so a section that cannot be decoded is shown as undecodable.
 """
 
 from __future__ import annotations

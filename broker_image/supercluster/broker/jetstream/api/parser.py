@@ -1,7 +1,8 @@
-"""The JetStream API's requests: from a subject under `$JS.API.` and a payload to one small object per call.
+"""The JetStream API's requests, parsed from a subject under `$JS.API.` and a payload to one small object per
+call.
 
-Reading a request judges only what the request says by itself; whether the stream exists, and who may change it, is
-judged where the state is. Answers are built in `api/answers.py`.
+Parsing checks the request alone. The group that holds the state checks whether the stream exists and whether
+the caller may change it. Answers are built in `api/answers.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Calls of writers that repeat their batches: `$JS.API.SINK.<call>.<stream>` (`docs/adr/spark-sink.md`).
+"""Calls of the transactional sink: `$JS.API.SINK.<call>.<stream>` (`docs/adr/spark-sink.md`).
 
-STAGE's payload is a line of JSON and a block of rows behind it, as `encoding/sections.py` has it. Other payloads are JSON.
+The payload of STAGE is a line of JSON followed by a block of rows in the layout of `encoding/sections.py`.
+Other payloads are JSON.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""STREAM.INFO with a filter of subjects: one page of those that match, sorted, with how many messages each has.
+"""STREAM.INFO with a subject filter: one page of the matching subjects, sorted, each with its count of
+messages.
 
-There may be a million. They are found, sorted and written a slice at a time (`turn/slices.py`); what is held meanwhile is their
-names, and the text of one page.
+A million subjects may match. They are found, sorted and encoded in slices (`turn/slices.py`); memory holds
+only their names and the text of one page.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a backup says of a stream's consumers and its state, and the subjects that snapshots and restores go by."""
+"""The JSON of a stream's consumers and state in a backup, and the subjects of snapshots and restores."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Reads a backup as its chunks come, and writes down what it has: entries of the restored stream's log.
+"""Reads a backup chunk by chunk, and writes it as entries of the restored stream's log.
 
-It knows the order that an archive has to have and refuses whatever else it finds. What it holds is a part of one entry, and the
-consumers, which come first and are written last.
+It knows the order of an archive and refuses any other input. It buffers part of one entry, and the consumers,
+which the archive has first and the log needs last.
 """
 
 from __future__ import annotations

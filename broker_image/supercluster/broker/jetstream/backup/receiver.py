@@ -1,7 +1,9 @@
-"""A stream's leader takes a backup in, chunk by chunk, while its stream is hidden (`meta/restoring.py`): whole it is shown, else it goes.
+"""A stream's leader receives a backup, chunk by chunk, while its stream is hidden (`meta/restoring.py`).
 
-One leader takes all of it: who leads next does not know what was read, and ends the restore. Every end is told to the meta group,
-which shows the stream or removes it, so nothing of a half-finished one stays (`docs/adr/archive_format.md`).
+When the backup is complete the stream is shown; otherwise it is removed. One leader has to receive all of it:
+the next leader does not know how much was read, and ends the restore. The leader reports every end to the
+meta group, which shows the stream or removes it, so nothing of an incomplete restore remains
+(`docs/adr/archive_format.md`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""A stream's backup out of whatever entries of its log are left. Pure: `runtime/salvage_command.py` reads the files.
+"""Builds a stream's backup from the entries of its log that can still be read. Pure:
+`runtime/salvage_command.py` reads the files.
 
-A message is taken when its record is whole and nothing readable says that it was removed: the newest checkpoint that is whole, and
-behind it deletions of single messages, expiries and purges of everything. What else removed messages behind that checkpoint
-(acknowledgements, limits, purges of a subject) is not carried out, so some may come back; and the log's end may hold some that
-were never confirmed. A stream with limits enforces them again when it is restored.
+A message is included if its record is intact and no readable entry removed it: the newest intact checkpoint
+counts, and after it single deletions, expiries and purges of the whole stream. Other removals after that
+checkpoint (acknowledgements, limits, purges by subject) are not applied, so removed messages may come back.
+Messages at the end of the log may never have been acknowledged. A stream with limits enforces them again when
+it is restored.
 """
 
 from __future__ import annotations

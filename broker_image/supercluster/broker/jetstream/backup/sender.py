@@ -1,7 +1,9 @@
-"""A stream's leader sends backups of its stream, chunk by chunk, as fast as the receiver says that it has taken them.
+"""A stream's leader sends backups of its stream, chunk by chunk, at the pace of the receiver's
+acknowledgements.
 
-Nothing of the stream is held but the piece that is being sent. What is deleted while it goes on is not in it; what comes in the
-meantime is not either, and consumers are as they were at its beginning (`docs/adr/archive_format.md`).
+Only the piece that is being sent is in memory. The backup contains neither messages that are deleted while it
+runs nor those that are stored meanwhile; consumers are as they were at its beginning
+(`docs/adr/archive_format.md`).
 """
 
 from __future__ import annotations

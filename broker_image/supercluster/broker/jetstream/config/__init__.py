@@ -1,1 +1,1 @@
-"""Configurations of streams and consumers, and what is accepted in them."""
+"""Configurations of streams and consumers, and the rules that they must satisfy."""

@@ -1,8 +1,9 @@
-"""The level of JetStream's API that is spoken here, what a configuration needs of it, and what a request asks for.
+"""JetStream API levels: the level of this broker, the level that a configuration needs, and the level that a
+request asks for.
 
-NATS counts a level up when clients may ask for something that older servers would pass over. A request may say in a header which
-level it needs; answers say in the metadata of streams and consumers which one they need, and which one the server has. Nothing of
-that is stored: it follows from the configuration.
+NATS raises the level when clients may use a feature that older servers would ignore. A request may name the
+level that it needs in a header. Answers name the required level and the server's level in the metadata of
+streams and consumers. No level is stored: it follows from the configuration.
 """
 
 from __future__ import annotations

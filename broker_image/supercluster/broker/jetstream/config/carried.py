@@ -1,4 +1,4 @@
-"""Which streams this version can hand over to another super-cluster (rule 23 of the cutover)."""
+"""Streams that this version can hand over to another super-cluster (rule 23 of the cutover)."""
 
 from __future__ import annotations
 

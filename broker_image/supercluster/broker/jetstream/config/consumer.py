@@ -1,7 +1,7 @@
 """A consumer's configuration: NATS's JSON and its defaults.
 
-What clients send is checked in `config/consumer_checks.py`; `for_stream` adds what depends on the stream, and has to be called
-before a new consumer is kept.
+`config/consumer_checks.py` checks configurations from clients. `for_stream` fills in defaults that depend on
+the stream, and has to be called before a new consumer is stored.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""What may stand in a consumer's configuration, beside what else, and what may change while the consumer lives.
+"""The rules of a consumer's configuration: allowed values, allowed combinations, and allowed changes to a
+live consumer.
 
-The order of the checks is NATS's: of several things that are wrong, the same one is named.
+The checks run in NATS's order, so that of several errors the same one is reported.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What a broker's core is told about itself: its place, its pace and its bounds. The process reads it from the configuration."""
+"""The settings of a broker's core: its place, its timing and its bounds. The process reads them from the
+configuration.
+"""
 
 from __future__ import annotations
 

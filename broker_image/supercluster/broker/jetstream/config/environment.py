@@ -1,7 +1,8 @@
-"""What surrounds a broker's parts: its own name, its settings, clocks, chance, its volume, and where events go.
+"""The environment of a broker's parts: its name, settings, clocks, randomness, its volume, and the sink of
+events.
 
-It is the same for every part and makes no decisions. Settings and accounts are replaced whole when the configuration is
-read again, so a part looks them up when it needs them.
+All parts share it, and it makes no decisions. A reload of the configuration replaces settings and accounts as
+a whole, so a part looks them up whenever it needs them.
 """
 
 from __future__ import annotations

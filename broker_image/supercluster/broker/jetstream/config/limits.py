@@ -1,7 +1,7 @@
-"""What a broker allows every stream and consumer, whosever they are: nats-server's `jetstream { limits {…} }`.
+"""A broker's limits for all streams and consumers: nats-server's `jetstream { limits {…} }`.
 
-Judged by the leader that is asked, before anything is appended, so that replicas need not know them. What is there already stays
-as it is when a limit is lowered.
+The leader checks them before it appends an entry, so replicas need not know them. Lowering a limit does not
+change existing streams and consumers.
 """
 
 from __future__ import annotations

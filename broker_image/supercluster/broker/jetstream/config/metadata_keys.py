@@ -1,7 +1,7 @@
-"""What these brokers read from a stream's `metadata`, since NATS's configuration has no field for it.
+"""Keys of a stream's `metadata` that these brokers read because NATS's configuration has no field for them.
 
-A value is judged when a request asks for it, and only then. What is committed already is read as if an unknown value
-were the default: a word that an older or newer broker let pass must not keep a stream, or a broker, from its work.
+A value is checked only when a request sets it. In a committed configuration an unknown value counts as the
+default: a value that an older or newer broker accepted must not stop a stream or a broker.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The part of a stream's configuration that says what publishers may ask for with a message's headers.
+"""The fields of a stream's configuration that allow publishers to use certain headers.
 
-NATS's rules: what goes together, what one field brings along, and what may change later.
+The rules are NATS's: allowed combinations, fields that one field implies, and allowed changes.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
-"""What may be said of a stream's origins: by itself (`check_origins`), and against the other streams of its account, which the meta
-group's leader knows (`judge_origins`)."""
+"""The rules for a stream's origins.
+
+`check_origins` checks a configuration by itself. `judge_origins` checks it against the other streams of its
+account, which the meta group's leader knows.
+"""
 
 from __future__ import annotations
 

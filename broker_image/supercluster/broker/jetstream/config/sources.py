@@ -1,6 +1,6 @@
-"""The parts of a stream's configuration that say where its messages come from: `mirror` and `sources`.
+"""The fields of a stream's configuration that name where its messages come from: `mirror` and `sources`.
 
-NATS's JSON and its words; its rules are in `config/source_checks.py`.
+JSON and error texts are NATS's. The rules are in `config/source_checks.py`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""A stream's configuration: NATS's JSON and its defaults. Two configurations that mean the same are equal, which is how a repeated
-create is told from a different one. What clients send is checked in `config/stream_checks.py`.
+"""A stream's configuration: NATS's JSON and its defaults.
+
+Two configurations with the same meaning are equal, which distinguishes a repeated create from a different
+one. `config/stream_checks.py` checks configurations from clients.
 """
 
 from __future__ import annotations

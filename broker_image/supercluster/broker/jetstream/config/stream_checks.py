@@ -1,4 +1,6 @@
-"""What may stand in a stream's configuration, beside what else, and what may change while the stream lives."""
+"""The rules of a stream's configuration: allowed values, allowed combinations, and allowed changes to a live
+stream.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What a pedantic request does not leave to the broker.
+"""The additional checks of a pedantic request.
 
-Who asks with `pedantic` wants what was said, or a refusal: a value that the broker would fill in against another one, or
-mend in silence, is refused with NATS's words. What simply was not said has its default here too. Nothing is kept of it: a
-configuration that passes is the same as one that nobody was pedantic about.
+A client that sets `pedantic` wants exactly the given values or an error. If the broker would have to derive a
+value from another one or correct it silently, the request fails with NATS's error text. Omitted values still
+get their defaults. The flag is not stored: an accepted configuration is the same as without it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The parts of a stream's configuration that say what becomes of subjects: `subject_transform` and `republish`."""
+"""The fields of a stream's configuration that rewrite subjects: `subject_transform` and `republish`."""
 
 from __future__ import annotations
 

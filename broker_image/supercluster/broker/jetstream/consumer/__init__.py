@@ -1,1 +1,1 @@
-"""A consumer on its stream's leader: what is delivered, when, to whom, and when again."""
+"""A consumer on its stream's leader: it selects messages, delivers them to clients, and redelivers them."""

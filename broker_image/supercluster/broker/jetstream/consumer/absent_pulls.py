@@ -1,7 +1,8 @@
-"""Pull requests whose clients listen no more, and may come back.
+"""Pull requests whose client does not listen at present but may come back.
 
-A client that reconnects, to another broker or to another super-cluster, subscribes anew to the inbox that it has asked with. It does
-not ask again, so its request waits for it, a bounded time. Meanwhile the request is given nothing.
+A client that reconnects, to another broker or to another super-cluster, subscribes to its inbox again but
+does not repeat its request. So the request waits for the client for a bounded time, and gets no messages
+meanwhile.
 """
 
 from __future__ import annotations

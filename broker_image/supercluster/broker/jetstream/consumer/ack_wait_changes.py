@@ -1,9 +1,10 @@
-"""A changed ack_wait or backoff holds for messages that wait for their acknowledgement already, as with NATS.
+"""Applies a changed ack_wait or backoff to messages that already wait for an acknowledgement, as NATS does.
 
-Applying a configuration moves no deadline in brokers of versions before, and what an entry does is never changed
-(`docs/adr/versions.md`): two replicas would differ. So the leader, when the configuration is applied, says as operations that
-all versions know when each message is due now. A leader that is deposed before these are committed, or cannot append them, leaves
-deadlines as they were: such a message comes again by its old wait once, and by the new one from then on.
+Older brokers move no deadline when they apply a configuration, and the effect of an entry may never change
+(`docs/adr/versions.md`), or replicas would differ. So the leader appends operations that all versions know,
+which give each pending message its new deadline. If the leader is deposed before these are committed, or
+cannot append them, the deadlines stay: such a message is redelivered once by the old wait, and by the new one
+from then on.
 """
 
 from __future__ import annotations

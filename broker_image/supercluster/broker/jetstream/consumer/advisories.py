@@ -1,7 +1,8 @@
-"""What a stream's leader tells of its consumers under `$JS.EVENT`: NATS's subjects and JSON.
+"""Advisories of a stream's leader about consumers under `$JS.EVENT`, with NATS's subjects and JSON.
 
-What follows from an operation is told when that is committed, so that nothing is told that did not happen; what is of the
-leader's moment at once. A stream may capture these subjects.
+An advisory about an operation is published when the operation is committed, so no advisory reports an event
+that did not happen. An advisory about the leader's own state is published at once. A stream may capture these
+subjects.
 """
 
 from __future__ import annotations

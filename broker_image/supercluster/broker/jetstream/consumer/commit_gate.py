@@ -1,14 +1,16 @@
-"""Between a consumer's pump and its clients: deliveries that wait until their operation is committed (SF-2).
+"""Deliveries that wait until the operation behind them is committed (SF-2).
 
-A leader that is cut off goes on for a while as if it led, and messages that it hands out then may have been handed out
-and acknowledged elsewhere, with confirmation. It commits nothing, though. So a message that will be acknowledged leaves
-only behind the entry that says so; what becomes of it when the leader is deposed before is for `in_doubt`. A consumer
-without acknowledgements has no such promise, and no such delay.
+A leader that is cut off may go on serving for a while, and another leader may meanwhile have delivered the
+same messages and confirmed their acknowledgements. The old leader cannot commit, however. So a message that
+needs an acknowledgement leaves only after the entry that records its delivery is committed.
+`uncertain_deliveries.py` handles the deliveries of a leader that is deposed before that. A consumer without
+acknowledgements has no such guarantee and no such delay.
 
-A process that stood still may read the confirmations that commit such an entry when others lead already. What waited during
-a stall waits until the leadership is confirmed, by when a link that was given up has been seen to be gone as well.
+A process that was stopped may read confirmations that commit such an entry although others already lead.
+Deliveries that waited during a stall therefore wait until the leadership is confirmed; by then a link that
+was given up is known to be gone.
 
-One consumer's deliveries and status messages stay in order: what comes behind a held one is held too.
+The deliveries and status messages of one consumer stay in order: those behind a held one are held too.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The messages that a consumer was never given: reads on from where it is, skips what its filters leave out, and
-counts what is left.
+"""The position of a consumer among messages that it was never given: it reads on, skips messages that the
+filters exclude, and counts the remaining ones.
 
-Where few messages match, the stream's subject index says where to read on; where most do, whole batches are read and
-sieved. The count of pending messages is carried on from batch to batch and is only taken afresh after removals that
+If few messages match, the stream's subject index gives the next position; if most do, whole batches are read
+and filtered. The count of pending messages is updated with each batch, and recounted only after removals that
 it cannot follow.
 """
 

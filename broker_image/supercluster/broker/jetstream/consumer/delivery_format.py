@@ -1,4 +1,4 @@
-"""From stored messages to what a client is shown: small pure steps of a consumer's hot path."""
+"""Turns stored messages into deliveries to clients: small pure functions on a consumer's hot path."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
-"""A consumer on its stream's leader: hands committed messages to waiting pull requests, or to where it pushes them, and
-takes acknowledgements.
+"""A consumer on its stream's leader: it delivers committed messages to pull requests or to the deliver
+subject, and takes acknowledgements.
 
-What is here is volatile, with the operations that it collects for the group's next entry (`consumer/working_state.py`). A leader
-that is deposed throws all of this away: what was not committed is delivered by the next one, and no acknowledgement
-was confirmed before its operation was committed (SF-2). What `pump` returns is for `handing_out`: a delivery that
-will be acknowledged leaves this broker behind its operation's commit, also when that comes under the next leader
-(`in_doubt`), and is taken back when it never comes.
+Its state is volatile, including the operations that it collects for the group's next entry
+(`consumer/working_state.py`). A deposed leader discards all of it: the next leader delivers messages whose
+delivery was not committed, and no acknowledgement is confirmed before its operation is committed (SF-2).
+`pump` returns deliveries for `commit_gate.py`: one that needs an acknowledgement leaves this broker after its
+operation is committed, even if that happens under the next leader (`uncertain_deliveries.py`), and is taken
+back if that never happens.
 """
 
 from __future__ import annotations

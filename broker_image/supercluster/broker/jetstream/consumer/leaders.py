@@ -1,8 +1,9 @@
-"""The consumers of one stream on its leader: who waits, whom to pump, and what goes out.
+"""The consumers of one stream on its leader: which have waiting requests, which to pump next, and their
+output.
 
-All of it is volatile (see `consumer`): it begins when a leader serves and ends when it is deposed. A consumer is pumped
-when something happened to it; one whose clients take too little is held back for a while instead of asked in each turn
-(MV-11).
+All of it is volatile: it begins when a leader serves and ends when the leader is deposed. A consumer is
+pumped after an event that concerns it. One whose clients read too slowly is held back for a while instead of
+being tried in each turn (MV-11).
 """
 
 from __future__ import annotations

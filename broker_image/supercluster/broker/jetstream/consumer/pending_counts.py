@@ -1,9 +1,9 @@
-"""How many messages are left for consumers with filters, counted for all of them in one pass over the log.
+"""The count of remaining messages for consumers with filters, taken for all of them in one pass over the log.
 
-A leader that begins, or a consumer that begins far behind, has to know it before anything is handed out: clients take the
-number with each message for what is still to come. To count for one consumer after the other takes as many passes as there are
-consumers; and one pass of a large stream is more than a turn may take, so this is a job (`turn/slices.py`). The stream goes on
-meanwhile: what is stored is counted as well, and what is removed is taken off.
+A new leader, or a consumer that begins far behind, needs the count before the first delivery, since each
+delivery reports it to the client. Counting for one consumer after the other would take as many passes as
+there are consumers. One pass over a large stream is longer than a turn, so it is a job (`turn/slices.py`).
+Messages that are stored meanwhile are added, and removed ones are subtracted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Priority groups of a pull consumer: whose request is served, where not simply the first.
+"""Priority groups of a pull consumer: they decide which request is served, where that is not simply the
+first.
 
-`overflow`: requests that say so are served only when enough is waiting. `prioritized`: the lowest number first.
-`pinned_client`: one client at a time, which names itself by the id that its messages carry. The pin belongs to one leader's
-moment: the next leader pins whoever asks first, and the others are told 423, as by nats-server. All texts are its own.
+`overflow`: a request is served only if enough messages wait. `prioritized`: the lowest number first.
+`pinned_client`: one client at a time, which identifies itself by the id that its messages carry. A pin is
+volatile state of the leader: the next leader pins the first client that asks, and the others get status 423,
+as with nats-server. All texts are nats-server's.
 """
 
 from __future__ import annotations

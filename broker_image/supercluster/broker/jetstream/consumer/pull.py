@@ -1,7 +1,7 @@
-"""Pull requests: reading them, keeping them in a bounded line, and the status messages that end them.
+"""Pull requests: parsing them, queueing them in bounded order, and the status messages that end them.
 
-A request is one message to `$JS.API.CONSUMER.MSG.NEXT.…`; it waits until its batch is full, it expires, or nobody
-listens on its inbox any more. The status texts are NATS's own, because clients compare them.
+A request is one message to `$JS.API.CONSUMER.MSG.NEXT.…`. It waits until its batch is full, it expires, or
+its inbox has no subscriber any more. Clients compare the status texts, so these are NATS's own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Where a push consumer delivers to: who listens there, its idle heartbeats, and how much its client is behind.
+"""The delivery side of a push consumer: subscribers of its deliver subject, idle heartbeats, and how far its
+client is behind.
 
-All of it belongs to one leader's moment. The texts of the status messages are NATS's own, because clients compare them.
+All of it is volatile state of one leader. Clients compare the status texts, so these are NATS's own.
 """
 
 from __future__ import annotations

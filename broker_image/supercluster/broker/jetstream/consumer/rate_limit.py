@@ -1,7 +1,6 @@
-"""Holding new messages back: to the rate that a push consumer may have, and to the gaps in which they were stored.
+"""Delays new messages: to the rate limit of a push consumer, or to the original gaps between messages.
 
-What is here belongs to one leader's moment. A new leader begins with a full allowance, and without a gap before its first
-message.
+Its state is volatile. A new leader begins with a full allowance, and sends its first message without a gap.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Which consumers have something to do: those that a stored or removed message concerns, and those whose time has come.
+"""The consumers that have work: those that a stored or removed message concerns, and those with a due
+deadline.
 
-A stream may have ten thousand consumers of which few are concerned by a message: none of the others is looked at (RP-3).
-Of each set of filters only the consumers that wait for messages, or for acknowledgements, are known.
+A message concerns few of a stream's possibly ten thousand consumers, and the others cost nothing (RP-3). For
+each set of filters the set knows only the consumers that wait for messages or acknowledgements.
 """
 
 from __future__ import annotations

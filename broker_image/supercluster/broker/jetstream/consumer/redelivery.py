@@ -1,8 +1,8 @@
-"""Which pending messages are due to be delivered again, earliest first.
+"""The order in which pending messages are due for redelivery, earliest first.
 
-Deadlines are kept a stretch of messages at a time and checked against the consumer's state when they come up, so an
-acknowledgement costs nothing here. What is stale is swept out when it outweighs what is pending: memory is bounded by
-the pending messages, not by the rate.
+Deadlines are kept a stretch of messages at a time and checked against the consumer's state when they come up,
+so an acknowledgement costs nothing here. Stale deadlines are removed when they outnumber pending ones, so
+memory is bounded by the pending messages and not by the rate.
 """
 
 from __future__ import annotations

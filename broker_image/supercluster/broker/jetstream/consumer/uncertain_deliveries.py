@@ -1,14 +1,14 @@
-"""Deliveries of a leader that was deposed before it knew what became of their entries.
+"""Deliveries whose log entry may or may not commit after this replica lost leadership.
 
-What such an entry says was handed out, the next leader hands out again only when its acknowledgement's time is over, so a
-message whose entry is committed after all would wait for that. Whoever led keeps these deliveries until this replica, now a
-follower, applies what stands in their place of the log: their own entry, and they leave; another's, and their requests go on
-with the next leader as they were. A request's rest goes on when its last delivery is decided on, so that it gets what it
-asked for and no more.
+If the entry is committed, the next leader redelivers its messages only after ack_wait. Without this module
+clients would wait that long. So the former leader keeps these deliveries until this replica, now a follower,
+applies the entry at their place in the log. If it is their own entry, they are sent. If it is another one,
+their requests continue with the next leader unchanged. The remainder of a request continues when its last
+delivery is decided, so it gets exactly the messages that it asked for.
 
-All of that within a part of the time that an acknowledgement has: later, the next leader may have handed the message out again,
-and have confirmed that it was acknowledged (SF-2). Behind it nothing leaves. So this counts the machine's time, not the time in
-which the process could hear others (SF-29).
+All of that has to happen within a part of ack_wait: later, the next leader may have redelivered the message
+and confirmed its acknowledgement (SF-2). After that nothing is sent. So this counts the machine's time, not
+the process's own time (SF-29).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A consumer's state as of its log's end, ahead of what is committed, and the operations that brought it there.
+"""A consumer's state at the end of the log, ahead of the committed state, and the operations in between.
 
-Deliveries and acknowledgements are worked into a copy of the replicated state at once and collected as operations, at
-most one batch a turn (`take_ops`), for the group to put into its next entry. A leader that is deposed throws all of
-this away.
+Deliveries and acknowledgements are applied at once to a copy of the replicated state. They are collected as
+operations, at most one batch a turn (`take_ops`), for the group's next entry. A deposed leader discards all
+of this.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A broker's core: every group that it holds a replica of, its ingest windows, and its clients' API requests.
 
-It does no I/O: `ports` hands in network, volume, clock and randomness, and the caller says when a turn of the loop is
-over. The process, the tests and the simulator run this same class. It makes the parts, hands each what it needs, and passes
-on what concerns several of them.
+It does no I/O: `ports` provides network, volume, clock and randomness, and the caller signals the end of a
+turn. The process, the tests and the simulator run this same class. It creates the parts, gives each its
+dependencies, and passes on events that concern several of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What takes in what this broker's clients send: their messages, acknowledgements and requests, and the frames that answer them."""
+"""The parts that take input from this broker's clients: messages, acknowledgements and requests, and the
+frames that answer them.
+"""
 
 from __future__ import annotations
 

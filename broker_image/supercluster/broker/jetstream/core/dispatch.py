@@ -1,4 +1,6 @@
-"""Which part takes which frame of another broker, and which of them a broker of another super-cluster may send."""
+"""Dispatches frames of other brokers to the parts of the core, and lists the frames that a broker of another
+super-cluster may send.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Links with brokers of other super-clusters, as the core sees them.
 
-Such a broker is called by its far name (`migration/worlds.py`). It counts for nothing in this super-cluster: the map, placements,
-rooms and leaderships of groups that are not shared hear nothing of it. What it may send is listed in `links/far_frames.py`.
+Such a broker goes by its far name (`migration/worlds.py`). It has no part in this super-cluster: neither the
+map nor placement nor the leaderships of groups that are not shared take it into account.
+`links/far_frames.py` lists the frames that it may send.
 """
 
 from __future__ import annotations

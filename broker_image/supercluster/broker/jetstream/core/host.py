@@ -1,4 +1,4 @@
-"""What a broker's replicas ask of the broker that holds them: each question goes to the part that knows."""
+"""The interface of a broker to its replicas. Each call is answered by the part that knows."""
 
 from __future__ import annotations
 

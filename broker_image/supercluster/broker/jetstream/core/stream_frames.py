@@ -1,4 +1,4 @@
-"""Frames for the groups that a broker holds: Raft's messages, and what a stream's leader is sent."""
+"""Frames for the groups that a broker holds: Raft's messages, and requests to a stream's leader."""
 
 from __future__ import annotations
 

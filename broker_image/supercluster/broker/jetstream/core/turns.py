@@ -1,7 +1,8 @@
-"""Turns of a broker's core: which groups work in one, in which order, for how long.
+"""Turns of a broker's core: the groups that work in a turn, their order, and the time that they may take.
 
-Groups that nobody touched and whose deadlines are not due are not looked at (RP-3). A turn goes in passes, since what one group
-does may touch another, and is bounded in passes and time: what is left is for the next, when links and sockets were served.
+A group without events and without a due deadline costs nothing (RP-3). A turn runs in passes, since one
+group's work may cause work for another. It is bounded in passes and time; the remaining work waits for the
+next turn, after links and sockets were served.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Small codec for section and frame bodies: fixed integers, short texts and byte strings, one behind the other.
+"""A small codec for the bodies of sections and frames: fixed-size integers, short strings and byte strings in
+sequence.
 
-A `Reader` never reads past its end: truncated or foreign bytes raise `WireError`, so that garbage on a link or in a
-record is refused as a whole before any of it is acted on.
+A `Reader` never reads past its end: truncated or foreign bytes raise `WireError`. So a corrupt frame or
+record is refused as a whole, before any part of it has an effect.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""When a schedule is due: a moment (`@at`), an interval (`@every`), or a cron expression of six fields, seconds first.
+"""The due times of a schedule: a moment (`@at`), an interval (`@every`), or a cron expression of six fields,
+seconds first.
 
-Pure: the same pattern after the same moment gives the same time. Only time zones depend on the machine's tables: they are
-looked up by `check_zone` and `Schedule.after` alone, which a leader calls, and never to understand a pattern, which every
-replica has to do alike (SF-13).
+Pure: the same pattern after the same moment gives the same time. Only time zones depend on the machine's
+tables. Only `check_zone` and `Schedule.after` look them up, and only leaders call these; parsing a pattern,
+which has to be equal on every replica, never does (SF-13).
 """
 
 from __future__ import annotations

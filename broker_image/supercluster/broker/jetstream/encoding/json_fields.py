@@ -1,5 +1,7 @@
-"""Typed reading of the JSON objects that clients send: every field is asked for by name and type, and what nobody
-asked for is refused by name, so that a misspelt or unknown field is never accepted in silence.
+"""Typed reading of the JSON objects that clients send.
+
+Every field is read by name and type. Fields that were not read are refused by name, so a misspelt or unknown
+field is never accepted silently.
 """
 
 from __future__ import annotations

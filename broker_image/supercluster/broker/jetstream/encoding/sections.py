@@ -1,11 +1,11 @@
-"""What a BATCH entry holds: sections, each one kind of change to a stream (or to the meta group).
+"""The content of a BATCH entry: sections, each one kind of change to a stream (or to the meta group).
 
-All that one turn of the loop wants from a group is one entry: messages of several sessions, consumer positions and
-commands, one section each. A block of messages is encoded once, by the broker that took them from its clients, and
-is the same bytes in the forward to the leader, in the log, and in every replica (RP-7).
+All changes to a group in one turn form one entry: messages of several sessions, consumer positions and
+commands, one section each. A block of messages is encoded once, by the broker that received them. Its bytes
+are the same in the frame to the leader, in the log, and in every replica (RP-7).
 
-Block layout, little endian: `u32 count`, then per message three `u32` lengths (subject, header, payload), then the
-bytes of all of them, one behind the other.
+Block layout, little endian: `u32 count`, then per message three `u32` lengths (subject, header, payload),
+then the bytes of all of them in sequence.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""RFC 3339 with nanoseconds, as NATS's JSON has it: integers inside, text only at the border."""
+"""RFC 3339 times with nanoseconds, as in NATS's JSON: integers internally, text only at the boundary."""
 
 from __future__ import annotations
 

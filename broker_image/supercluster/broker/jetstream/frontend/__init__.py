@@ -1,1 +1,1 @@
-"""Requests of this broker's clients: routed to the group that answers, repeated, answered."""
+"""Requests of this broker's clients: routed to the group that answers, retried, answered."""

@@ -1,7 +1,9 @@
-"""What `$JS.API.INFO` says of a client's account: limits and streams from the map, bytes and consumers from the streams.
+"""The answer to `$JS.API.INFO` for a client's account: limits and streams from the map, bytes and consumers
+from the streams.
 
-A broker knows what the streams hold of which it has a copy that votes and hears a leader, as far as that is; of others it asks the
-leaders, so many at a time and so often at most. Calls of the API are counted by each broker for itself, since it started.
+A broker knows the usage of streams of which it has a voting copy with a leader. For the others it asks their
+leaders, with a bound on the number and rate of questions. Each broker counts the API calls that it has
+answered since it started.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Acknowledgements of this broker's clients on their way to the leaders of their streams.
+"""Forwards acknowledgements of this broker's clients to the leaders of their streams.
 
-A client sends an acknowledgement once, also one that it wants confirmed. So one that finds no leader waits here for the next,
-and a leader that is deposed before it could write it into the log sends it back (ACKS_BACK). What went to a broker whose link is
-lost soon after may never have reached it, or died with it: it is said again to whoever leads next. All of that within bounds of
-number and time: behind them it is dropped, the message is delivered again when its time is over, and a client that waits
-for confirmation is told that nobody is there to give it.
+A client sends an acknowledgement once, even one that it wants confirmed. So an acknowledgement without a
+leader waits here for the next one, and a leader that is deposed before it wrote one to the log sends it back
+(ACKS_BACK). If a link is lost soon after an acknowledgement was sent over it, the acknowledgement is sent
+again to the next leader. All of that is bounded in number and time. Beyond the bounds an acknowledgement is
+dropped: the message is redelivered after ack_wait, and a client that waits for confirmation gets "no
+responders".
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""What a leader has answered, and what it is about to: a request that arrives again is not carried out again.
+"""A leader's answers, and the requests that it is working on: a request that arrives twice is not carried out
+twice.
 
-The broker where the client is repeats a request that stays unanswered, since frames are lost with links. A repeat of
-one that is under way waits for the same answer; a repeat of one that was answered gets that answer again. Both are
-bounded: what was forgotten is carried out anew, as after a change of leader.
+The client's broker repeats an unanswered request, since frames are lost with links. A repetition of a running
+request waits for its answer; a repetition of an answered request gets the same answer. Both are bounded: a
+request that was forgotten is carried out again, as after a change of leader.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What this broker answers other brokers as the leader of a group: each request once, also one that comes again."""
+"""Answers requests of other brokers as the leader of a group. A repeated request is carried out once."""
 
 from __future__ import annotations
 

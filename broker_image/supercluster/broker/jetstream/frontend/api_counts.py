@@ -1,4 +1,4 @@
-"""How many calls of the API a broker has answered, account by account, since it started."""
+"""The number of API calls that a broker has answered since it started, account by account."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Calls of the JetStream API, as clients of this broker are answered: counted, and told under `$JS.EVENT.ADVISORY.API` while
-somebody listens. What is traffic (pulls, and getting single messages) is not told, as NATS has it.
+"""Counts the JetStream API calls of this broker's clients, and publishes them under `$JS.EVENT.ADVISORY.API`
+if anyone listens.
+
+As with NATS, pulls and gets of single messages are not published: they are traffic.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What a client is answered in place of the group that it asked: nobody answers in time, or the stream has gone meanwhile."""
+"""Answers in place of the group that was asked: no leader answers in time, or the stream was deleted
+meanwhile.
+"""
 
 from __future__ import annotations
 

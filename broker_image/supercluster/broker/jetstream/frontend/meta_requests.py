@@ -1,6 +1,7 @@
-"""What the meta group's leader is asked by other brokers: calls of the API that change the map of streams, and internal ones.
+"""Requests of other brokers to the meta group's leader: API calls that change the map of streams, and
+internal ones.
 
-Subjects of internal calls are none that a client can send; each kind has a module of its own.
+No client can publish to the subjects of internal calls. Each kind has a module of its own.
 """
 
 from __future__ import annotations

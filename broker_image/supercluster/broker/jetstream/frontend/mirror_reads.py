@@ -1,10 +1,10 @@
 """Direct gets of a stream that its mirrors answer too (`mirror_direct`).
 
-The broker of the client asks one of those that can answer, the nearest: itself, then its own cluster, as queue groups do
-(CL-2). A mirror answers from its own applied state, so what it says may be older than what the origin has acknowledged, by
-`STALE_MS_MAX` at most while the origin has a leader; and it passes on what it does not find, so that nobody is told that a message
-is not there which only the mirror lacks. Mirrors that leave out or rename messages take no part: half of a stream would look like
-all of it.
+The client's broker asks the nearest copy that can answer: itself, then its own cluster, as with queue groups
+(CL-2). A mirror answers from its own applied state. While the origin has a leader, that state is at most
+`STALE_MS_MAX` behind the messages that the origin has acknowledged. A mirror passes on a request for a
+message that it does not have, so a client never gets "not found" for a message that only the mirror lacks.
+Mirrors that omit or rename messages do not take part, since part of a stream would look like all of it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Restores between brokers: a client's chunks on their way to the leader that takes them, and that leader's word to the meta group
-that a stream is whole, or is to go.
+"""Restores between brokers.
+
+They forward a client's chunks to the leader that receives them, and its report to the meta group that a
+stream is complete or has to be removed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Which group answers a client's API call, and what a broker answers by itself from the map of streams."""
+"""Routes a client's API call to the group that answers it, and answers calls from the map of streams where
+that suffices.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""STREAM.LIST: each stream's leader is asked for its information."""
+"""STREAM.LIST: collects the information from each stream's leader."""
 
 from __future__ import annotations
 

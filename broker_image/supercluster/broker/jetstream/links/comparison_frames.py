@@ -1,4 +1,6 @@
-"""Frames by which copies of a stream are compared: a leader asks for hashes of ranges, a copy answers with a page."""
+"""Frames for the comparison of a stream's copies: a leader asks for hashes of ranges, and a copy answers with
+a page.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What brokers of another super-cluster may send to this one's core: a list of frames, each about a group that both share.
+"""Frames that brokers of another super-cluster may send to this core. Each concerns a group that both share.
 
-Anything else is dropped before a part sees it: maps, placements, rooms and leaderships of other groups are none of their business,
-and the map of streams is called the same on both sides. The link stays, since a broker of a later version may well send more.
+Any other frame is dropped before a part sees it. The other side has no business with maps, placement or
+leaderships of other groups, and both sides' maps of streams have the same group name. The link stays up,
+since a broker of a later version may well send further frames.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The groups that brokers of two super-clusters have in common while a stream is handed over, or serve each other's clients with.
+"""The groups that brokers of two super-clusters share: those of streams that are handed over, and those that
+serve each other's clients.
 
-Both call their brokers by plain names within their own super-cluster, and a group's log has the names of its own one. So a
-member of such a group that is called `nats-0` is a broker of the group's world, whichever of the two that is. The map of streams says
-which groups these are; nothing else is spoken of with a broker of another super-cluster.
+Each side calls its brokers by plain names, and a group's log has the names of its own side. So a member
+`nats-0` of such a group is a broker of the group's world, whichever side that is. The map of streams lists
+these groups; brokers of two super-clusters exchange frames about no others.
 """
 
 from __future__ import annotations

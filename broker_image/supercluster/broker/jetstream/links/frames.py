@@ -1,6 +1,7 @@
 """Frames between brokers that belong to the core: types 32 and up (0–31 belong to `net`).
 
-Every body names the group it is about; a broker that does not hold the group answers or drops, as the frame says.
+Every body names its group. A broker that does not hold the group answers or drops the frame, depending on the
+type.
 """
 
 from __future__ import annotations

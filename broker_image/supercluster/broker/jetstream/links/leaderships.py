@@ -1,8 +1,8 @@
-"""Who leads which group, as far as this broker was told, and what it tells others of those that it leads itself.
+"""The leader of each group as far as this broker knows, and the announcements of groups that it leads itself.
 
-A leader says so when it begins to serve and to every broker that is linked; whoever missed the word asks for it. The
-newest term is believed, until that broker says otherwise or is lost. Brokers of other super-clusters are told, and asked, only of
-groups that both share (`far_groups.py`).
+A leader announces itself when it begins to serve, and to every broker that is linked later. A broker that
+missed the announcement asks for it. The newest term counts until that broker withdraws or is lost. Brokers of
+other super-clusters get announcements and questions only about shared groups (`far_groups.py`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Frames by which a stream of blue becomes one of green (`docs/adr/cutover.md`). Each names the group and the attempt.
+"""Frames that hand a stream of blue over to green (`docs/adr/cutover.md`). Each names the group and the
+attempt.
 
-What does not decode is refused as a whole (`WireError`): these come from another super-cluster.
+A frame that does not decode is refused as a whole (`WireError`), since it comes from another super-cluster.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The brokers in contact with this one: what each said of itself, how patient to be with it, and the way to send it a frame."""
+"""The brokers in contact with this one: their own descriptions, the time-out for each, and how to send them
+frames.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What blue asks green before a migration begins, and what green answers: PREFLIGHT and PREFLIGHT_TOLD.
+"""Blue's questions to green before a migration begins, and green's answers: PREFLIGHT and PREFLIGHT_TOLD.
 
-A scope is asked about piece by piece, so that green's leader judges few streams in one turn.
+Blue asks about a scope in portions, so that green's leader judges few streams in one turn.
 """
 
 from __future__ import annotations

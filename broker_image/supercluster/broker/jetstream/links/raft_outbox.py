@@ -1,4 +1,4 @@
-"""Raft's messages of all groups on their way out: one frame per broker, link and turn (RP-3)."""
+"""The outgoing Raft messages of all groups: one frame per broker, link and turn (RP-3)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Accounts as the meta group knows them: a name, the limits that somebody declared, and what the streams reserve of them.
+"""Accounts as the meta group knows them: a name, the declared limits, and the amounts that streams reserve.
 
-No secret is in here (`docs/adr/accounts.md`): who may come in is in files of each broker. A record is there while
-somebody declares it or the account has a stream. Limits are judged where something is asked for that needs more of them, so
-that a limit that is lowered breaks nothing that is there.
+No secret is stored here (`docs/adr/accounts.md`): credentials are in files of each broker. A record exists
+while the account is declared or has a stream. Limits are checked when a request needs more of them, so
+lowering a limit breaks no existing stream.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A stream as the map has it."""
+"""A stream's record in the map."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What each operation in the meta group's log makes of a stream that is there. Pure, and alike on every replica.
+"""The effect of each operation in the meta group's log on an existing stream. Pure, and the same on every
+replica.
 
 `meta/state.py` finds the stream; how the operations are written is in `meta/operations.py`.
 """

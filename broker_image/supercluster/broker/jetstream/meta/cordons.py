@@ -1,8 +1,8 @@
-"""Brokers that get no new copies for the time being, as somebody said: the record in the map of streams.
+"""Cordons: brokers that get no new copies for the time being. They are recorded in the map of streams.
 
-A cordoned broker keeps the copies that it has, leads, votes and serves clients. Whoever places a copy, people's and clients' calls
-and the brokers' own upkeep alike, passes it over and says why. Kept in the map, and not told by the broker itself, so that it
-holds while that broker is away, and for every leader alike (docs/adr/cordons.md).
+A cordoned broker keeps its copies, leads, votes and serves clients. Every placement of a copy, whether
+requested or automatic, passes it over and gives the reason. The record is in the map and does not come from
+the broker itself, so it holds while that broker is away, and for every leader alike (docs/adr/cordons.md).
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""When green has heard what it is to follow no more, as the leader of blue's map knows it.
+"""Blue's record of green's confirmations that it no longer follows a group. The leader of blue's map keeps
+it.
 
-A hidden copy that is left behind keeps its name and its subjects on green. So a migration that is called off does not end before green
-has answered for each stream, however long the link is cut. What is kept here is volatile and of one term: a new leader asks anew.
+A hidden copy that stays behind keeps its name and its subjects on green. So a cancelled migration does not
+end before green has answered for each stream, however long the link is cut. The record is volatile and
+belongs to one term: a new leader asks again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""When the next stream of a migration may be marked to be handed over.
+"""The next stream of a migration to be handed over, and when.
 
-From the fence until green has opened a stream its publishers wait, for as long as the brokers of both sides work on it. Streams that are
-handed over side by side wait for each other's work too, so one goes after another.
+Publishers wait from the fence until green has opened the stream, for as long as the brokers of both sides
+work on it. Streams that are handed over at the same time would wait for each other's work too, so they go one
+after another.
 """
 
 from __future__ import annotations

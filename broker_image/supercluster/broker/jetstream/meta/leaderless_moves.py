@@ -1,8 +1,8 @@
-"""Streams that move and have no leader: since when, for whom that waits, and what would help.
+"""Streams that move and have no leader: since when, which brokers that waits for, and the remedy.
 
-A move's own leader says what keeps it from coming on. In the joint membership it needs a majority of both halves (SF-6), and
-without one of them there is no leader left to say so. Then the broker that is asked about the move does, from the map and from
-whom it is linked with.
+A move's leader normally reports why the move does not proceed. In a joint membership it needs a majority of
+both halves (SF-6), and without one of them no leader is left to report. Then the broker that is asked about
+the move reports it from the map and from its links.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Which streams of a migration green learns next, as the leader of blue's map decides it.
+"""The next streams of a migration for green to learn, as the leader of blue's map chooses them.
 
-Few streams are under way at a time, since their copies share the links and the disks. A stream that green refuses takes no slot, or a few
-such streams would hold up a whole migration. Its own leader knows of the refusal, and is asked for it while other streams wait. The
-answers are volatile and of one term.
+Few streams learn at a time, since their copies share the links and the disks. A stream that green refuses
+takes no slot, or a few such streams would hold up a whole migration. The stream's leader knows of the
+refusal, and is asked for it while other streams wait. The answers are volatile and belong to one term.
 """
 
 from __future__ import annotations

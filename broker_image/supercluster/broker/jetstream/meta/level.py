@@ -1,8 +1,10 @@
-"""Which operations the map of streams may have: what all of its brokers can read (docs/adr/versions.md).
+"""The operations that the map of streams may contain: those that all of its brokers can read
+(docs/adr/versions.md).
 
-An operation that came with frame version N may stand in the map when its level is N or more. The level is an operation itself; it
-is raised by the request that needs it, and only while every broker that the map knows is in contact and speaks N. It never falls:
-a broker that speaks less is refused in the handshake from then on, so nobody who cannot read the map ever has to. Pure.
+An operation that came with frame version N may be in the map when the map's level is N or more. The level is
+an operation itself. The request that needs a level raises it, and only while every broker in the map is in
+contact and supports N. The level never falls. The handshake then refuses a broker that supports less, so no
+broker gets a map that it cannot read. Pure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""May the map of streams go on from one broker's copy, and what may be lost by it (RP-8, SF-9)?
+"""Checks whether the map of streams may be recovered from one broker's copy, and which data that may lose
+(RP-8, SF-9).
 
-Pure: judged from what the brokers in contact say of their copies of the meta group. What came of it is recorded in the map,
-in the words that the person was told.
+Pure: it judges by the reports of the brokers in contact about their copies of the meta group. The map records
+the outcome in the words that the administrator saw.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""This broker's replica of the map of streams, as those see it who go by the map."""
+"""This broker's replica of the map of streams, as an interface for the parts that act on the map."""
 
 from __future__ import annotations
 

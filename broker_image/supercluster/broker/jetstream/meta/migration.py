@@ -1,7 +1,8 @@
-"""What a map of streams remembers of a migration to another super-cluster (`docs/adr/cutover.md`).
+"""The records of a migration to another super-cluster in a map of streams (`docs/adr/cutover.md`).
 
-Blue's map has the migration itself, and of each of its streams how far that is. Green's map has, of each stream that is on its
-way, which group of blue's its copies follow, and of one that came what was opened. Pure.
+Blue's map holds the migration itself and the progress of each of its streams. Green's map holds the group of
+blue that each incoming stream's copies follow, and for a stream that has arrived the state in which it was
+opened. Pure.
 """
 
 from __future__ import annotations

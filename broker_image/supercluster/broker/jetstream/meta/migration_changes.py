@@ -1,7 +1,8 @@
-"""Operations of a migration in the log of the map of streams: their section bodies, and what each makes of the map. Pure.
+"""The operations of a migration in the log of the map of streams: their section bodies and their effects on
+the map. Pure.
 
-A repeated operation has no effect, and neither has one of an earlier attempt, or of a group that is not the stream's any more. So
-whoever asks for one may ask again until the map shows it.
+An operation has no effect if it is repeated, if it belongs to an earlier attempt, or if it names a group that
+is no longer the stream's. So a caller may repeat an operation until the map shows its effect.
 """
 
 from __future__ import annotations

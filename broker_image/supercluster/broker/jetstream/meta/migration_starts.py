@@ -1,4 +1,4 @@
-"""Whether a migration may begin, by blue's map. Pure."""
+"""Checks against blue's map whether a migration may begin. Pure."""
 
 from __future__ import annotations
 

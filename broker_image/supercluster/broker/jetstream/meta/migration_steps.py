@@ -1,7 +1,8 @@
-"""What a stream's leader asks of its own map while the stream goes to another super-cluster, or comes from one.
+"""Requests of a stream's leader to its own map while the stream goes to another super-cluster, or comes from
+one.
 
-It asks again until the map shows it, so a step may be lost, late or repeated; the map's operations see to that
-(`meta/migration_changes.py`). Pure.
+The leader repeats a request until the map shows its effect, so a request may be lost, late or repeated: the
+map's operations allow for that (`meta/migration_changes.py`). Pure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What the meta group remembers of a stream's move: the one that runs, and how the last one ended.
+"""The meta group's record of a stream's move: the one that runs, and how the last one ended.
 
-A record says where the copies are to go and what is restored by a cancel. Which members are in force, and how far the
-copies are, only the stream's own group knows (SF-5); it tells the meta group the end, with what the audit found.
+It holds the targets of the copies and the state that a cancel restores. Only the stream's own group knows the
+membership in force and the progress of the copies (SF-5). It reports the end of the move to the meta group,
+with the result of the audit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Operations as the meta group's leader appends them: each function gives the body of a section META.
+"""Operations as the meta group's leader appends them: each function returns the body of a META section.
 
-What they do to the map is in `meta/state.py`, and to a stream that is there in `meta/changes.py`. They are JSON; a field that an older
-broker does not know is passed over there, and an operation that it does not know needs a level (`meta/level.py`).
+`meta/state.py` defines their effect on the map, and `meta/changes.py` their effect on an existing stream.
+They are JSON. An older broker ignores a field that it does not know; an operation that it does not know needs
+a level (`meta/level.py`).
 """
 
 from __future__ import annotations

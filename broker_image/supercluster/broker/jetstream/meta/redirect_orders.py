@@ -1,8 +1,9 @@
-"""Whose clients are to go to another super-cluster, by the map of streams and the links with it. Pure.
+"""The clients to be redirected to another super-cluster, by the map of streams and the links with it. Pure.
 
-Nobody hears of green before it has all streams of the scope, and before this broker's clients and green's reach each other's core
-subjects (rule 16). Once clients have heard of it they are never told otherwise, unless the migration is called off: a broker of green
-that restarts, or a stream that somebody makes meanwhile, only ends the asking for as long as it takes.
+Clients learn of green only when it has all streams of the scope, and when this broker's clients and green's
+receive each other's core subjects (rule 16). After that they are never sent back, unless the migration is
+called off. If a broker of green restarts, or a stream is created meanwhile, redirecting only pauses for as
+long as that takes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""A stream that is being restored, as the map of streams has it: there under its name, and shown to nobody.
+"""A stream that is being restored, as the map of streams has it: its name is taken, and clients do not see
+it.
 
-Until all of it is there its group has a bare configuration, by which nothing is captured, removed, expired or delivered; the
-one that was asked for stands beside it (`docs/adr/backups.md`). Pure.
+Until the restore is complete, its group has a bare configuration under which nothing is captured, removed,
+expired or delivered. The requested configuration is stored beside it (`docs/adr/backups.md`). Pure.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Which groups brokers of two super-clusters speak of, by the map of streams: those of streams that go, went, come or came. Pure."""
+"""The groups about which brokers of two super-clusters exchange frames, by the map of streams: those of
+streams that are or were handed over in either direction. Pure.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""State of the meta group: which streams there are and who holds them, which accounts, and which brokers there are.
+"""The state of the meta group: the streams and their members, the accounts, and the brokers.
 
-Replicated like a stream's state: a function of committed entries alone. What a broker acts on (its map of streams) is
-always this state as of some applied index, so that "has the new map" is a number (SF-14).
+It is replicated like a stream's state: a function of committed entries alone. A broker acts on its map of
+streams, which is always this state as of some applied index, so "has the new map" is a number (SF-14).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""May a stream that lost its majority go on from one copy, and what may be lost by it (RP-8, SF-9)?
+"""Checks whether a stream that lost its majority may be recovered from one copy, and which data that may lose
+(RP-8, SF-9).
 
-Pure: judged from the map and from what the brokers in contact say of their copies. What came of it is recorded in the map as
-a `Recovery`, in the words that the person was told.
+Pure: it judges by the map and by the reports of the brokers in contact about their copies. The map records
+the outcome as a `Recovery`, in the words that the administrator saw.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The map of streams as one broker sees it: the meta group's state as far as it was applied here, and how fresh it is.
+"""The map of streams as one broker sees it: the meta group's state as applied here, and how fresh it is.
 
-The broker's parts read it. Bootstrap sets the replica, the map's reader says how fresh the map is, and the map's lineages say
-which meta group counts.
+The broker's parts read it. Bootstrap sets the replica, the map reader sets the freshness, and the map's
+lineages determine which meta group counts.
 """
 
 from __future__ import annotations

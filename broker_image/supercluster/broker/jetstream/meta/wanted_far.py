@@ -1,4 +1,6 @@
-"""Which other super-clusters a broker is linked with, by the map of streams, and whose messages cross."""
+"""The other super-clusters that a broker links with, by the map of streams, and the accounts whose messages
+cross the links.
+"""
 
 from __future__ import annotations
 

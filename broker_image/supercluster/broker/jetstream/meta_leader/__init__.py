@@ -1,1 +1,1 @@
-"""What the meta group's leader decides."""
+"""Decisions of the meta group's leader."""

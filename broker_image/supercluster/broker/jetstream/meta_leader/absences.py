@@ -1,7 +1,7 @@
-"""Brokers that are out of contact with the meta group's leader, and since when: kept here by the millisecond, and noted in the map
-when it lasts.
+"""Brokers that are out of contact with the meta group's leader, and since when.
 
-A new leader counts anew: patience is longer than it has to be then, never shorter.
+The leader keeps the times here to the millisecond, and records an absence in the map when it lasts. A new
+leader restarts the timers, so a time-out can only become longer.
 """
 
 from __future__ import annotations

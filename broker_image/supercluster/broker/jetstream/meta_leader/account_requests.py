@@ -1,5 +1,7 @@
-"""Accounts that somebody declares or withdraws: judged by the meta group's leader, answered when it is committed and every
-broker in contact has the new map, since limits are judged by streams' leaders too.
+"""Declarations and withdrawals of accounts.
+
+The meta group's leader judges a request. It answers when the change is committed and every broker in contact
+has the new map, since streams' leaders check limits too.
 """
 
 from __future__ import annotations

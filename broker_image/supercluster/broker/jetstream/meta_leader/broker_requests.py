@@ -1,8 +1,10 @@
-"""Brokers that go for good: said by whoever takes them away, and forgotten by the meta group when nothing is left of them.
+"""Brokers that leave for good: their removal is requested, and the meta group forgets a broker when nothing
+is left on it.
 
-A broker that leaves gets no copies and votes no more once others do; while it is there it follows, so that its clients are
-served to the last. When it is gone, and no copy of a stream is held by it, the group strikes it from its members and its
-record. Nobody has to say so of one that is out of contact for very long: it comes back as one that is new (SF-4).
+A broker that leaves gets no copies, and stops voting once others vote. While it runs it follows the map, so
+that its clients are served until the end. When it is gone and holds no copy of a stream, the group removes it
+from its members and from its records. A broker that is out of contact for very long is removed without a
+request; if it returns, it comes back as a new one (SF-4).
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The brokers as placement looks at them, by the map of streams and by what those in contact say. Changes nothing."""
+"""The brokers as candidates for placement, from the map of streams and from the reports of those in contact.
+Changes nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Which copies of streams are of no use although their brokers are there, and since when: what brokers say of their own
-(`node/failed_copies.py`), as the meta group's leader writes it into the map.
+"""Unusable copies of streams on brokers that are in contact, and since when.
 
-It writes down what is told for long enough, and strikes it when the broker tells the rest without it, or tells nothing at all
-while it is in contact: a process that is new, say. A leader that is new goes by what is written.
+Brokers report their own unusable copies (`node/failed_copies.py`), and the meta group's leader records them
+in the map. It records a copy that is reported for long enough. It deletes the record when the broker's report
+no longer contains the copy, or when a broker in contact reports nothing, such as a new process. A new leader
+goes by the records.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What the meta group's leader decides about streams: judged against the state at the end of its log.
+"""Decisions of the meta group's leader about streams, judged against the state at the end of its log.
 
-A decision is a section body to append, or a refusal. One that depends on the stream itself (its size, its members in
-force) asks for facts first: `FactsNeededError`, and the request comes again with what the stream's leader said.
+A decision is a section body to append, or an error. A decision that depends on the stream itself (its size,
+its membership in force) raises `FactsNeededError`; the request is repeated with the answer of the stream's
+leader.
 """
 
 from __future__ import annotations

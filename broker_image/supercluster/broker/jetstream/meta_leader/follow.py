@@ -1,7 +1,8 @@
-"""Streams that come from another super-cluster (blue), or go to one (green), as the map's leader judges requests about them. Pure.
+"""Requests about streams that come from another super-cluster (blue) or go to one (green), as the map's
+leader judges them. Pure.
 
-Blue asks for a hidden stream whose copies follow its group, again and again, and says so when it keeps the stream after all
-(`docs/adr/cutover.md`).
+Blue repeats its request for a hidden stream whose copies follow its group, and withdraws it if it keeps the
+stream after all (`docs/adr/cutover.md`).
 """
 
 from __future__ import annotations

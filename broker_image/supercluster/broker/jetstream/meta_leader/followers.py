@@ -1,7 +1,8 @@
-"""Green's copies that follow blue's group, before they convert: one that lost its data, or whose broker is gone, is replaced.
+"""Replaces green's copies that follow blue's group, before they convert, if their data is lost or their
+broker is gone.
 
-Blue asks for the members again and again, so it hears of the new one. What is in blue's log decides which copies convert, so a
-replacement that comes too late for that harms nothing: it joins green's group later, as a newcomer.
+Blue asks for the members repeatedly, so it learns of the new one. Blue's log decides which copies convert, so
+a late replacement does no harm: it joins green's group afterwards as a new member.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the meta group's replica needs of the broker around it."""
+"""The interface of a broker to its replica of the meta group."""
 
 from __future__ import annotations
 

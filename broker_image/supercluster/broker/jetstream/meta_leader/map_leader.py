@@ -1,4 +1,4 @@
-"""The map's leader, as those see it who hand it calls of the JetStream API and of the admin API."""
+"""The map's leader, as an interface for the JetStream API and the admin API."""
 
 from __future__ import annotations
 

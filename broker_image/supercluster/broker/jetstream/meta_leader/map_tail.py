@@ -1,6 +1,7 @@
-"""The map of streams at the end of the leader's log: whatever the leader decides is judged by it, and appended to it.
+"""The map of streams at the end of the leader's log. The leader judges every decision by it, and appends to
+it.
 
-Only a serving leader has it. Its parts are handed this, instead of the replica.
+Only a serving leader has it. Its parts get this object instead of the replica.
 """
 
 from __future__ import annotations

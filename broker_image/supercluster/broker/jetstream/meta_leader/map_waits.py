@@ -1,5 +1,7 @@
-"""Changes of the map of streams that are appended and not answered: the answer waits until the change is committed and every
-broker in contact has the new map (SF-14), within a bound; or until it is committed, where nobody else has to know.
+"""Appended changes of the map of streams whose answers are still due.
+
+An answer waits until the change is committed and every broker in contact has the new map (SF-14), within a
+bound. If no other broker needs the change, its commit suffices.
 """
 
 from __future__ import annotations

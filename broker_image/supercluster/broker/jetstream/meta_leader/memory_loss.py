@@ -1,11 +1,12 @@
-"""When all copies of a stream in memory are gone, the meta group's leader begins it anew, without anybody's word (SF-4).
+"""When all copies of a stream in memory are lost, the meta group's leader creates it anew, without an
+administrator's request (SF-4).
 
-Whatever a copy might still hold goes with that, so it must be so that there was a moment at which no broker that the map
-names, as a member or as a target of a move, held a copy with a vote: nobody could ever lead the group again. What brokers
-say about themselves once a second only starts the search: while one says that it lost its copy, another may have been
-given one. All of them are surveyed, twice, one survey behind the other. When both find the same identities, which are new
-with every start of a process, none of them with a vote, nobody silent and nobody who hears a leader, then nobody had one in
-between.
+That discards any data that a copy might still hold. So the leader has to prove that at some moment no broker
+that the map names, as a member or as a target of a move, held a voting copy: then none could ever lead the
+group again. The brokers' reports, once a second, only start the search: while one broker reports the loss of
+its copy, another may just have received one. So all brokers are surveyed twice, one survey after the other.
+The proof holds if both surveys find the same process identities, no voting copy, no silent broker and no
+broker with a leader, since an identity changes with every start of a process.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Migrations to other super-clusters, as the leader of blue's map carries them out (`docs/adr/cutover.md`).
 
-A few streams at a time are given to green to learn; each one's own leader does the rest and says how far it is. Green hears of what
-it is to follow no more until it has answered. Blue's copies go by the evidence of both sides alone.
+It gives green a few streams at a time to learn. Each stream's own leader does the rest and reports its
+progress. The leader tells green which groups to stop following, until green has answered. Blue's copies are
+deleted only on evidence of both sides.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Targets of moves that are gone for too long, or make no headway: the meta group's leader has other nodes join in their places,
-or calls the move off where nobody fits.
+"""Targets of moves that are gone for too long, or make no progress.
+
+The meta group's leader replaces them by other nodes, or calls the move off if no node fits.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Moves, as the meta group's leader sees them: which nodes a stream goes to, what a move would cost, and targets that
-are gone for too long.
+"""Moves as the meta group's leader sees them: the target nodes of a stream, the cost of a move, and targets
+that are gone for too long.
 
-Everything is judged against the state at the end of the log. How far a move is, only the stream's leader knows; it is
-asked before anything is decided that depends on it.
+It judges by the state at the end of its log. Only the stream's leader knows the progress of a move, and is
+asked before any decision that depends on it.
 
-Copies that people add or remove by name come and go whatever the count: a stream may have more of them than it is configured with,
-and never fewer (MR-3). The count stays what it is, so nothing fills up or cuts back to it by itself: who wants another count says
-so. As any change of members it is a move, in one joint change, and the group goes there by the same table
-(docs/adr/replica-policies.md).
+Copies that are added or removed by name do not change the configured count of replicas: a stream may have
+more copies than that, and never fewer (MR-3). The count stays the same, so no automatic step fills up or cuts
+back to it; a different count has to be requested. As any change of members this is a move, in one joint
+change, by the same table (docs/adr/replica-policies.md).
 """
 
 from __future__ import annotations

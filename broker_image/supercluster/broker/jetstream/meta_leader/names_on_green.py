@@ -1,7 +1,9 @@
-"""Names in a stream's configuration that mean something in blue, and what green has in their place (`docs/adr/cutover.md`).
+"""Translates names in a stream's configuration that have a meaning on blue to their counterparts on green
+(`docs/adr/cutover.md`).
 
-A cluster has the name that the migration gives it, else its own, else that of green's only cluster. Tags are promises about a
-broker, so they are never dropped. A preferred leader is a wish, so one that green does not have is. Pure.
+A cluster gets the name that the migration gives it, else its own name, else that of green's only cluster.
+Tags are promises about a broker, so they are never dropped. A preferred leader is a wish, so it is dropped if
+green has no such broker. Pure.
 """
 
 from __future__ import annotations

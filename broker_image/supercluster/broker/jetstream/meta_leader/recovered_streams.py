@@ -1,8 +1,9 @@
-"""Streams behind a forced recovery: who their members are, in a map that was recovered (SF-5, SF-9), and their replicas again.
+"""Streams after a forced recovery: it confirms their members in a recovered map (SF-5, SF-9), and restores
+their replicas.
 
-The meta group's leader asks each stream's leader again and again, so whatever leaders do, a stream is confirmed as soon as its
-leader has said who its members are. One that is short is given learners on as many nodes as it lacks, by a move, as soon as there
-are nodes for it.
+The meta group's leader asks each stream's leader repeatedly, so a stream is confirmed as soon as its leader
+has reported its members. A stream with too few copies gets learners on as many nodes as it lacks, by a move,
+as soon as there are nodes for it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Forced recoveries, as the meta group's leader carries them out: a survey of the copies, the judgement, one entry, an answer
-when it is committed. What is asked is said aloud, whatever becomes of it (RP-8).
+"""Forced recoveries, as the meta group's leader carries them out: a survey of the copies, a decision, one
+entry, and an answer when it is committed.
+
+Every request is logged, whatever its outcome (RP-8).
 """
 
 from __future__ import annotations

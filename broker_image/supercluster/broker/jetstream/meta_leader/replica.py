@@ -1,8 +1,9 @@
-"""The meta group's replica on one broker: it takes requests about streams and answers them when all who are in contact
-have the new map.
+"""The meta group's replica on one broker. It takes requests about streams, and answers them when all brokers
+in contact have the new map.
 
-The leader judges a request (`meta_leader/decisions.py`) against the state at the end of its log, as a stream's leader does. A
-change is answered when it is committed and every broker in contact has the new map of streams (SF-14), within a bound.
+The leader judges a request (`meta_leader/decisions.py`) against the state at the end of its log, as a
+stream's leader does. It answers when the change is committed and every broker in contact has the new map of
+streams (SF-14), within a bound.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Is there room for a stream: its subjects, its account's limits, and nodes for its copies? Judged against the map at the end of the
-leader's log, for streams that are made, restored, changed, or come from another super-cluster.
+"""Checks whether there is room for a stream: its subjects, its account's limits, and nodes for its copies.
+
+It judges by the map at the end of the leader's log. The check is for streams that are created, restored,
+changed, or come from another super-cluster.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the meta group is asked, and what it answers."""
+"""Requests to the meta group about a stream, and their answers."""
 
 from __future__ import annotations
 

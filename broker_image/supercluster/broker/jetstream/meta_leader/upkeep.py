@@ -1,4 +1,4 @@
-"""What the meta group's leader looks after without being asked: who is away and who votes, copies that are of no use, targets of
+"""The periodic duties of the meta group's leader: absent brokers and voters, unusable copies, targets of
 moves, and the streams of a recovered map.
 """
 

@@ -1,5 +1,7 @@
-"""Who votes in the meta group, kept as `meta_leader/voters.py` plans it: one change at a time, once what is wanted stayed the same
-for long enough. Brokers that are gone for good are forgotten.
+"""Carries out the voter changes of the meta group that `meta_leader/voters.py` plans.
+
+It makes one change at a time, once the plan has been the same for long enough. It forgets brokers that are
+gone for good.
 """
 
 from __future__ import annotations

@@ -1,10 +1,13 @@
-"""Who votes in the meta group: an equal, bounded number per cluster, and the next change on the way there.
+"""The voters of the meta group: an equal, bounded number per cluster, and the next change towards it.
 
-Pure: the meta leader hands in what it sees and carries out one change at a time. Rules: voters that can be used stay; a
-new one is a caught-up learner before; a dead one is swapped for a living one of its cluster, after a patience and in the
-same change, so that the group never grows around it (SF-8); no change takes the last voter that can be spared, so in two
-clusters of which one has a single node the other keeps more. In one cluster an odd number votes, which grows and shrinks with
-its nodes.
+Pure: the meta leader passes in its observations and carries out one change at a time. The rules:
+- A usable voter stays.
+- A new voter was a caught-up learner before.
+- A dead voter is swapped for a living broker of its cluster, after a delay and in the same change, so that
+  the group never grows around it (SF-8).
+- No change removes the last voter that can be spared, so in two clusters of which one has a single node the
+  other keeps more.
+- In one cluster an odd number votes, which grows and shrinks with its nodes.
 """
 
 from __future__ import annotations

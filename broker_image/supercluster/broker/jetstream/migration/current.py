@@ -1,6 +1,7 @@
-"""Which migration a stream's leader carries out: as blue's the one that leads away, as green's the one that led here.
+"""The migration that a stream's leader carries out: on blue one that takes the stream away, on green the one
+that brought it.
 
-It begins anew with each leader, by what the log and the map say.
+Each new leader determines it from the log and the map.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The digest of a stream's cut: what blue has at its fence, and what green compares before it opens the stream.
+"""The digest of a stream's cut: blue computes it at its fence, and green compares it before it opens the
+stream.
 
-It has a part for each kind of thing, so that a refusal can name what differs. Of the messages themselves it has the counts, sizes
-and bounds: their entries are the same log, and checked as such.
+It has a part for each kind of state, so that a refusal can name the difference. For the messages it has
+counts, sizes and bounds only: both sides have the same log entries, and these are checked as such.
 """
 
 from __future__ import annotations

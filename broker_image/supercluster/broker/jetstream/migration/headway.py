@@ -1,4 +1,6 @@
-"""For how long a stream on its way has made no headway: neither another step, nor copies that come closer. Pure."""
+"""The time for which a stream's migration has made no progress: neither a new stage, nor copies that come
+closer. Pure.
+"""
 
 from __future__ import annotations
 

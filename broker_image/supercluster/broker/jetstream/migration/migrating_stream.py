@@ -1,4 +1,6 @@
-"""What a migration works on: the stream's replica on its leader, and what that adds to the log."""
+"""The interface of a stream's replica to its migration: the leader's replica, and the operations that a
+migration adds to its log.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""A stream's way to another super-cluster, on blue's leader: sees what there is, asks `migration.plan` what comes next, and does it.
+"""A stream's migration on blue's leader: it observes the state, asks `migration.plan` for the next step, and
+carries it out.
 
-What is kept here is volatile and of one term. A leader that comes new begins with the log and the map; what it did not do itself, it
-takes back (`migration/plan.py`).
+Its state is volatile and belongs to one term. A new leader begins with the log and the map, and takes back
+steps of its predecessors that it cannot account for (`migration/plan.py`).
 """
 
 from __future__ import annotations

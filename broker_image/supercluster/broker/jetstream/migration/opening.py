@@ -1,4 +1,6 @@
-"""A stream that blue has handed over, on the leader of green's group: it compares the cut, and opens or refuses it."""
+"""A stream that blue has handed over, on the leader of green's group: the leader compares the cut, and opens
+or refuses the stream.
+"""
 
 from __future__ import annotations
 

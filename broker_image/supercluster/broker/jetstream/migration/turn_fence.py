@@ -1,6 +1,8 @@
-"""The fence stands first in the turn of a stream's leader: while the stream is closed, only the migration puts something (SF-19).
+"""The fence is the first entry in the turn of a stream's leader: while the stream is closed, only the
+migration appends (SF-19).
 
-Whether it is closed the end of the leader's log says, so a new leader's fence stands where the last one's stood.
+The end of the leader's log determines whether the stream is closed, so a new leader's fence holds where the
+last one's did.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The comparison of copies, on a moving stream's leader: asks the members, hashes its own copy, and keeps the outcome.
+"""The comparison of copies, on a moving stream's leader: asks the members, hashes its own copy, and keeps the
+outcome.
 
-`moves.comparison.Comparison` decides what is equal. Here are the frames, the marks, and starting anew where a head was
-dropped or a mark forgotten.
+`supercluster.broker.moves.comparison.Comparison` decides whether copies are equal. This module handles the
+frames and the marks, and starts again if a log's head was dropped or a mark forgotten.
 """
 
 from __future__ import annotations

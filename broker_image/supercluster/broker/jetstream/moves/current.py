@@ -1,6 +1,8 @@
-"""Which move a stream's leader carries out: the one that the map shows, or what a move that the map does not know has left.
+"""The move that a stream's leader carries out: the one in the map, or the remains of a move that the map does
+not know.
 
-The move itself is `moves/mover.py`. It begins anew with each leader, by what the one before has noted in the stream's log.
+`moves/mover.py` carries out the move. Each new leader begins anew, with its predecessor's notes in the
+stream's log.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What is left of a move that the map does not know (any more): learners, or a joint membership.
+"""The remains of a move that the map does not know (any more): learners, or a joint membership.
 
-A leader adds learners and goes joint only by a move in its map, and the map forgets a move only when the group said that it
-ended. But a map can be older than what a group did by a newer one: behind a recovery that was forced, say. Without a move
-nobody would ever take the next step. So after a while the group's leader takes the leftover for a move that was called off,
-and goes by the same table (`moves.plan`): learners are dropped, and out of the joint membership it goes back to the old
-voters; or on to the new ones, when it is those that the map names.
+A leader adds learners and enters a joint membership only by a move in its map, and the map forgets a move
+only when the group has reported its end. But a map can be older than a group's last change, for instance
+after a forced recovery. Without a move no leader would ever take the next step. So after a while the group's
+leader treats the remains as a cancelled move and follows the same table (`moves.plan`). Learners are dropped.
+A joint membership returns to the old voters, or goes on to the new ones if the map names these.
 """
 
 from __future__ import annotations

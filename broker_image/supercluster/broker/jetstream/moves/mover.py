@@ -1,8 +1,9 @@
-"""The move of one stream, on its leader: sees what there is, asks `moves.plan` what comes next, and does it.
+"""The move of one stream, on its leader: it observes the state, asks `moves.plan` for the next step, and
+carries it out.
 
-What is kept here is volatile: a leader that comes new begins with the membership, the record of the move and the note
-(docs/adr/moves.md). Whatever changes who is a member goes through Raft's own checks as well; a refusal only means that
-the next look decides anew.
+Its state is volatile: a new leader begins with the membership, the record of the move and the note
+(docs/adr/moves.md). Raft's own checks apply to every change of membership as well. If Raft refuses a change,
+the next round decides again.
 """
 
 from __future__ import annotations

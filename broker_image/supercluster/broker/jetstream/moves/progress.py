@@ -1,8 +1,8 @@
-"""How the copies of a move come on, on the stream's leader: who makes no headway, whether all of them fall behind, and
-when they will be there.
+"""The progress of a move's copies on the stream's leader: copies without progress, whether all fall behind,
+and the estimated end.
 
-It only watches and says so: another target is the meta leader's to name, and the limit of the move is kept whatever
-comes of it.
+It only observes and reports. The meta leader chooses other targets, and the move's limits hold regardless of
+the progress.
 """
 
 from __future__ import annotations

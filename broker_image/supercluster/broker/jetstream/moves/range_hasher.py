@@ -1,7 +1,7 @@
 """A replica's side of a comparison of copies: it hashes its ranges, a bounded number of bytes at a time.
 
-Every replica has one, leader or not. Nothing is kept but the page that is being made, and, for the newest marks, the
-hash of the state as of them. While somebody asks, the entries that are still to be hashed are not dropped.
+Every replica has one, leader or not. It keeps only the current page, and for the newest marks the hash of the
+state at each. While a comparison runs, entries that are still to be hashed are not dropped.
 """
 
 from __future__ import annotations

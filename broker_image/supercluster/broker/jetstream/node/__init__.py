@@ -1,1 +1,1 @@
-"""What one broker does by the map: opens and closes copies, joins, hands leaderships over."""
+"""The work of one broker by the map: it opens and closes copies, joins groups, and hands leaderships over."""

@@ -1,8 +1,8 @@
-"""How the meta group, which holds the map of streams, begins, and how a broker comes to hold a copy of it.
+"""How the meta group, which holds the map of streams, begins, and how a broker gets a copy of it.
 
-It is started once, by the first of the founders, and only while every one of them is linked and nobody who is linked
-says that its volume holds a meta log; clusters that come later have the founders' names, and so never start one. A
-broker whose volume holds nothing of a group that exists comes to it as a learner, without a vote (SF-4).
+The first of the founders starts it once, and only while all founders are linked and no linked broker reports
+a meta log on its volume. Later clusters have the founders' names, and so never start one. A broker whose
+volume holds nothing of an existing group joins it as a learner, without a vote (SF-4).
 """
 
 from __future__ import annotations

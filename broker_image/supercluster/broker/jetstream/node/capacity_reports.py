@@ -1,7 +1,7 @@
-"""How much room each broker has: told to the meta group's leader, who places copies by it.
+"""Reports of each broker's free room to the meta group's leader, which places copies by it.
 
-Never replicated: it is old after seconds, and a new leader is told at once. A broker that nobody uses says the same over
-and over, so what has hardly changed is said seldom.
+They are never replicated: a report is outdated after seconds, and a new leader gets one at once. The values
+of an idle broker hardly change, and unchanged values are sent seldom.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The copies of groups that a broker holds: which there are, which have something to do, and their long jobs.
+"""The copies of groups that a broker holds, those that have work, and their long jobs.
 
-Whoever looks for a stream or for the map finds it here by what it is; only the modules that open copies know their classes.
+Callers find a stream or the map here by its interface; only the modules that open copies know their classes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Which copies of streams a broker holds: it opens, puts away and drops them as the map says.
+"""Opens, sets aside and drops a broker's copies of streams as the map says.
 
-The rules (SF-4, SF-5): a replica exists because this volume joined the group before, or because the meta group
-assigned the stream to this very volume. What the map does not name is kept for a while, closed, and then dropped; only
-a map that was read decides that. `node/copy_rules.py` says which copy it is to be.
+The rules (SF-4, SF-5): a replica exists because this volume joined the group before, or because the meta
+group assigned the stream to this very volume. A copy that is not in the map is closed, kept for a while, and
+then dropped; only a map that was read decides that. `node/copy_rules.py` determines which copy the broker is
+to hold.
 """
 
 from __future__ import annotations

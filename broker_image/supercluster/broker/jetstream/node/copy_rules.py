@@ -1,7 +1,8 @@
-"""Which copy of a stream a broker is to hold: decided from the map, and from what its volume has joined.
+"""Determines which copy of a stream a broker is to hold, from the map and from the groups that its volume has
+joined.
 
-Pure, and the same for a broker that was there all the time and for one that comes back. The caller acts on it only with
-a map that was read, except for opening what the volume holds already.
+Pure, and the same for a broker that stayed and for one that comes back. The caller acts on the result only
+with a map that was read, except for opening copies that the volume holds already.
 """
 
 from __future__ import annotations

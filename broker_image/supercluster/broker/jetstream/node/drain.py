@@ -1,8 +1,10 @@
-"""Before a broker is restarted, its leaderships go to others: a bounded number at a time, and none comes back meanwhile.
+"""Hands a broker's leaderships over before it restarts: a bounded number at a time, and none comes back
+meanwhile.
 
-A leadership that is handed over costs its stream a moment; one that is lost costs it an election. A broker that steps aside
-says so to the others, so that nobody prefers it as a leader (`stream/preferred_leader.py`) and no hand-over ends with it. That holds for a
-bounded time, or until its process is another one: whoever asked may have been killed, and the broker stays then.
+A hand-over costs its stream a moment; a lost leader costs it an election. A broker that steps aside announces
+it, so that it is no preferred leader (`stream/preferred_leader.py`) and no hand-over goes to it. That holds
+for a bounded time, or until its process is another one: the caller may have been killed, and the broker then
+keeps running.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""Copies of streams that a broker holds and can do nothing with, although it is there itself: its disk refuses the log, or the
-copy can't be opened. Since when that is so belongs into the map of streams, like since when a broker is away (MR-2).
+"""Unusable copies on a broker that is itself in contact: its disk refuses the log, or the copy can't be
+opened (MR-2).
 
-The broker says so, and not the stream's leader, which hears nothing of a silent group's copies (RP-3). It tells all of them in one
-frame, again and again (`meta_leader/copy_reports.py` takes it), and goes on trying by itself (`node/copy_manager.py`). A copy that is opened anew counts as
-usable when it has not failed for a while: one whose disk fails at every write is open for a moment at each try.
+The stream map records when the copy failed, as it does for lost brokers. The broker reports its copies
+itself, since a stream's leader gets no messages from the copies of a silent group (RP-3). It repeats all of
+them in one frame (`meta_leader/copy_reports.py` receives it), and keeps trying to open them
+(`node/copy_manager.py`). A copy that was reopened counts as usable when it has not failed for a while: one
+whose disk fails at every write is open for a moment at each try.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Clients on their way to another super-cluster: what brokers tell each other of them, and what the map orders.
+"""Clients on their way to another super-cluster: the brokers' counts of them, and the orders of the map.
 
-While there is a migration, each broker of blue tells all others every second which clients it has. Whoever is asked adds them up.
-What becomes of the connections is the network's affair, which sets the functions here.
+During a migration each broker of blue sends its clients' counts to all others every second. The broker that
+is asked adds them up. The network handles the connections, and sets the functions here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Subjects of streams that were handed over, as green has them: they may change there while blue forwards for clients that stay.
+"""Changed subjects of streams that were handed over: green may change them while blue forwards for clients
+that stay.
 
-Each broker of green tells the linked ones of blue when it applies such a change, so before green answers the call. A broker of blue
-keeps that until it stops, beside its map, which goes on to have the subjects of the hand-over.
+Each broker of green reports such a change to the linked brokers of blue when it applies it, so before green
+answers the call. A broker of blue keeps the report in memory beside its map, which keeps the subjects of the
+hand-over.
 """
 
 from __future__ import annotations

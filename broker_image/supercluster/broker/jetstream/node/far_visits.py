@@ -1,6 +1,7 @@
-"""Links with another super-cluster for a short while, before any migration names it: a preflight asks there. Nothing crosses them.
+"""Short links with another super-cluster before a migration names it: a preflight asks its questions there.
+No client message crosses them.
 
-One visit at a time of each super-cluster. Who asks again meanwhile shares it.
+There is one visit at a time to each super-cluster. Further callers share it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How a broker's replica comes to be a member of a group that exists already.
+"""How a broker's replica becomes a member of an existing group.
 
-An empty volume never votes with an identity that had data: it comes under a new one, learns, and takes the old one's
-place by a change of membership, for which it asks the group's leader until that is done (SF-4). So does a copy that a
-move named, which is to learn. A copy that the map has no explanation for asks nobody.
+An empty volume never votes with an identity that had data. It gets a new identity, learns, and replaces the
+old one by a change of membership, for which it asks the group's leader until that is done (SF-4). A copy that
+a move has named as a learner does the same. A copy that the map does not explain asks for nothing.
 """
 
 from __future__ import annotations

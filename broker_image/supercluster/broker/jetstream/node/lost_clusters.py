@@ -1,5 +1,6 @@
-"""Which clusters are out of contact as a whole, and what cannot be done meanwhile: every broker says it, since there may be no
-leader left to say it."""
+"""Clusters that are out of contact as a whole, and the operations that are unavailable meanwhile. Every
+broker reports them, since no leader may be left to do so.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""How fresh a broker's map of streams is, and what it may do by it (SF-14).
+"""The freshness of a broker's map of streams, and the operations that it permits (SF-14).
 
-The map is the meta group's state as far as it was applied here. Streams may have been made or changed without a broker
-that was out of contact: it reads the map (read index) before it captures on, takes no clients before its first read,
-and tells the meta leader how far it has applied the map, since changes are answered only after the brokers in contact
-have them.
+The map is the meta group's state as applied here. Streams may have been created or changed while a broker was
+out of contact. So it reads the map (read index) before it captures messages again, and accepts no clients
+before its first read. It reports to the meta leader how far it has applied the map, since changes are
+answered only after the brokers in contact have them.
 """
 
 from __future__ import annotations

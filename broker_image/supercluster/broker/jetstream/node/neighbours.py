@@ -1,4 +1,4 @@
-"""What a broker knows of the others besides its links: their room and tags, and what streams' leaders say.
+"""A broker's knowledge of the others besides its links: their room and tags, and reports of streams' leaders.
 
 The meta group's leader places copies by it.
 """

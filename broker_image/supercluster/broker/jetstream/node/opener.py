@@ -1,5 +1,5 @@
-"""What the beginning of every replica has in common: Raft over the log that the volume holds, and errors that stay with
-their group.
+"""The common start of every replica: Raft over the log on the volume, and errors that stay within their
+group.
 """
 
 from __future__ import annotations

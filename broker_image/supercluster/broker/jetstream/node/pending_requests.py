@@ -1,9 +1,11 @@
-"""API requests at the broker where the client is: who answers each, and what happens while nobody can.
+"""API requests at the client's broker: the group that answers each, and retries while that group has no
+leader.
 
-A request goes to the leader of the meta group or of its stream. The answer comes back to this broker and is published
-from here, so that the client's own subscription is sure to be known. A request whose leader changes is sent again to
-the next one, until its time is over: then the client gets NATS's error for an API that is not there now. One that a
-leader may have carried out before it fell is understood by its outcome: "not found" then says that a deletion is done.
+A request goes to the leader of the meta group or of its stream. The answer comes back to this broker and is
+published from here, so that the client's own subscription is sure to be known. If the leader changes, the
+request is sent to the next one until its time-out; then the client gets NATS's error 10008. A leader may have
+carried out a request before it failed, so the outcome of the retry is interpreted: "not found" then means
+that a deletion succeeded.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What a broker publishes by itself, as a client would: to subscribers, and to the stream that captures it."""
+"""Messages that a broker publishes itself, like a client: to subscribers, and to the stream that captures
+them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A broker's part in taking messages from other streams: who waits for which origin's leader, and the frames between them."""
+"""A broker's part in sourcing from other streams: the streams that wait for an origin's leader, and the
+frames between them.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Which nodes are to hold a stream's copies: a pure choice, with a reason for every node that was looked at.
+"""Chooses the nodes for a stream's copies: a pure function, with a reason for every node that it considered.
 
-Nodes that hold a copy already stay where they fit, the others follow by the replicas that they hold, then by name; as
-many as the stream has replicas, never more (MV-6). A refusal says of each node why it was no use (MV-2).
+Nodes that already hold a copy stay if they fit. The others are ordered by the number of replicas that they
+hold, then by name. As many are chosen as the stream has replicas, never more (MV-6). A refusal gives the
+reason for each node (MV-2).
 """
 
 from __future__ import annotations

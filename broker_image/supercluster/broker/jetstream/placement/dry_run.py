@@ -1,4 +1,6 @@
-"""What a move would do, before it is done (MV-13): nodes and why, bytes, time, majorities and room before and after."""
+"""The effects of a move, computed before it starts (MV-13): nodes and reasons, bytes, time, majorities and
+room before and after.
+"""
 
 from __future__ import annotations
 

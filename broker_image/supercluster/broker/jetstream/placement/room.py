@@ -1,4 +1,4 @@
-"""How much room a broker has for messages, by which copies are placed."""
+"""A broker's room for messages, by which copies are placed."""
 
 from __future__ import annotations
 

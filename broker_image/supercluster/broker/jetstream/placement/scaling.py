@@ -1,9 +1,10 @@
-"""Which nodes hold a stream when its count of replicas changes: pure, with a reason for every node that was looked at.
+"""Chooses the nodes of a stream whose replica count changes: pure, with a reason for every node that it
+considered.
 
-More: all who hold a copy keep it, well or not, and the new ones are chosen as for any stream, inside its placement, or in
-the cluster where it is; nobody's copy is exchanged on this occasion. Fewer: the copies that are worth most stay, the leader's
-first if it is well placed, so that nobody has to hand over. The group goes there as in a move, through both majorities
-(docs/adr/moves.md).
+To scale up, all holders of a copy keep it, whether they are well or not. The new nodes are chosen as for any
+stream, inside its placement or in the cluster where it is; no existing copy is replaced on this occasion. To
+scale down, the most useful copies stay, the leader's first if it is well placed, so that no leadership
+changes. The group gets there as in a move, through both majorities (docs/adr/moves.md).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What the meta group's leader asks a stream's leader before it decides about a move: how large the stream is, who its
-members are by the group's own word (SF-5), and how far a move that runs has come.
+"""Questions of the meta group's leader to a stream's leader before it decides about a move.
 
-An internal request: it travels like a client's, but no client can send its subject.
+The answers give the stream's size, its membership by the group itself (SF-5), and the progress of a running
+move. The question is an internal request: it is routed like a client's, but no client can publish to its
+subject.
 """
 
 from __future__ import annotations

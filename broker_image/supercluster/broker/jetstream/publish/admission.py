@@ -1,7 +1,9 @@
-"""The leader's verdict on each number, against the state at the end of its log (SF-12; `publish/log_tail.py`).
+"""The leader's verdict on each publish, against the state at the end of its log (SF-12;
+`publish/log_tail.py`).
 
-The common block, of a broker that knows the stream's newest configuration, without headers, for a stream that does not
-refuse when full, is taken as a whole: no work per message. What is to be said to a single one is in `publish/message_admission.py`.
+The common block is accepted as a whole, without work per message: its broker knows the stream's newest
+configuration, its messages have no headers, and the stream does not refuse when full.
+`publish/message_admission.py` judges single messages.
 """
 
 from __future__ import annotations

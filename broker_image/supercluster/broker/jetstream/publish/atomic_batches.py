@@ -1,7 +1,9 @@
-"""Atomic batches (allow_atomic): messages that a leader holds until the last one of their batch, and stores as a whole.
+"""Atomic batches (allow_atomic): a leader holds the messages until the last one of their batch, and stores
+them as a whole.
 
-What is held is not in the log: it goes with its leader, and the client hears of it when it goes on (as with NATS). What
-is stored is one stretch of one entry, so neither a change of leader nor a move can split it.
+Held messages are not in the log: they are lost with their leader, and the client gets an error when it
+continues the batch (as with NATS). A stored batch is one run of sequences in one entry, so neither a change
+of leader nor a move can split it.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""When a stream's leader carries old messages forward (`state/carried.py`), and how fast.
+"""Determines when a stream's leader carries old messages forward (`state/carried.py`), and at which rate.
 
-Entries that only messages long gone and consumers' operations have made go with the log's beginning, once no message that the
-stream still has stands there. A round writes all that the stream has into new entries, oldest first, one entry at a time and a
-bounded number of bytes a second. It begins when what is pinned is several times what there is, so that carrying costs a third of
-what is written otherwise at most, however often it is done.
+The log can drop entries only from its beginning, so one old message retains all entries after it, including
+those of removed messages and of consumers' operations. A round rewrites all of the stream's messages into new
+entries, oldest first, one entry at a time and a bounded number of bytes a second. It begins when the retained
+log is several times as large as the stream, so that carrying costs at most a third of the other writes.
 
-A new leader decides anew: a round that its predecessor did not end has moved a part, and that counts.
+A new leader decides again. A round that its predecessor did not finish has moved a part, and that part
+counts.
 """
 
 from __future__ import annotations

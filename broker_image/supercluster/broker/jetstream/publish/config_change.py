@@ -1,10 +1,11 @@
-"""A configuration that the meta group decided is written into the stream's log, when the stream has room for it.
+"""Writes a configuration that the meta group decided into the stream's log, once the stream's messages fit
+its limits.
 
-Where its retention becomes interest, or a consumer of such a stream gets other filters, what nobody waits for goes. Applying a
-configuration removes nothing of it, in brokers of versions before, and what an entry does is never changed
-(`docs/adr/versions.md`): two replicas would differ; neither does applying a consumer's. All versions look for messages that nobody waits for when a consumer is
-deleted. So behind the configuration comes a consumer that comes and goes; nobody ever sees it, and its name is none that
-anybody may give.
+If the retention becomes interest, or a consumer of such a stream gets other filters, messages without
+interest have to go. Older brokers remove none when they apply a configuration or a consumer, and the effect
+of an entry may never change (`docs/adr/versions.md`), or replicas would differ. All versions look for
+messages without interest when a consumer is deleted. So a consumer is created and deleted right after the
+configuration. It is never visible, and no client can give its name.
 """
 
 from __future__ import annotations

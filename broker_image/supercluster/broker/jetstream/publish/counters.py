@@ -1,8 +1,9 @@
-"""Message counters (allow_msg_counter): a message says by how much, and what is stored says what the counter stands at.
+"""Message counters (allow_msg_counter): a publish carries an increment, and the stored message carries the
+counter's value.
 
-The leader adds at the end of its log, so each acknowledgement names the sum behind that very message. What comes from a source says
-what the counter stands at there: it counts by how much that is more than what was last heard of it, which is kept beside the sum. So
-it does not matter what is left out in between, and nothing counts twice.
+The leader adds at the end of its log, so each acknowledgement has the sum as of that very message. A message
+from a source carries the source's value: the counter grows by the difference to the last value from that
+source, which is stored beside the sum. So skipped messages do not matter, and none counts twice.
 """
 
 from __future__ import annotations

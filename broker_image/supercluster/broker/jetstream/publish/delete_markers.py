@@ -1,8 +1,9 @@
-"""Markers for subjects whose last message ran out of time (subject_delete_marker_ttl): messages of the leader's own.
+"""Markers for subjects whose last message has expired (subject_delete_marker_ttl): messages of the leader's
+own.
 
-A marker tells who follows the stream, such as a watcher of a key-value bucket, that the subject is empty now. It is
-written in the entry that removes the subject's last message, if no later one is on its way in the log, and has a TTL of
-its own; it leaves no marker behind when that is over.
+A marker tells subscribers, such as a watcher of a key-value bucket, that the subject is now empty. The entry
+that removes the subject's last message contains it, unless a later message is already in the log. A marker
+has a TTL of its own, and leaves no marker when it expires.
 """
 
 from __future__ import annotations

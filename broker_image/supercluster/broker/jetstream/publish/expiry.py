@@ -1,8 +1,9 @@
-"""When messages go that are older than a stream's max_age or than their own TTL: by entries of its leader, judged by leader
+"""Expiry of messages by a stream's max_age or by their own TTL: the leader appends entries, judged by leader
 time (SF-13).
 
-Where messages have TTLs, an entry names the stretch that is too old, which those that never expire survive, and the
-sequences whose own time is over; the next one waits until it is applied, so that nothing is announced twice.
+If messages have TTLs, an entry names the run of expired sequences, which messages that never expire survive,
+and the single sequences whose TTL is over. The next entry waits until it is applied, so that nothing is
+announced twice.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""Fast batches (allow_batched): a publisher that is acknowledged every so many messages instead of one by one.
+"""Fast batches (allow_batched): a publisher gets an acknowledgement for every so many messages instead of one
+for each.
 
-All is said in the reply subject, `<inbox>.<id>.<flow>.<ok|fail>.<sequence>.<operation>.$FI`. The broker that takes the
-messages keeps the batch: its window keeps their order and sees that each is stored once, whatever leaders do. With the
-broker the batch goes, and the client hears that nobody knows it. Of a batch that must not go on behind a message that is
-refused (`fail`), none is taken while one is on its way that may be.
+The reply subject holds all parameters, `<inbox>.<id>.<flow>.<ok|fail>.<sequence>.<operation>.$FI`. The broker
+that receives the messages holds the batch: its window keeps their order and ensures that each is stored once,
+across changes of leader. If the broker is lost the batch is lost, and the client gets an error for an unknown
+batch. A batch with `fail` must stop at a refused message, so none of its messages is taken while the verdict
+on an earlier one is open.
 """
 
 from __future__ import annotations

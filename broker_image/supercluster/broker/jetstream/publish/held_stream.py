@@ -1,7 +1,7 @@
-"""What a broker's copy of a stream holds besides its log: what the map says of it, its state, and the way to read that.
+"""A broker's copy of a stream besides its log: its record in the map, its state, and the reader of the log.
 
-Each of the three is replaced now and then: by the map, or by a snapshot. The parts of a replica keep this object and not what it
-holds.
+The map or a snapshot may replace any of the three, so the parts of a replica keep this object and not its
+fields.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a stream's replica and its parts need from the broker that holds them."""
+"""The interface of a broker to a stream's replica and its parts."""
 
 from __future__ import annotations
 

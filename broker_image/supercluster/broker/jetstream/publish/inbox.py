@@ -1,7 +1,9 @@
-"""A stream leader's door for publishes: what other brokers' windows send waits here to be judged (SF-10, SF-11).
+"""The inbox of a stream's leader: blocks from other brokers' windows wait here for their verdicts (SF-10,
+SF-11).
 
-Blocks are judged in the order of their arrival and become sections of the turn's entry. Every sender is answered: with
-its verdicts once they are committed, with the number that the leader waits for, or with what became of its session.
+Blocks are judged in the order of their arrival and become sections of the turn's entry. Every sender gets an
+answer: its verdicts once they are committed, the number that the leader expects next, or the state of its
+session.
 """
 
 from __future__ import annotations

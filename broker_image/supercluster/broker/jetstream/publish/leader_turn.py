@@ -1,7 +1,7 @@
-"""One turn of a stream's leader: its proposers put what there is into an entry, one behind the other.
+"""One turn of a stream's leader: its proposers add to an entry in a fixed order.
 
-An entry that is full is appended on the way. Where it is not taken, all that was judged with it is void: the turn goes on with
-an empty entry and with what judges by the log as it is (SF-12).
+A full entry is appended during the turn. If Raft does not accept it, all verdicts based on it are void, and
+the turn goes on with an empty entry and a fresh view of the log (SF-12).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What a stream's state will be when all that is in its leader's log is applied (SF-12).
+"""A stream's state as it will be when every entry in its leader's log is applied (SF-12).
 
-Committed state alone is not enough to judge by: two creates of one key in flight would both win. So the leader keeps what
-the entries that are appended and not yet applied will add: next sequence, next number of each session, message ids, last
-sequence per subject, sizes. It is made anew from the log when a leader is elected (after all of it was replayed) and thrown
-away when the leader is deposed; committed state is never touched.
+Committed state alone is not enough to judge by: two creates of one key in flight would both succeed. So the
+leader keeps the effects of the entries that are appended and not yet applied: next sequence, next number of
+each session, message ids, last sequence per subject, sizes. A newly elected leader rebuilds this from the log
+after replaying all of it, and a deposed one discards it; committed state is never touched.
 """
 
 from __future__ import annotations

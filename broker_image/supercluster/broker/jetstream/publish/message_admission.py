@@ -1,6 +1,7 @@
-"""What a stream's leader says to one message: stored as it is, stored as something else, or why not (SF-12).
+"""The verdict of a stream's leader on one message: store it as it is, store it changed, or refuse it with a
+reason (SF-12).
 
-The order of the rules is NATS's: of several that a message breaks, clients are told the same one.
+The rules apply in NATS's order: a message that breaks several of them gets the same error.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The entry that a stream's leader puts together in a turn, and the commands that wait to become a part of one."""
+"""The entry that a stream's leader builds in a turn, and the commands that wait to become part of one."""
 
 from __future__ import annotations
 

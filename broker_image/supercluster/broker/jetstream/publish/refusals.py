@@ -1,4 +1,4 @@
-"""NATS's words for publishes that a stream's leader refused."""
+"""NATS's error texts for publishes that a stream's leader refused."""
 
 from __future__ import annotations
 

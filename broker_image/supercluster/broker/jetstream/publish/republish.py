@@ -1,6 +1,8 @@
-"""What a stream stores is published again under another subject (`republish`), by its leader, once it is committed.
+"""Republishing (`republish`): the leader publishes a stored message under another subject once it is
+committed.
 
-At most once, as NATS has it: what a leader committed and did not get to publish is not published by the next one.
+At most once, as with NATS: the next leader does not republish messages that its predecessor committed but did
+not publish.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What a message says that is a schedule, and whether it may (allow_msg_schedules)."""
+"""Checks of a message that is a schedule: its headers, and whether the stream allows it
+(allow_msg_schedules).
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Message schedules (allow_msg_schedules): a message that its stream sends on, once or again and again, when it is due.
+"""Message schedules (allow_msg_schedules): a stream sends a message on when it is due, once or repeatedly.
 
-What is due when is part of the replicated state (`state/schedules.py`). What is sent on is a message of the leader's own, which
-says by its headers what it does to the schedule: its next time, or its end. So every replica knows the same, and a new
+The due times are part of the replicated state (`state/schedules.py`). The message that is sent on is the
+leader's own, and its headers carry the schedule's next time or its end. So all replicas agree, and a new
 leader sends nothing twice (SF-13).
 """
 

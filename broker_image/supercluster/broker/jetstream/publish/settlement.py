@@ -1,8 +1,8 @@
-"""What verdicts mean to those who wait for them: a window's blocks are settled one by one, from the oldest on.
+"""Settles a window's blocks by the leader's verdicts, one by one, from the oldest on.
 
-A run of verdicts says of consecutive numbers that they were stored under consecutive sequences, but for the exceptions
-that it names. Whoever was answered at the leader's append already is not answered twice (RP-5), and of what was given
-up nobody waits for an answer.
+A run of verdicts means that consecutive numbers were stored under consecutive sequences, except for the ones
+that it names. A publisher that was answered at the leader's append is not answered twice (RP-5), and messages
+that were given up get no answer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What becomes of an origin's message in the stream that takes it: its subject and its header."""
+"""The subject and header of an origin's message in the stream that sources it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands in for a stream's window where there is none to take messages."""
+"""Substitutes for a stream's window while the stream takes no messages."""
 
 from __future__ import annotations
 

@@ -1,11 +1,14 @@
-"""Purges and lowered limits take messages away in stretches, as expiry does: an entry each, so that no turn has to carry out all.
+"""Purges and lowered limits remove messages in portions, as expiry does: one entry each, so that no turn has
+to remove all.
 
-The leader finds what goes next, by looking at a bounded number of messages a turn, and names it in an entry: the stream's
-first ones up to a sequence, or single sequences. Replicas remove what is named and search nothing, each the same (SF-13).
-A stretch follows when the one before it is applied. What is small goes with the command's own entry, as does a purge of all.
+The leader finds the next portion by examining a bounded number of messages a turn, and names it in an entry:
+the stream's first messages up to a sequence, or single sequences. Replicas search nothing and remove the
+named sequences, each the same (SF-13). The next portion follows when the one before it is applied. A small
+portion goes into the command's own entry, as does a purge of the whole stream.
 
-A purge is answered when its last stretch is applied; a leader that is deposed before has the client ask the next one.
-Lowered limits are enforced before the configuration that lowers them is written, but for what one entry can carry.
+A purge is answered when its last portion is applied; if the leader is deposed earlier, the client's broker
+asks the next one. A configuration with lowered limits is written when the excess that remains fits into one
+entry.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
-"""Ingest without loss: what a broker has taken for a stream and does not know to be committed (SF-10 to SF-16).
+"""Ingest without loss: messages that a broker has taken for a stream and does not know to be committed (SF-10
+to SF-16).
 
-One window per stream and broker process. It numbers what clients publish, forwards it to the stream's leader in
-blocks, one per turn of the loop, and keeps every block until its verdicts arrive. A new leader gets again, in order,
-whatever has none. The window is bounded in bytes: when it is full, `take` says so and the connection stops reading.
+There is one window per stream and broker process. It numbers the clients' messages, forwards them to the
+stream's leader in blocks, one per turn, and keeps every block until its verdicts arrive. A new leader gets
+all blocks without verdicts again, in order. The window is bounded in bytes: when it is full, `take` reports
+it and the connection stops reading.
 
-The window knows no sockets and no clock: it returns what is to be sent and acknowledged.
+The window knows no sockets and no clock: it returns the frames to send and the acknowledgements to give.
 
 States of the session::
 

@@ -1,7 +1,8 @@
-"""All ingest windows of a broker: which stream captures a subject, who leads it, and what verdicts mean to clients.
+"""All ingest windows of a broker: the stream that captures a subject, its leader, and the clients' answers to
+verdicts.
 
-The capture map is the meta group's state as of an applied index. While a broker that was out of contact has not read
-the map again, every capture is held (SF-14): `capture` answers with a window that takes nothing.
+The capture map is the meta group's state as of an applied index. While a broker that was out of contact has
+not read the map again, every capture is held (SF-14): `capture` returns a window that takes nothing.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Recovery by force of streams and of the map, where no majority is left."""
+"""Forced recovery of streams and of the map when no majority is left."""

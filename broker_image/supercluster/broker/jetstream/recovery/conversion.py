@@ -1,10 +1,12 @@
-"""How a copy that followed a group of another super-cluster (blue) goes on in a group of its own (green), with the files that it has.
+"""Converts a copy that followed a group of another super-cluster (blue) into a member of its own group
+(green), with its files.
 
-All copies that convert append the same first entry behind HANDED: a configuration with green's members, in the term after that
-of HANDED. So their logs are equal up to it, and any majority of them may elect. No copy votes or leads before.
+All converting copies append the same first entry after HANDED: a configuration with green's members, in the
+term after that of HANDED. So their logs are equal up to it, and any majority of them may elect. No copy votes
+or leads before.
 
-Every step may be repeated: whatever a crash left half done is done again when the copy is opened. Works on a log that nobody else
-works on.
+Every step may be repeated: reopening the copy completes a conversion that a crash interrupted. It works on a
+log that no other part uses.
 """
 
 from __future__ import annotations

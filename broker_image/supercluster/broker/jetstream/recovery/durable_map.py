@@ -1,4 +1,4 @@
-"""The map of streams on this volume, made durable before something is done by it that cannot be taken back."""
+"""Makes this volume's map of streams durable before an irreversible step that depends on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The records of a log, read a stretch at a time: for files that keep the end of a copy."""
+"""Reads the records of a log in portions, for files that keep the end of a copy."""
 
 from __future__ import annotations
 

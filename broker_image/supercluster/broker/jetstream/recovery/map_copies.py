@@ -1,4 +1,6 @@
-"""What a copy of the map has: its end, to go on from, and all of it, to be kept where a newer lineage may lack it (SF-9)."""
+"""Reads copies of the map: the state at a copy's end, with which a new lineage continues, and the whole copy,
+to keep it in a file if a newer lineage may lack parts of it (SF-9).
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""Which lineage of the map a broker belongs to (SF-9): it hears of newer ones and follows, begins one where a person said so,
-and keeps apart from those that do not follow from its own, nor it from them.
+"""The lineage of the map that a broker belongs to (SF-9).
 
-What the volume's journal says is what counts: the newest name of the meta group that it has joined. A broker that knows of a
-newer one in memory alone works in none.
+A broker follows newer lineages that descend from its own, and begins one when an administrator orders it. It
+stays apart from brokers of lineages that do not descend from its own.
+
+The volume's journal decides: it holds the newest name of the meta group that this volume has joined. A broker
+that knows of a newer lineage in memory alone works in none.
 """
 
 from __future__ import annotations

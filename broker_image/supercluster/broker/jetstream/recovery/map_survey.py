@@ -1,4 +1,6 @@
-"""What copies of the map there are, asked of every broker in contact: before the map is recovered, nobody leads who could say."""
+"""Surveys the copies of the map on every broker in contact: before the map is recovered, it has no leader
+that could report them.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""What a broker does with its copy of a stream that goes to another super-cluster, or comes from one (`docs/adr/cutover.md`).
+"""Handles a broker's copy of a stream that goes to another super-cluster, or comes from one
+(`docs/adr/cutover.md`).
 
-In green a copy follows blue's group under a far name and never votes there. When it has applied HANDED it converts
-(`recovery/conversion.py`). In blue, copies of a stream that green has are closed and kept until there is evidence for both sides.
+In green a copy follows blue's group under a far name and never votes there. When it has applied HANDED it
+converts (`recovery/conversion.py`). In blue, copies of a stream that green has are closed and kept until both
+sides have given evidence.
 """
 
 from __future__ import annotations

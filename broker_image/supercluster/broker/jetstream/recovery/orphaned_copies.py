@@ -1,7 +1,9 @@
-"""Copies of streams that a recovered map does not know (SF-9): nobody told this broker to remove them, so they are kept.
+"""Copies of streams that a recovered map does not know (SF-9): no map ordered their removal, so they are
+kept.
 
-When a broker has read the map of its lineage for the first time, it notes on its volume which of its copies that map has no
-stream for. They are closed, and stay until a person decides. What goes missing from the map after that was deleted.
+When a broker has read the map of its lineage for the first time, it records on its volume the copies whose
+stream is not in that map. They are closed, and stay until an administrator decides. A stream that disappears
+from the map after that was deleted.
 """
 
 from __future__ import annotations

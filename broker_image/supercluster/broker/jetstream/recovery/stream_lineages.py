@@ -1,7 +1,9 @@
-"""What a broker does with its copy of a stream that was recovered by force (SF-9): the chosen one goes on with it as the first
-member of the new lineage, every other one closes it and keeps what the new lineage has not in a file.
+"""Handles a broker's copy of a stream that was recovered by force (SF-9).
 
-Every step may be repeated: whatever a crash left half done is done again when the map is there.
+The chosen copy goes on as the first member of the new lineage. Every other copy is closed, and entries that
+the new lineage lacks are kept in a file.
+
+Every step may be repeated: a step that a crash interrupted is completed when the map is available again.
 """
 
 from __future__ import annotations

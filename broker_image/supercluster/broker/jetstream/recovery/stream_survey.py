@@ -1,4 +1,5 @@
-"""What copies of a stream there are, asked of every broker in contact: before a recovery is forced, nobody leads who could say.
+"""Surveys the copies of a stream on every broker in contact: before a forced recovery, the stream has no
+leader that could report them.
 
 A broker answers for all copies that its volume holds, open or closed, of this lineage or an older one.
 """

@@ -1,7 +1,8 @@
-"""When a group takes checkpoints of its state, and how: encoded in slices, and written by a thread (`docs/adr/checkpoints.md`).
+"""Checkpoints of a group's state: when they are taken, and how they are encoded in slices and written by a
+thread (`docs/adr/checkpoints.md`).
 
-A checkpoint is the state after one entry. It counts when it is durable (SF-17): until then the one before does, and nothing
-is dropped that the one before needs.
+A checkpoint is the state after one entry. It counts when it is durable (SF-17). Until then the previous one
+counts, and no entry that it needs is dropped.
 """
 
 from __future__ import annotations

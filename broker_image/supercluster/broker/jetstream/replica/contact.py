@@ -1,4 +1,4 @@
-"""Which members a group's leader hears, as its Raft node and the links say."""
+"""The members that a group's leader is in contact with, according to its Raft node and the links."""
 
 from __future__ import annotations
 

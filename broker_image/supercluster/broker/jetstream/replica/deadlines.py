@@ -1,10 +1,10 @@
-"""When each of many groups wants a tick: a heap of times that may be out of date, and the times that are true.
+"""The next deadline of each of many groups: a heap of times that may be outdated, and the true times.
 
-A broker holds thousands of groups of which nearly all are idle, so neither a turn nor a tick may look at each of them
-(RP-3). Setting a time costs nothing where it is later than the one in the heap: groups that are busy put their
-deadlines off all the time. What the heap says is held against the truth when its time comes.
+A broker holds thousands of groups of which nearly all are idle, so neither a turn nor a tick may examine each
+of them (RP-3). Setting a time later than the one in the heap costs nothing: busy groups postpone their
+deadlines all the time. An entry of the heap is compared with the true time when it comes up.
 
-Guarantees: `next_ms` is the earliest time that was set; `due` hands out each key once per time that came.
+Guarantees: `next_ms` is the earliest time that was set; `due` returns each key once per time that came.
 """
 
 from __future__ import annotations

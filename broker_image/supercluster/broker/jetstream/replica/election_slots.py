@@ -1,11 +1,11 @@
-"""How many of a broker's groups stand for election at once (RP-3).
+"""Bounds the number of a broker's groups that stand for election at the same time (RP-3).
 
-When a broker is lost that led hundreds of groups, each of them elects. All at once they would wait for each other, stage by
-stage, until their time-outs were over and all began anew. A few at a time are through at once, and make room for the next.
-A group that stands late does no harm: its time-out was longer.
+When a broker is lost that led hundreds of groups, each of them elects a leader. All at once they would delay
+each other at every stage, until their time-outs were over and all began again. A few at a time finish at
+once, and make room for the next. A group that stands late does no harm: its time-out was longer.
 
-Guarantees: a place is held until the standing has an end, at the latest by the group's next time-out; a group that cannot win,
-as too few of its voters are linked, takes none; the meta group never waits.
+Guarantees: a slot is held until the election ends, at the latest until the group's next time-out; a group
+that cannot win, because too few of its voters are linked, takes none; the meta group never waits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every group's replica needs from the broker that holds it."""
+"""The interface of a broker to the replica of any group."""
 
 from __future__ import annotations
 

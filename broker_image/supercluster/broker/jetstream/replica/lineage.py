@@ -1,10 +1,11 @@
-"""Names of groups over forced recoveries (SF-9): a group's lineage is a part of its name.
+"""Names of groups across forced recoveries (SF-9): a group's lineage is part of its name.
 
-Every frame between brokers names the group that it is about. So one of another lineage is about a group that the receiver
+Every frame between brokers names its group. So a frame of another lineage concerns a group that the receiver
 does not hold, whatever kind of frame it is.
 
-A stream's lineages are counted, `…~2`, by the map; in a map that was recovered itself a token makes them unique, `…~2-1f3a`.
-The map's own are named by the path of its recoveries, `meta~1f3a~77b0`: nobody is above it who could count.
+The map counts the lineages of a stream, `…~2`; in a map that was recovered itself a token makes them unique,
+`…~2-1f3a`. The map's own lineages are named by the path of its recoveries, `meta~1f3a~77b0`: nothing above
+the map could count them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Members of a group that came back as somebody else: their volume or their copy was lost (SF-4).
+"""Members of a group that came back under a new identity because their volume or their copy was lost (SF-4).
 
-The new identity learns first, without a vote, and then takes the place of the old one in one change of the membership.
-Only a leader that serves is asked, and only it looks.
+The new identity learns first, without a vote, and then replaces the old one in one change of the membership.
+Only a serving leader does this.
 """
 
 from __future__ import annotations

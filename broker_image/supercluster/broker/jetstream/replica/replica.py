@@ -1,8 +1,9 @@
 """One replica of one Raft group: Raft, its log, and a state machine that applies what is committed.
 
-The order within a turn is what keeps the promises: term and vote are durable before any message leaves; entries are
-applied only when committed; a checkpoint is taken only of applied state (SF-17). A disk error takes the replica out of
-its group's majority: it stays silent until it is opened again, and what it could not write it never acknowledged.
+The order within a turn upholds the guarantees. Term and vote are durable before any message leaves. Entries
+are applied only when committed. A checkpoint is taken only of applied state (SF-17). A disk error takes the
+replica out of its group's majority: it stays silent until it is opened again, and it never acknowledged an
+entry that it could not write.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""A group's state on one broker, and where it comes from: the log, the Raft node, and what was applied.
+"""A group's state on one broker and its sources: the log, the Raft node, and the applied entries.
 
-This is what the parts of a replica work on. Subclasses are the state machines; `replica/replica.py` applies the log to them.
+The parts of a replica work on it. Subclasses are the state machines; `replica/replica.py` applies the log to
+them.
 """
 
 from __future__ import annotations

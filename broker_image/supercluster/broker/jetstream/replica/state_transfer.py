@@ -1,6 +1,7 @@
-"""A group's state as a whole, from the disk, from a leader and to a follower: each in slices (`docs/adr/checkpoints.md`).
+"""Transfer of a group's whole state: from the disk, from a leader and to a follower, each in slices
+(`docs/adr/checkpoints.md`).
 
-A state is read on the side. The group changes from the one that it has to the one that was read in one step, with its log.
+The incoming state is decoded beside the current one. The group switches to it, and to its log, in one step.
 """
 
 from __future__ import annotations

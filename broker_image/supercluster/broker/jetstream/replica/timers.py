@@ -1,7 +1,7 @@
-"""When the groups of a broker are ticked: each at its own deadline, and none at another time (RP-3).
+"""Ticks the groups of a broker: each at its own deadline, and at no other time (RP-3).
 
-A group's deadline is asked for after its turns and ticks. Whoever changes a group otherwise touches it, which leads to
-a turn.
+A group's deadline is read after its turns and ticks. A caller that changes a group otherwise touches it,
+which leads to a turn.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Transactions of writers that repeat their batches, as a part of a stream's state: pure."""
+"""Transactions of writers that repeat their batches, as part of a stream's state. Pure."""

@@ -1,4 +1,4 @@
-"""What a stream's transactions of writers consist of (`sink/sink.py`), and how it stands in entries and snapshots."""
+"""The records of a stream's sink transactions (`sink/sink.py`), and their encoding in entries and snapshots."""
 
 from __future__ import annotations
 

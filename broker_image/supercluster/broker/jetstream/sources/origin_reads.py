@@ -1,8 +1,10 @@
-"""An origin's leader: gives other streams' leaders the messages that they ask for, now or when there are some.
+"""An origin's leader delivers messages to the leaders of streams that source from it, now or when there are
+some.
 
-Who asked and gets no answer asks again, the leader that there is then; what it has taken is in its own log. Only an origin
-that keeps no more than what is wanted notes who takes from it (`state/source_readers.py`). An ask that finds nothing waits, and is answered at the latest after a while, so that the asker knows that the
-origin is there.
+A leader without an answer asks again, at whichever broker leads then; its own log records the messages that
+it has taken. Only an origin with interest or work-queue retention records its readers
+(`state/source_readers.py`). A request that finds no message waits, and is answered after a bounded time at
+the latest, so that the reader knows that the origin is alive.
 """
 
 from __future__ import annotations

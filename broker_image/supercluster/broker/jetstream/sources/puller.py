@@ -1,8 +1,9 @@
-"""A stream's leader takes messages from other streams: the origin of a mirror, the sources of any stream.
+"""A stream's leader takes messages from other streams: the origin of a mirror, and the sources of any stream.
 
-It asks the origin's leader for what follows the position at the end of its own log, one answer at a time, and writes the
-messages and the new position in one entry (`docs/adr/mirrors-and-sources.md`). An answer counts only while that position is
-still the one that was asked with, so whatever leaders die or streams move: nothing is taken twice and nothing is left out.
+It asks the origin's leader for messages after the position at the end of its own log, one answer at a time.
+It writes the messages and the new position in one entry (`docs/adr/mirrors-and-sources.md`). An answer counts
+only while that position is still the one in the request. So no message is taken twice and none is skipped,
+whichever leaders fail or streams move.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""Messages that were carried forward: written once more at the log's end, so that the log before them can go.
+"""Messages that were carried forward: written again at the log's end, so that the log before them can be
+dropped.
 
-A log is dropped from its beginning, so one old message keeps all that was written behind it: other messages that are gone, and
-what consumers were handed out and acknowledged. Where that is most of the log, the stream's leader writes what is left into new
-entries, as they were: sequences, times, headers (`publish/carrying.py`). Which entry has which stretch of sequences is noted here, and is
-part of the replicated state; behind the last stretch messages are where they were written first.
+A log is dropped from its beginning, so one old message retains all entries after it: those of removed
+messages, and those of consumers' deliveries and acknowledgements. If these are most of the log, the stream's
+leader copies the remaining messages into new entries, with their sequences, times and headers
+(`publish/carrying.py`). This module records which entry has which run of sequences, as part of the replicated
+state. Messages after the last run are where they were first written.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""A consumer's replicated state: where it is in its stream, and which deliveries wait for an acknowledgement.
+"""A consumer's replicated state: its position in its stream, and the deliveries that wait for an
+acknowledgement.
 
-It changes only by operations from the stream's own log (`state/consumer_ops.py`), so it moves with its stream and can never
-run ahead of it (MV-10): sequences beyond the stream's last one are not taken, and the floor only rises. `apply` is a
-function of state and operations alone (SF-13).
+It changes only by operations from the stream's own log (`state/consumer_ops.py`), so it moves with its stream
+and can never run ahead of it (MV-10): sequences beyond the stream's last one are refused, and the floor only
+rises. `apply` is a function of state and operations alone (SF-13).
 """
 
 from __future__ import annotations

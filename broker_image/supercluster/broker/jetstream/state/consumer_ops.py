@@ -1,10 +1,10 @@
-"""What a consumer's leader replicates: compact binary operations, one batch a turn and consumer.
+"""The replicated operations of a consumer's leader: compact binary, one batch a turn and consumer.
 
-An operation names stream sequences and carries the time that its leader judged by, so that every replica computes the
-same deadlines from it (SF-13). Sequences travel as runs where they are dense and as offsets where they are sparse.
+An operation names stream sequences and carries the leader's time, so that every replica computes the same
+deadlines from it (SF-13). Dense sequences are encoded as runs, sparse ones as offsets.
 
-Layout of an operation, little endian: `u8 kind | u8 form | u64 time_ns | u64 delay_ns | u32 count`, then for RUNS
-`count` times `u64 first, u32 length`, for OFFSETS `u64 base` and `count` times `u32 offset`.
+Layout of an operation, little endian: `u8 kind | u8 form | u64 time_ns | u64 delay_ns | u32 count`, then for
+RUNS `count` times `u64 first, u32 length`, for OFFSETS `u64 base` and `count` times `u32 offset`.
 """
 
 from __future__ import annotations

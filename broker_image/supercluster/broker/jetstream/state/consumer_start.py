@@ -1,7 +1,8 @@
-"""Where a new consumer begins in its stream: found by the leader, written into the entry that creates it, alike on every replica.
+"""The first sequence of a new consumer: the leader finds it and writes it into the entry that creates the
+consumer, so it is the same on every replica.
 
-What is found by the subjects of a large stream is found in slices (`turn/slices.py`). Messages that are stored meanwhile are behind
-where the consumer begins, and it gets them as new ones.
+A search by subject in a large stream runs in slices (`turn/slices.py`). Messages that are stored meanwhile
+come after the start, and the consumer gets them as new ones.
 """
 
 from __future__ import annotations

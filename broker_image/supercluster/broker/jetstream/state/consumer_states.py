@@ -1,8 +1,10 @@
-"""The consumers of one stream, as every replica has them; what the stream removes is taken off them when they are looked at.
+"""The consumers of one stream on every replica; removals of messages are applied to a consumer when it is
+accessed.
 
-A removal concerns few consumers, so it is noted once, and a consumer that is asked for is first brought to where it
-would be if it had been told of every removal at once: nothing is pending that is gone, and at the end of every entry no
-consumer stands before the stream's beginning. Both only ever raise positions, so that what is late is not different.
+A removal concerns few consumers, so it is recorded once. An accessed consumer is first brought to the state
+that it would have if every removal had been applied at once: no removed message is pending, and at the end of
+every entry no consumer is before the stream's first sequence. Both rules only ever raise positions, so
+applying them late gives the same state.
 """
 
 from __future__ import annotations

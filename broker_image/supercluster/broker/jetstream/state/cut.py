@@ -1,13 +1,15 @@
-"""Where a stream stands between its old super-cluster (blue) and its new one (green): its cut.
+"""The cut of a stream: its stage between its old super-cluster (blue) and its new one (green).
 
-Five sections of the stream's log move it, and what they do depends on the state alone, so that every replica agrees::
+Five sections of the stream's log change it. Their effect depends on the state alone, so that all replicas
+agree::
 
     none --FENCED--> FENCED --HANDED--> HANDED --OPENED--> OPEN
       ^---UNFENCED-----'                  |---REFUSED---> REFUSED
       ^---UNFENCED, which says that green has refused----'
 
-A section that does not fit has no effect. FENCED, UNFENCED and HANDED are blue's; OPENED and REFUSED are green's, in the
-group that goes on with blue's log. OPEN stays as evidence, until a next migration fences the stream.
+A section that does not fit the stage has no effect. FENCED, UNFENCED and HANDED are blue's; OPENED and
+REFUSED are green's, in the group that goes on with blue's log. OPEN stays as evidence, until a next migration
+fences the stream.
 """
 
 from __future__ import annotations

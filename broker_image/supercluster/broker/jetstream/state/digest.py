@@ -1,8 +1,9 @@
-"""A digest of what a stream's state holds: which sequences were deleted, the message ids, and the messages per subject.
+"""A digest of a stream's state: the deleted sequences, the message ids, and the messages per subject.
 
-Entries are compared as they stand in the log; what a delete or a purge took away is state alone, and equal counts may hide
-that copies lack different messages. A state may have a million of each: it is noted at one moment, which costs some
-milliseconds, and hashed a slice at a time. The digest is a sum over the parts, so that nothing has to be sorted.
+Entries are compared as they are in the log. The effects of deletes and purges exist in the state alone, and
+equal counts may hide that copies lack different messages. A state may have a million items of each kind: they
+are captured at one moment, which takes some milliseconds, and hashed in slices. The digest is a sum over the
+items, so that nothing has to be sorted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Long stretches of sequences inside of a stream that never had a message: a mirror has its origin's sequences, and may have
-been given few of its messages.
+"""Long runs of sequences inside a stream that never had a message.
 
-Stretches are noted in rising order by their ends, with how many sequences lie before each, so that a million of them are
-looked through by halving. Short ones are among the stream's deleted sequences (`sections.MIRRORED`).
+A mirror has its origin's sequences, and may have received few of its messages. Runs are stored in rising
+order by their ends, each with the number of sequences in the runs before it, so that a binary search covers a
+million of them. Short ones are among the stream's deleted sequences (`sections.MIRRORED`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Who still wants a message of a stream with interest retention: derived from the consumers, which decide alone.
+"""Interest in each message of a stream with interest retention, derived from the consumers alone.
 
-A message is looked for among the consumers whose filters match its subject. Where these are many, one that was found to
-want it is remembered as its witness and is asked first: the others acknowledge it without a search.
+A message is looked up among the consumers whose filters match its subject. If these are many, one that wants
+the message is remembered as its witness and checked first, so the others acknowledge it without a search.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The sequences inside of a stream that have no message any more.
+"""The deleted sequences inside a stream.
 
-A bucket whose oldest key never changes notes every update of its other keys here, for ever, so what is noted must not grow with
-them. Sequences are kept per stretch of 65,536, each in the form that takes least: two bytes for each of a few, a bit for each of
-many, and nothing for a stretch that is deleted as a whole: neighbours of that kind are one run, however many there are.
+A bucket whose oldest key never changes adds every update of its other keys here, for ever, so memory must not
+grow with them. Sequences are stored per block of 65,536, in the smallest form: two bytes for each of a few, a
+bit for each of many, and nothing for a block that is deleted as a whole. Neighbouring blocks of that kind
+form one run, however many there are.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Reading messages out of the log: from a sequence to the bytes of its message.
+"""Reads messages out of the log: from a sequence to the bytes of its message.
 
-The log holds entries; an entry holds blocks of messages with the sequences that the leader gave them. Decoded entries
-are kept for a while, as consumers read the same stretch one behind the other. Nothing here changes any state.
+The log holds entries; an entry holds blocks of messages with the sequences that the leader gave them. Decoded
+entries are cached for a while, since several consumers read the same run of entries. Nothing here changes any
+state.
 """
 
 from __future__ import annotations

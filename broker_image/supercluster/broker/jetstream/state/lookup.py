@@ -1,7 +1,7 @@
-"""Finding messages of a stream for those that ask for one or some: by sequence, by time, by subject.
+"""Finds messages of a stream for single or batched reads: by sequence, by time, by subject.
 
-Reads applied state and changes nothing. What takes a scan is a generator (`turn/slices.py`): it yields between two slices, and the
-stream may change there.
+It reads applied state and changes nothing. A scan is a generator (`turn/slices.py`): it yields between two
+slices, and the stream may change there.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The message ids of a stream's duplicate window (Nats-Msg-Id), in the order of their messages.
 
-A window may hold millions of ids, so nothing here handles all of them in one go while messages flow. Ids lie in chunks
-by their sequence. A chunk that is complete is encoded, compressed and hashed once; a snapshot joins the chunks as they
-are, and a digest joins their hashes. A restored state reads one chunk with each entry that it applies, and what is left
-when it is first asked for an id.
+A window may hold millions of ids, so no operation handles all of them at once. Ids are in chunks by their
+sequence. A complete chunk is encoded, compressed and hashed once. A snapshot joins the chunks as they are,
+and a digest joins their hashes. A restored state reads one chunk with each entry that it applies, and the
+rest at the first look-up of an id.
 
-Which ids a chunk has follows from the applied entries alone, so equal states have equal chunks (SF-13).
+The contents of a chunk follow from the applied entries alone, so equal states have equal chunks (SF-13).
 """
 
 from __future__ import annotations

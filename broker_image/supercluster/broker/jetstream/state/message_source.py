@@ -1,4 +1,4 @@
-"""What consumers read: batches of a stream's committed messages, and the seam behind which the stream is."""
+"""The interface by which consumers read a stream: batches of its committed messages."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""A message's own time to live (header Nats-TTL), and which stored messages have one.
+"""A message's own time to live (header Nats-TTL), and the stored messages that have one.
 
-The header is read when a message is judged and again when it is stored, by every replica: the state knows when each
-such message is due, by the leader time of its entry. That it goes is an entry of the leader's (SF-13; `publish/expiry.py`).
+The leader parses the header when it judges a message, and every replica parses it again when it stores the
+message. The state knows when each such message is due, by the leader time of its entry. The leader removes it
+by an entry (SF-13; `publish/expiry.py`).
 """
 
 from __future__ import annotations

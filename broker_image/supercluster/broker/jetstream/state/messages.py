@@ -1,7 +1,9 @@
-"""Which messages a stream has: bounds, counts and subjects of what is in the log and was not removed from the stream.
+"""The messages of a stream: bounds, counts and subjects of those in the log that were not removed from the
+stream.
 
-Messages stay in the log (RP-4); removing one moves the stream's beginning or notes a hole behind it. Everything here is
-part of the replicated state: each replica does the same with the same committed entries (SF-13).
+Messages stay in the log (RP-4); a removal raises the stream's first sequence or records a hole after it.
+Everything here is part of the replicated state: all replicas have the same result after the same committed
+entries (SF-13).
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Which numbers of which session a stream has, and the verdict on each (SF-10, SF-11).
+"""The publish numbers of each session that a stream has, and the verdict on each (SF-10, SF-11).
 
-A broker that takes publishes numbers them densely in a session of its own per stream. The state here is replicated:
-every replica knows the last number it has of every broker and, until the broker says that it knows them, the
-verdicts. A number keeps its first verdict, whatever leaders do. State is dropped by confirmation or by a newer session of
-the same broker; never by time, nor because somebody says that a broker is gone: it may come back with what it has not
-heard the verdict on. Its size is bounded by the brokers' windows; a broker that is gone leaves its last number.
+A broker numbers the publishes that it takes densely, in a session of its own per stream. The state here is
+replicated: every replica knows the last number of every broker and, until the broker confirms them, the
+verdicts. A number keeps its first verdict across changes of leader. State is dropped by confirmation or by a
+newer session of the same broker. It is never dropped by time, nor because a broker is declared gone: it may
+come back with messages whose verdicts it does not know. Its size is bounded by the brokers' windows; a broker
+that is gone leaves its last number.
 """
 
 from __future__ import annotations

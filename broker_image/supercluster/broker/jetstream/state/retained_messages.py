@@ -1,8 +1,8 @@
-"""What of a stream's messages stays for those that are to have it: its consumers, and streams that take messages from it.
+"""Retention of a stream's messages for their readers: its consumers, and streams that source from it.
 
-Under interest retention a message stays until nobody waits for it, under work-queue retention until it was acknowledged
-once. What is removed for any reason is told to the consumers, and to the leader's volatile side. All but that last is part
-of the replicated state (SF-13).
+Under interest retention a message stays while a reader still needs it, under work-queue retention until it
+was acknowledged once. Every removal is reported to the consumers, and to the leader's volatile side. All but
+that last is part of the replicated state (SF-13).
 """
 
 from __future__ import annotations

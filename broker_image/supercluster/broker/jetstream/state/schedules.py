@@ -1,4 +1,6 @@
-"""Which subjects of a stream hold a schedule, and when each is due: a part of the replicated state (`publish/scheduling.py`)."""
+"""The subjects of a stream that hold a schedule, and their due times, as part of the replicated state
+(`publish/scheduling.py`).
+"""
 
 from __future__ import annotations
 

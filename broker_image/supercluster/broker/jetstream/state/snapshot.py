@@ -1,10 +1,10 @@
-"""A stream's replicated state as bytes: checkpoints on disk, and what a member gets that is too far behind.
+"""A stream's replicated state as bytes: for checkpoints on disk, and for a member that is too far behind.
 
-A snapshot is a series of parts, each under its name and compressed by itself; none grows with the state. So it is written
-and read a slice at a time (`turn/slices.py`), and written as of one entry while later ones are applied.
+A snapshot is a series of parts, each with a name and compressed by itself; no part grows with the state. So
+it is written and read in slices (`turn/slices.py`), and written as of one entry while later ones are applied.
 
-Volumes and members of other versions have to read it (`docs/adr/versions.md`). States that the same entries have led to give equal
-bytes.
+Volumes and members of other versions have to read it (`docs/adr/versions.md`). States that result from the
+same entries give equal bytes.
 """
 
 from __future__ import annotations

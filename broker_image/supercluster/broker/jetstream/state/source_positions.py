@@ -1,4 +1,6 @@
-"""Up to where a stream has taken the messages of an origin: replicated state, in the same log entry as the messages."""
+"""The position in each origin up to which a stream has taken messages: replicated state, in the same log
+entry as the messages.
+"""
 
 from __future__ import annotations
 

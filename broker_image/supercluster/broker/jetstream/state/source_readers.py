@@ -1,8 +1,9 @@
-"""Who takes messages from a stream that keeps only what is wanted: replicated state of an origin with interest or work-queue
-retention.
+"""The streams that source from a stream with interest or work-queue retention: replicated state of the
+origin.
 
-A reader stands for one origin of another stream. What it has not taken stays, as if it were a consumer that has not
-acknowledged; up to where it has taken it says itself, and only of what is committed there.
+A reader represents one origin of another stream. Messages that it has not taken stay, as if it were a
+consumer that has not acknowledged them. It reports its position itself, and only as far as its own stream has
+committed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The replicated state of one stream: what every replica has after it applied the same committed entries.
+"""The replicated state of one stream: the result of applying the committed entries, equal on every replica.
 
-`apply` is a function of the state and the entry alone: no clock, no randomness, no I/O but reading the same log
-(SF-13). Messages themselves stay in the log (RP-4); here are the bounds, the subjects, what was deleted, the message
-ids in the duplicate window, the sessions of the brokers that take publishes, and the consumers.
+`apply` is a function of the state and the entry alone: no clock, no randomness, no I/O but reading the same
+log (SF-13). Messages themselves stay in the log (RP-4). This class holds the bounds, the subjects, the
+deleted sequences, the message ids in the duplicate window, the sessions of publishing brokers, and the
+consumers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""A stream's committed messages as its consumers read them: batches of parallel lists, without what was removed."""
+"""A stream's committed messages as its consumers read them: batches of parallel lists, without removed
+messages.
+"""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
-"""Per subject: how many messages, the first and the last sequence. Rebuilt from snapshots and replays, never stored twice.
+"""Per subject: the count of messages, the first and the last sequence. It is rebuilt from snapshots and
+replays, never stored twice.
 
-Adding is the hot path of every replica: one dictionary operation a message. The first sequence is kept lazily: after
-a removal it is a lower bound ("not before"), which is exact again when one message is left; whoever needs it exactly
-scans on from there. Under a small max_msgs_per_subject, where every message costs a removal, the sequences of each
-subject are kept, so that nobody has to scan.
+Adding is the hot path of every replica: one dictionary operation a message. The first sequence is kept
+lazily: after a removal it is a lower bound ("not before"), which is exact again when one message is left; a
+caller that needs it exactly scans on from there. Under a small max_msgs_per_subject, where every message
+costs a removal, the sequences of each subject are kept, so no scan is needed.
 
-A view shows the index as of one moment while it changes: what is changed is noted in it first. A checkpoint reads one a
-slice at a time.
+A view shows the index as of one moment while it changes: a subject is copied into it before it is changed. A
+checkpoint reads one in slices.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """API requests that a stream's leader answers: about the stream, its messages and its consumers.
 
-A request that changes something becomes a command in the next entry and is answered when that is applied. One that
-only reads is answered from applied state, on a leader that has committed an entry of its own term. Both are answered under the
-configuration that they were made with, or a newer one.
+A changing request becomes a command in the next entry and is answered when that is applied. A reading request
+is answered from applied state, by a leader that has committed an entry of its own term. The answer to either
+reflects the configuration at the time of the request, or a newer one.
 """
 
 from __future__ import annotations

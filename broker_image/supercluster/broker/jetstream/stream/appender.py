@@ -1,8 +1,9 @@
-"""What a stream's leader appends to its log, and what becomes of it when Raft does not take it.
+"""Appends to the log of a stream's leader, and handles entries that Raft does not accept.
 
-Publishes are judged against the log's end, with all that is not committed yet (`publish/admission.py`), before the entry is proposed. When
-it is not taken, all that was judged with it is void: whoever waits is told to ask again, and what comes next is judged anew,
-from what the log really ends with (SF-12). What is taken is answered when it is applied (`stream/waiters.py`).
+Publishes are judged against the log's end, including uncommitted entries (`publish/admission.py`), before the
+entry is proposed. If Raft does not accept the entry, every verdict made with it is void: its callers are
+asked to retry, and later publishes are judged by the log as it really ends (SF-12). An accepted entry is
+answered when it is applied (`stream/waiters.py`).
 """
 
 from __future__ import annotations

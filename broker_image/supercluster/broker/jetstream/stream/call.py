@@ -1,4 +1,4 @@
-"""A request to a stream's leader while it is under way, and what such answers say of the stream."""
+"""A running request to a stream's leader, and the stream's part of its answer."""
 
 from __future__ import annotations
 

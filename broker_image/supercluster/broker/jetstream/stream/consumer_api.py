@@ -1,4 +1,6 @@
-"""API requests about a stream's consumers, answered by the stream's leader, which leads them as well."""
+"""API requests about a stream's consumers. The stream's leader answers them, since it leads the consumers as
+well.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A stream's copy on this broker as its parts, which `stream/replica.py` puts together.
+"""A stream's copy on this broker, as the parts that `stream/replica.py` assembles.
 
-Requests about the stream work on it, and so does everything outside that looks at a copy or hands it something.
+Requests about the stream work on it, and so do all other parts that read a copy or pass it something.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""What a stream's replica does while it leads: it puts an entry together in each turn, and serves those who wait for its commits.
+"""A stream's replica while it leads: it builds an entry in each turn, and answers the callers that wait for
+its commits.
 
-Nothing of it outlasts a term but what is in the log: a new leader begins with the log as it is (SF-12).
+Only the log outlasts a term: a new leader begins with the log as it is (SF-12).
 """
 
 from __future__ import annotations

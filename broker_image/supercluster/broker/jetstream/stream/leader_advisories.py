@@ -1,4 +1,4 @@
-"""What a stream's leader publishes about the stream and its own leadership."""
+"""Advisories of a stream's leader about the stream and its own leadership."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Where the log of a stream's replica begins: what of it the stream still reads, and what has to be durable before it goes.
+"""The beginning of the log of a stream's replica: the first entry that the stream still reads, and the
+checkpoint that has to be durable before older entries are dropped.
 
-Messages that were carried forward (`state/carried.py`) stand twice in the log. The first copy stays until a checkpoint is durable
-that has the second (SF-31).
+Messages that were carried forward (`state/carried.py`) are in the log twice. The first copy stays until a
+checkpoint with the second one is durable (SF-31).
 """
 
 from __future__ import annotations

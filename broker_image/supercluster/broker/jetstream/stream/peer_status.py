@@ -1,7 +1,7 @@
-"""Who else is in a group, and how far: as its leader knows it, and as far as a follower does.
+"""The other members of a group and their progress, as its leader knows them, and as far as a follower does.
 
-A follower hears of nobody but the leader. Of the others it says as NATS does that they are not known to be current, and nothing
-of a lag, which only the leader measures.
+A follower is in contact with the leader alone. As in NATS it reports the other members as not current, and
+reports no lag, which only the leader measures.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""A stream's preferred leader (`supercluster.dev/preferred-leader`): whoever else leads hands over to that broker's
-replica, once the broker is there, its replica is heard and has everything, and it is not about to be restarted. A hand-over that
-does not last is tried again ever more seldom: each one costs the stream a moment.
+"""A stream's preferred leader (`supercluster.dev/preferred-leader`).
+
+Any other leader hands over to that broker's replica once the broker is in contact, its replica has answered
+and is caught up, and it is not about to restart. A hand-over that does not last is repeated less and less
+often, since each one costs the stream a moment.
 """
 
 from __future__ import annotations

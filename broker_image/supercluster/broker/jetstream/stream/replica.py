@@ -1,6 +1,6 @@
-"""One stream's replica on one broker: its state machine, and what it does while it leads (`stream/leader.py`).
+"""One stream's replica on one broker: its state machine, and its work while it leads (`stream/leader.py`).
 
-It puts the parts of a stream's copy together (`stream/copy.py`); nothing else takes it whole.
+It assembles the parts of a stream's copy (`stream/copy.py`); no other part takes it as a whole.
 """
 
 from __future__ import annotations

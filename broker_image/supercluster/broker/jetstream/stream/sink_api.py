@@ -1,7 +1,8 @@
-"""Calls of writers that repeat their batches, at the stream's leader: stage, commit, abort, forget and status.
+"""Calls of the transactional sink at the stream's leader: stage, commit, abort, forget and status.
 
-What can be said of a row or a batch before it is in the log is said here; what counts is the outcome when the entry is applied
-(`sink/sink.py`). A commit is answered when it is applied, and says how far it is released: its writer repeats it until all is.
+Errors in a row or batch that show before it is in the log are reported here. The outcome counts when the
+entry is applied (`sink/sink.py`). A commit is answered when it is applied, with the extent of the release;
+its writer repeats it until every row is released.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""A stream's leader releases the rows of committed batches as messages (`sink/sink.py`), one bounded entry at a time.
+"""A stream's leader releases the rows of committed batches as messages (`sink/sink.py`), one bounded entry at
+a time.
 
-An entry has the messages and the position that they reach, so whatever leaders die: no row becomes a message twice, and none is
-left out. The next entry is made of what is applied. A row that the stream does not take any more stops its batch, and is tried
-again: a batch that is committed is never dropped.
+An entry has the messages and the position that they reach. So no row becomes a message twice and none is
+skipped, whichever leaders fail. The next entry is built from applied state. A row that the stream refuses
+stops its batch and is retried: a committed batch is never dropped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""A leader steps down because a client asks: for another voter that is in contact, the named one or whoever lacks least."""
+"""A leader steps down at a client's request in favour of another voter in contact: the named one, or the one
+that lacks the fewest entries.
+"""
 
 from __future__ import annotations
 

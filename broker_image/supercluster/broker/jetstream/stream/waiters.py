@@ -1,5 +1,7 @@
-"""Who waits at a stream's leader: a command for its turn, an answer for the entry that it depends on, a request for the
-configuration that it was made under. All of them hear something: when this replica is deposed, that they are to ask again.
+"""Callers that wait at a stream's leader: a command for its turn, an answer for the entry that it depends on,
+a request for the configuration that it was made under.
+
+Every waiter gets an answer; on loss of leadership it is asked to retry.
 """
 
 from __future__ import annotations

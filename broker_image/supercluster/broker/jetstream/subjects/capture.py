@@ -1,6 +1,7 @@
-"""Which stream captures a subject, among thousands: the patterns of one account's streams as a tree of tokens.
+"""Finds the stream that captures a subject, among thousands: the patterns of one account's streams form a
+tree of tokens.
 
-A publish to a subject that was not seen before asks this, so it must not look at every stream.
+The first publish to a subject needs this look-up, so it must not visit every stream.
 """
 
 from __future__ import annotations

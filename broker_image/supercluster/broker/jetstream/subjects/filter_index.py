@@ -1,6 +1,7 @@
-"""A stream's consumers by what they filter by: whom a subject concerns is found without looking at the others (RP-3).
+"""A stream's consumers by their filters: those that a subject concerns are found without visiting the others
+(RP-3).
 
-Consumers with the same filters stand together, and the filters are found by the subject.
+Consumers with the same filters form one group, and the groups are found by the subject.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Subject filters: valid or not, what they match, and how two of them relate.
+"""Subject filters: their validity, the subjects that they match, and the relation of two filters.
 
-A filter is compiled once to a predicate over subjects as bytes, as they are stored; compiled ones are kept for the
-filters in use. Wildcards are NATS's: `*` stands for one token, a last `>` for one or more.
+A filter is compiled once to a predicate over subjects as bytes, as they are stored; compiled ones are kept
+for the filters in use. Wildcards are NATS's: `*` stands for one token, a last `>` for one or more.
 """
 
 from __future__ import annotations

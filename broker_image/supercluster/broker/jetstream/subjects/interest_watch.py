@@ -1,7 +1,8 @@
-"""Who waits for interest in a subject: push consumers, whose leader delivers while somebody listens.
+"""Push consumers that wait for a subscriber of their deliver subject; their leader delivers while there is
+one.
 
-The network says which subscriptions came and went, here and at linked brokers; what is waited for is found by that
-subject, without looking at all that is waited for.
+The network reports subscriptions that came or went, here and at linked brokers. The consumers are found by
+subject, without visiting all of them.
 """
 
 from __future__ import annotations

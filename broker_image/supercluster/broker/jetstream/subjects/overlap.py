@@ -1,6 +1,7 @@
-"""How subjects with wildcards relate, by token, so that one more is not held against each: there are thousands in one configuration.
+"""The relation of subjects with wildcards, by token, so that a subject need not be compared with each of
+thousands in a configuration.
 
-A broker reads a configuration in one turn, as every replica does, and lets nobody else have a turn meanwhile.
+A broker reads a configuration in one turn, as every replica does, and nothing else runs meanwhile.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""What clients ask of large streams and only read takes several turns: one question of each account at a time, the others in line.
+"""Read-only requests about large streams that take several turns: one of each account runs at a time, the
+others queue.
 
-A question is a job (`turn/slices.py`). Its first slice is done at once while the turn has time for it, so that most are answered
-where they are asked. An account that asks much waits for its own questions: the rest of the broker gives all accounts the
-same share.
+A request is a job (`turn/slices.py`). Its first slice runs at once while the turn has time for it, so most
+requests are answered immediately. An account with many requests waits for its own: the rest of the broker
+gives all accounts the same share.
 """
 
 from __future__ import annotations

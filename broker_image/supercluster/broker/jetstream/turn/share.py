@@ -1,7 +1,8 @@
-"""What all consumers of a broker together may be handed out in one turn of its loop.
+"""The bound on the deliveries of all consumers of a broker in one turn.
 
-Each consumer's own bound keeps one from holding up the others; this one keeps sixty from holding up the loop, and what they
-are handed out from filling memory. What is over the bound waits for the next turn, first in line.
+Each consumer's own bound keeps it from holding up the others. This one keeps sixty consumers together from
+holding up the loop, and their deliveries from filling memory. Deliveries beyond the bound wait for the next
+turn, at the head of the queue.
 """
 
 from __future__ import annotations

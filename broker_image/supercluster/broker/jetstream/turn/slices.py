@@ -1,8 +1,9 @@
-"""Work that would hold the loop for too long is done a slice at a time, and sockets are served in between (SF-29).
+"""Runs long work in slices, and sockets are served in between (SF-29).
 
-A job is a generator. Between two `yield`s it does one slice, and it yields about how many microseconds that slice takes. That is
-a count of items and not a measurement, so that every run does the same. No slice grows with the size of the state. The
-jobs of all groups of a broker share UNITS_PER_TURN: each gets one slice after the other.
+A job is a generator. Between two `yield`s it does one slice, and it yields the estimated duration of that
+slice in microseconds. That is a count of items and not a measurement, so that every run does the same. No
+slice grows with the size of the state. The jobs of all groups of a broker share UNITS_PER_TURN: each gets one
+slice after the other.
 
 Entries may be applied between two slices. A job that works on a group's state has to allow for that.
 """

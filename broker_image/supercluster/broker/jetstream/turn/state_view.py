@@ -1,4 +1,4 @@
-"""A state machine's state as of one entry, to be encoded a slice at a time while later entries are applied."""
+"""A state machine's state as of one entry, which is encoded in slices while later entries are applied."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who a client is, by what its CONNECT shows: at once, or in a thread where a hash has to be compared."""
+"""Authenticates a client by its CONNECT: at once, or in a thread if a hash has to be compared."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Clients whose user has a hash now in place of a plain password: they stay if it is a hash of that password (CL-5).
+"""Clients whose user's plain password was replaced by a hash: they stay if the hash matches that password
+(CL-5).
 
-Comparing takes long on purpose, so it is done on the threads of `comparisons.py`, once for all clients that showed the same. They stay
-connected until it is answered, under the permissions of before, but for no longer than `WAIT_S`. If users change meanwhile, clients are
-judged again by those of now.
+A comparison is slow on purpose, so it runs on the threads of `comparisons.py`, once for all clients that
+presented the same password. They stay connected until the result is there, under their former permissions,
+but for no longer than `WAIT_S`. If users change meanwhile, the clients are judged again by the new ones.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What one client may subscribe to and send."""
+"""The limits and permissions of one client for its subscriptions and publishes."""
 
 from __future__ import annotations
 

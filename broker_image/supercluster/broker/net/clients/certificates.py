@@ -1,8 +1,9 @@
-"""Certificates: of the links between clusters, and of the ports for clients. Renewed files are used for new connections.
+"""Certificates: of the links between clusters, and of the ports for clients. Renewed files are used for new
+connections.
 
-Links: both sides show a certificate and ask for one signed by the given CA. Host names are compared only where the settings
-name one (`serverName`): addresses come by gossip and are a pod's IP as a rule, which no certificate has. Without it the CA has to
-be one that signs brokers of this super-cluster alone.
+Links: both sides present a certificate and require one signed by the given CA. Host names are compared only
+if the settings name one (`serverName`): addresses come by gossip and are usually a pod's IP, which no
+certificate has. Without it the CA must sign only brokers of this super-cluster.
 """
 
 from __future__ import annotations

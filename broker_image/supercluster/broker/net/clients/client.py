@@ -1,8 +1,9 @@
-"""A client: its rights, its output, and its messages that wait for full streams. What it says is read by `ClientConnection`.
+"""A client: its permissions, its output, and its messages that wait for full streams. `ClientConnection`
+reads its input.
 
-A stream whose window is full holds back only its own messages (`held`); when what is held passes a bound the socket is read no more
-until there is room, and the client is not called stale for it (SF-15). A client that takes its messages too slowly is cut off alone
-(MV-11).
+A stream whose window is full holds back only its own messages (`held`). When the held messages pass a bound,
+the socket is not read until there is room, and the client is not closed as stale meanwhile (SF-15). A client
+that reads its messages too slowly is closed without affecting others (MV-11).
 """
 
 from __future__ import annotations

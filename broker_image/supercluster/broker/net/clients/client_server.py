@@ -1,4 +1,4 @@
-"""The clients of a broker: which are connected, which may be, what all of them are told."""
+"""The clients of a broker: those that are connected, the limit on their number, and messages to all of them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Comparing passwords with hashes, which takes long on purpose: in threads, one address after the other.
+"""Compares passwords with hashes, which is slow on purpose: in threads, one address after the other.
 
-An address has a few attempts at once, and one more each second; an attempt that was right does not count. Addresses take
-turns, so that nobody waits for all the wrong passwords of somebody else. Credentials that were right once are known
-(`auth/credentials.py`) and wait for nothing.
+An address has a few attempts at once, and one more each second; a successful attempt does not count.
+Addresses take turns, so wrong passwords from one address do not delay another. Credentials that succeeded
+once are remembered (`auth/credentials.py`) and need no comparison.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """One client connection: the NATS client protocol on a socket.
 
-Reads are parsed in one pass and routed at once; what a turn has no room for waits in order, and the socket is read no more until then.
+Reads are parsed in one pass and routed at once. Operations that a turn has no room for wait in order, and the
+socket is not read until then.
 """
 
 from __future__ import annotations

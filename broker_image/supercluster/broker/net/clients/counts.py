@@ -1,4 +1,4 @@
-"""What is counted of clients, for /varz and /metrics."""
+"""Counters about clients, for /varz and /metrics."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""The end of a lame duck's connections: a grace period, then one FIN after the other, as nats-server spreads them.
+"""Closes connections in lame duck mode: a grace period, then one FIN after the other, spread out as
+nats-server does.
 
-INFO with `ldm` comes first (`ClientServer.begin_lame_duck`). A client that goes by itself within the grace period loses nothing; the
-others are sent FIN, without -ERR, and read on until their own (`Client.finish`, SF-16).
+INFO with `ldm` comes first (`ClientServer.begin_lame_duck`). A client that leaves by itself within the grace
+period loses nothing. The others are sent FIN, without -ERR, and are read until their own FIN
+(`Client.finish`, SF-16).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""INFO: what a broker tells its clients of itself and of the others in its cluster (CL-4)."""
+"""INFO: a broker's description of itself and of the others in its cluster for its clients (CL-4)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Is a client still there? It has so long for CONNECT; then a PING goes out in every interval, and so many may be unanswered.
+"""Detects dead clients: a client has a time limit for CONNECT, and then for its answers to PINGs.
 
-What it says at all counts as an answer. One whose socket is not read cannot answer, and is not called stale (SF-15).
+A PING goes out in every interval, and a bounded number may be unanswered. Any input counts as an answer. A
+client whose socket is not read cannot answer, and is not closed as stale (SF-15).
 """
 
 from __future__ import annotations

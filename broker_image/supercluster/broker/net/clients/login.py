@@ -1,7 +1,7 @@
-"""CONNECT of one client: what it says of itself, whether it may stay, and what came behind it while that took a while.
+"""CONNECT of one client: its options, whether it is admitted, and its input while that is being decided.
 
-Until a client is let in nothing of it is routed. Comparing a password may take long (`admission.py`): its other words wait
-meanwhile, in order, and past a bound its socket is read no more.
+No message of a client is routed before it is admitted. Comparing a password may take long (`admission.py`).
+Meanwhile its other input waits in order, and past a bound its socket is not read.
 """
 
 from __future__ import annotations

@@ -1,13 +1,16 @@
-"""Connections on their way out, one by one: told, then sent FIN, then read to their own FIN, then settled (rule 10, SF-16).
+"""Connections that are being closed for a redirect, one by one: announced, sent FIN, read to their own FIN,
+then settled (rule 10, SF-16).
 
-Before FIN the socket is read no more until the client has got the answers that it waits for, within a bound: behind FIN it can be
-sent none. Nor is FIN sent while its publishes have no verdict: with the link cut, they would arrive behind those that it sends to
-green. What it sent meanwhile is read behind FIN, and stored.
+Before FIN the socket is not read until the client has received its outstanding answers, within a bound: none
+can be sent after FIN. Nor is FIN sent while the client's publishes have no verdict: with the link cut, they
+would arrive after those that it sends to green. Publishes that it sent meanwhile are read after FIN, and
+stored.
 
-It is named to green as closing from just before FIN, since nobody goes to green before that, until its last publish has a verdict. One
-that is read, sends nothing and does not close for half a second is not on green either. While it is not read its own FIN may wait behind
-what it sent before. A client may also leave by itself, and INFO has told it of green: it is closing as long as its publishes have no
-verdict.
+Blue reports the connection to green as closing, from just before FIN, since no client goes to green before
+that, until its last publish has a verdict. A client whose socket is read, and which neither sends nor closes
+for half a second, is not on green either. While the socket is not read, its FIN may be queued after its
+earlier input. A client may also leave by itself after INFO has named green: its connection counts as closing
+as long as its publishes have no verdict.
 """
 
 from __future__ import annotations

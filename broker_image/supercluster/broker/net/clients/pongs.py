@@ -1,4 +1,4 @@
-"""Answers to one client's PINGs. The first may have to wait: a client publishes behind it (rule 10)."""
+"""Answers to one client's PINGs. The first may have to wait, because the client publishes after it (rule 10)."""
 
 from __future__ import annotations
 

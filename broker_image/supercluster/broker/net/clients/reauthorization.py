@@ -1,9 +1,11 @@
-"""Clients that are here when credentials change: who stays, what they may do from now on, and who has to go (CL-5).
+"""Connected clients when credentials change: those that stay, their new permissions, and those that are
+closed (CL-5).
 
-Who is known by what the client has shown stays, as with nats-server, whatever became of the permissions: those of now are in
-force at once, and subscriptions that they do not allow are taken away. A user that is gone, or of another account, loses the
-connection without -ERR: clients take -ERR of this kind for the end, and the end of a connection for a reason to come again. Where a
-plain password went and hashes came, a comparison says later whether one is of that password (`adoption.py`).
+A client whose credential is still valid stays, as with nats-server, even if its permissions changed. The new
+permissions are in force at once, and subscriptions that they do not allow are removed. A client whose user is
+gone, or has another account, is closed without -ERR: client libraries treat -ERR of this kind as final, but
+reconnect after a closed connection. If a plain password was replaced by hashes, a comparison decides later
+whether one matches it (`adoption.py`).
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
-"""Asking some of a broker's clients to go elsewhere, so that the brokers of a cluster have about as many each (CL-7).
+"""Asks some of a broker's clients to reconnect elsewhere, so that the brokers of a cluster have about as many
+each (CL-7).
 
-A client is asked as a lame duck asks all of its clients: INFO with `ldm` and the other brokers, least loaded first, then FIN;
-what it still sends is taken (SF-16). Only those are asked that lose nothing by it at that moment: nobody who waits for an
-acknowledgement or for an answer of the API, whose messages wait for a full stream, or who has not taken what it was sent. The
-pace is bounded, and so is the time.
+A client is asked as in lame duck mode: INFO with `ldm` and the other brokers, least loaded first, then FIN;
+its remaining input is accepted (SF-16). Only clients that lose nothing at that moment are asked. Excluded is
+a client that waits for an acknowledgement or an API answer, whose messages wait for a full stream, or that
+has unread output. The pace is bounded, and so is the time.
 
-Many client libraries try the broker that they come from again before any other, or one at random; whoever comes (back) while
-clients are being asked is asked first. Else the longest connected go first, so that nobody is sent around.
+Many client libraries try their former broker again first, or one at random. So a client that connects (again)
+while clients are being asked is asked first. Otherwise the longest connected go first, so that no client is
+sent around.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Carries out what `redirect/` decides: INFO that names green, connections that are asked to leave, PONGs that wait.
+"""Carries out the decisions of `redirect/`: INFO that names green, connections that are asked to leave,
+delayed PONGs.
 
-It costs nothing while there are no orders. Frames are somebody else's: what a far broker said is handed in, and what is to be said is
-handed to `tell_unsettled` and `tell_users` (bodies in `protocol/redirect_words.py`).
+It costs nothing while there are no orders. Other modules handle frames: they pass in the reports of far
+brokers, and send its own through `tell_unsettled` and `tell_users` (bodies in `protocol/redirect_words.py`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""TLS on a port for clients: a protocol between the socket and whoever speaks NATS or WebSocket behind it.
+"""TLS on a port for clients: a protocol between the socket and the NATS or WebSocket protocol on top of it.
 
-NATS begins in plain: the server sends INFO, and everything after it is inside of TLS. A client may also begin with the handshake
-itself where the settings say so, or go on in plain where they allow that; so the first bytes are looked at before TLS begins,
-which is why asyncio's own TLS is not used here. `SecureProtocol` is the socket's protocol and the inner protocol's transport.
+NATS begins in plain text: the server sends INFO, and everything after it is inside TLS. If the settings allow
+it, a client may also begin with the handshake, or go on in plain text. So the first bytes are examined before
+TLS begins, which is why asyncio's own TLS is not used here. `SecureProtocol` is the socket's protocol and the
+inner protocol's transport.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What the clients of one account, and those of one user, may have here: how many of them there may be, and what each may subscribe
-to and send. Where both have limits the smaller ones count.
+"""Limits that the clients of one account, or of one user, share: their number, their subscriptions and their
+messages.
 
-Each broker counts its own clients. A client counts from its CONNECT until it is closed, whichever of its user's credentials it showed.
+If both have limits the smaller ones count. Each broker counts its own clients. A client counts from its
+CONNECT until it is closed, whichever of its user's credentials it presented.
 """
 
 from __future__ import annotations

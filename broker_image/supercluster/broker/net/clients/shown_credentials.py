@@ -1,7 +1,9 @@
-"""Which credentials clients show, by label: the connections that are here by each, and when one was last shown.
+"""The credentials that clients present, by label: the connections with each, and the last time it was
+presented.
 
-Whoever rolls a password takes the old one out when nobody shows it any more. A client shows its credential from its CONNECT until it
-is closed, and a call of the monitoring port shows one for a moment. Nothing is remembered of a credential that is not in force.
+During a rotation an old password is removed when no client presents it any more. A client presents its
+credential from its CONNECT until it is closed, and a call of the monitoring port presents one for a moment.
+Credentials that are not in force leave no trace.
 """
 
 from __future__ import annotations

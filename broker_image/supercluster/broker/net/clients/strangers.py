@@ -1,9 +1,10 @@
-"""Bounds for clients and brokers that have shown no credentials yet, by the address they come from.
+"""Bounds for clients and brokers that have not authenticated yet, by the address that they come from.
 
-An address is an IPv4 address, or the /64 of an IPv6 address: a host usually owns all of it. `PendingConnections` bounds open
-connections: a new connection always gets in, and the one that goes is the oldest of the address with the most, so silent
-strangers keep nobody else out. `Attempts` bounds password comparisons per address. `RationedLog` bounds log lines. Memory is
-constant. No I/O: time is handed in.
+An address is an IPv4 address, or the /64 of an IPv6 address, since a host usually owns all of it.
+`PendingConnections` bounds open connections: a new connection is always accepted, and in exchange the oldest
+one of the address with the most connections is closed, so silent strangers keep no other client out.
+`Attempts` bounds password comparisons per address. `RationedLog` bounds log lines. Memory is constant. No
+I/O: the caller passes in the time.
 """
 
 from __future__ import annotations

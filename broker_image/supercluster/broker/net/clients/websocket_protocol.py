@@ -1,7 +1,7 @@
-"""Clients that come by WebSocket: the same connection as any client's, behind frames.
+"""Clients that connect by WebSocket: the same connection as any client's, inside WebSocket frames.
 
-`listener.py` makes one `WebSocketProtocol` per socket. It answers the upgrade and then hands a `ClientConnection` a
-transport that writes frames, so that nothing else of the broker knows of it.
+`listener.py` makes one `WebSocketProtocol` per socket. It answers the upgrade and then hands a
+`ClientConnection` a transport that writes frames, so that nothing else of the broker knows of it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""How long a client may take to accept what it was sent, where there is such a limit (nats-server's `write_deadline`).
+"""The time limit for a client to accept its output (nats-server's `write_deadline`).
 
-Bytes that wait in the transport are counted as they enter, so what is still there tells how many have left. Who has not taken by
-the deadline what waited when it began is late, however much came behind it meanwhile. A broker that did not run itself when the
-deadline came did not write either: what waits gets the time anew then.
+Bytes in the transport's buffer are counted as they enter, so the buffer's size tells how many have left. A
+client is late if it has not accepted by the deadline the bytes that waited when the period began, however
+much came after them. A broker that was stopped at the deadline did not write either: its clients get the full
+time again.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Links between brokers: who dials whom, what both say of themselves, and what goes over them."""
+"""Links between brokers: how they are set up, the handshake, and the frames on them."""

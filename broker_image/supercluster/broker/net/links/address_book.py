@@ -1,10 +1,10 @@
-"""Where brokers of other clusters can be found: what was told by whom, what works, and when an address is forgotten.
+"""Addresses of brokers of other clusters: their sources, their success, and when they are forgotten.
 
-No I/O: time is handed in. An address has *tellers*: the linked brokers that are linked with its broker right now (what
-they said is replaced whenever they say something new, and dropped with the link to them), and the broker itself when it
-introduced itself or was linked. An address that fails for `FORGET_MS` and that no teller vouches for is forgotten, and a
-broker with its last address; seeds and gossip bring it back. Everything is bounded, for the tellers are only as good as
-their brokers.
+No I/O: the caller passes in the time. An address has *tellers*. These are the linked brokers that are linked
+with its broker right now, and the broker itself when it introduced itself or was linked. A teller's list
+replaces its previous one, and is dropped with the link to it. An address that fails for `FORGET_MS` and has
+no teller is forgotten, and a broker is forgotten with its last address; seeds and gossip bring it back.
+Everything is bounded, for the tellers are only as good as their brokers.
 """
 
 from __future__ import annotations

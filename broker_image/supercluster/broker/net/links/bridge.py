@@ -1,8 +1,10 @@
-"""What crosses a link between two super-clusters: interest and messages of users, of the accounts that are migrated.
+"""The traffic on a link between two super-clusters: interest and messages of users, in the accounts that are
+migrated.
 
-It crosses in one hop, as between clusters: a message goes from the broker that read it to brokers with subscribers, and none of these
-hands it on, nor has a stream capture it. What is each super-cluster's own stays there: the system account, `$SYS`, and all of `$JS`
-but advisories (`$JS.EVENT`): requests and acknowledgements go to the owner of a stream by the core's frames.
+It takes one hop, as between clusters: a message goes from the broker that read it to brokers with
+subscribers. None of these forwards it, nor offers it to a stream. Traffic that belongs to one super-cluster
+stays there: the system account, `$SYS`, and all of `$JS` except advisories (`$JS.EVENT`). The core's frames
+carry requests and acknowledgements to the owner of a stream.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a broker says of itself to others."""
+"""A broker's description of itself for other brokers."""
 
 from __future__ import annotations
 

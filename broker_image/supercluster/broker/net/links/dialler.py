@@ -1,4 +1,4 @@
-"""Dials: both connections of a link, and the short one by which brokers get to know each other."""
+"""Dials both connections of a link, and the short connections by which brokers introduce themselves."""
 
 from __future__ import annotations
 

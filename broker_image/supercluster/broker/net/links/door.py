@@ -1,7 +1,8 @@
 """The ports for brokers: each lets in one kind of broker, with credentials, TLS and rules of its own.
 
-A further kind of link is one more `Door`: dialling, handshakes and introductions know no other difference between them, but that brokers
-of another super-cluster are called by their far names (`migration/worlds.py`), since theirs may be those of brokers here.
+A further kind of link is one more `Door`: dialling, handshakes and introductions make no other difference
+between them. The exception is another super-cluster: its brokers go by their far names
+(`migration/worlds.py`), since their own may equal those of brokers here.
 """
 
 from __future__ import annotations

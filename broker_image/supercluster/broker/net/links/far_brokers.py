@@ -1,8 +1,9 @@
 """Links with brokers of other super-clusters, over the migration port.
 
-Every broker of the side that gives its streams away is linked with every broker of the side that takes them. A link carries the
-core's frames, which the core sifts (`jetstream/links/far_frames.py`), and what `bridge.py` lets through. Brokers of the other side are
-called by their far names, so both sides may have the same names.
+Every broker of the side that gives its streams away is linked with every broker of the side that takes them.
+A link carries the core's frames, which the core filters (`jetstream/links/far_frames.py`), and the traffic
+that `bridge.py` admits. Brokers of the other side go by their far names, so both sides may have the same
+names.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Finds the brokers of another super-cluster that a migration names, and keeps a link with each.
 
-An address of the migration is asked who is there, by a short connection that brings back the addresses of that broker's neighbours, as
-between clusters (`gateways.py`). This side dials, whatever the names are: the other one may not know that it is wanted.
+A short connection to an address of the migration returns its broker's name and the addresses of that broker's
+neighbours, as between clusters (`gateways.py`). This side always dials, whatever the names are: the other
+side may not know of the migration.
 """
 
 from __future__ import annotations

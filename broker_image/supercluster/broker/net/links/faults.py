@@ -1,8 +1,9 @@
-"""Faults for tests: links to chosen brokers or whole clusters lose everything, as if the network between were cut.
+"""Fault injection for tests: links to chosen brokers or whole clusters lose all data, as if the network were
+cut.
 
-Only a broker whose settings say `linkFaults` has this, behind the operator's credentials (`/admin/faults`). Nothing is
-read from or written to a cut connection, and one that is given up meanwhile keeps its socket open until the fault ends:
-the other side must find out by silence, as it would in a partition.
+Only a broker whose settings set `linkFaults` has this, behind the operator's credentials (`/admin/faults`).
+Nothing is read from or written to a cut connection. A connection that is given up meanwhile keeps its socket
+open until the fault ends: the other side must detect the fault by silence, as in a partition.
 """
 
 from __future__ import annotations

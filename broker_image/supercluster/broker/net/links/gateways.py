@@ -1,13 +1,13 @@
-"""Links to brokers of other clusters: how they are found, who dials whom, what is gossiped (CL-6).
+"""Links to brokers of other clusters: discovery, the dialling side, and gossip (CL-6).
 
-Every broker is linked with every broker of every cluster. The settings name some gateway addresses to begin with
-(seeds, perhaps stale, perhaps of a service in front of many brokers): each is asked who is there, by a short connection
-that *introduces* this broker and brings back the addresses that the other one knows. From then on brokers are known by
-name, and of a pair the smaller name dials, as inside a cluster. Linked brokers tell each other whom they are linked with
-(GATEWAYS), so that a broker that knows one soon knows all. One that may not dial and is not dialled introduces itself
-again: it may be the only one of the two that knows an address.
+Every broker is linked with every broker of every cluster. The settings name some gateway addresses to begin
+with (seeds, perhaps stale, perhaps of a service in front of many brokers). A short connection to each
+*introduces* this broker and returns the other one's name and the addresses that it knows. From then on
+brokers are known by name, and of a pair the smaller name dials, as inside a cluster. Linked brokers exchange
+the names of their links (GATEWAYS), so that a broker that knows one soon knows all. A broker that may not
+dial and is not dialled introduces itself again: it may be the only one of the two that knows an address.
 
-Attempts are spaced by a bounded, jittered back-off; what is wrong is logged when it changes.
+Attempts are spaced by a bounded, jittered back-off; an error is logged when it changes.
 """
 
 from __future__ import annotations

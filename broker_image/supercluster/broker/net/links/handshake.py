@@ -1,7 +1,9 @@
-"""Who is let in: both listeners for brokers, HELLO, the reasons for a refusal, and which two connections are a link.
+"""The handshake between brokers: both listeners, HELLO, the reasons for a refusal, and the pairing of two
+connections into a link.
 
-Each port has its own credentials and takes its own kind of broker (`door.py`, CL-3, CL-6). Credentials are judged first, so that a stranger learns nothing; every other
-refusal says what would be right. A name belongs to one broker of the super-cluster.
+Each port has its own credentials and accepts its own kind of broker (`door.py`, CL-3, CL-6). Credentials are
+checked first, so that a stranger learns nothing. Every other refusal names the value that would be right. A
+name belongs to one broker of the super-cluster.
 """
 
 from __future__ import annotations

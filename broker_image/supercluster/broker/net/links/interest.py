@@ -1,4 +1,4 @@
-"""What a linked broker is told of the subscriptions here, and what it has told of its own."""
+"""The subscriptions that a broker has announced to a linked broker, and those that it has received from it."""
 
 from __future__ import annotations
 

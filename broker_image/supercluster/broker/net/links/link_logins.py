@@ -1,14 +1,16 @@
-"""Links follow the logins that are in force, and no link ends for it (CL-3, CL-5).
+"""Links follow the logins that are in force, and a rotation ends no link (CL-3, CL-5).
 
-Each side of a link showed a login when it said HELLO. A broker that sends another one from now on shows that over the link that there is
-(LOGIN), and the other side judges it as it judged HELLO. So nothing on its way over the link is lost.
+Each side of a link presented a login in its HELLO. A broker that now sends another login presents it over the
+existing link (LOGIN), and the other side judges it as it judged HELLO. So no frame on the link is lost.
 
-- A login that the other side does not accept yet is kept, and judged again when that side has read its files. Until then the link
-  stands on the one that was shown before.
-- A login that is not accepted any more ends the links that stand on it, at once.
-- A link whose other side showed none, since it came while anyone was let in, has `GRACE_S` to show one.
+- A login that the other side does not accept yet is kept, and judged again when that side has read its files.
+  Until then the previously presented one counts.
+- A login that is not accepted any more ends the links that depend on it, at once.
+- A link whose other side presented none, since it was made while any broker was let in, has `GRACE_S` to
+  present one.
 
-Whoever changes what is sent waits until all say that they accept it (`docs/adr/users.md`); else a withdrawn login ends links.
+Before the operator changes the login that brokers send, it waits until all brokers accept the new one
+(`docs/adr/users.md`). Otherwise the withdrawal of a login would end links.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""The mesh of brokers: the links, what is sent over them, what is told about subscriptions, and when a broker is lost.
+"""The mesh of brokers: the links, the frames on them, announcements of subscriptions, and the loss of a
+broker.
 
-There is a link with every broker of every cluster, so a message needs one hop (CL-1, CL-6). Of each pair the broker with
-the smaller name dials (`dialler.py`, `gateways.py`); both sides show credentials and the identity of their super-cluster
-within a time limit (CL-3, `handshake.py`). A silent link is given up after a second, or two between clusters; on a new
-link both sides first tell all their subscriptions, so that nothing is routed by what an older link said.
+There is a link with every broker of every cluster, so a message needs one hop (CL-1, CL-6). Of each pair the
+broker with the smaller name dials (`dialler.py`, `gateways.py`). Both sides present credentials and the
+identity of their super-cluster within a time limit (CL-3, `handshake.py`). A silent link is given up after a
+second, or two between clusters. On a new link both sides first announce all their subscriptions, so that no
+message is routed by an older link's announcements.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The sockets of a broker's links, until the last of them is closed.
 
-A transport that is told to close stays open until what was written last has left. Whoever ends the loop before loses that, and
-the loop complains; so a broker that stops waits for them, not long, and then gives them up.
+A closing transport stays open until its buffer is sent. Ending the loop earlier would lose that data and
+cause a warning, so a stopping broker waits for the sockets for a short time, and then aborts them.
 """
 
 from __future__ import annotations

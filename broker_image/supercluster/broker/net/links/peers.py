@@ -1,7 +1,8 @@
-"""Links with the brokers of the own cluster whose names are greater than this one's: dials, waits for the loss, dials again.
+"""Links with the brokers of the own cluster whose names are greater than this one's: dials, waits for the
+loss, dials again.
 
-Those of other clusters are kept by `Gateways`. Attempts are spaced by a bounded, jittered back-off; what is wrong is logged when it
-changes, not at every attempt.
+`Gateways` keeps the links with other clusters. Attempts are spaced by a bounded, jittered back-off; an error
+is logged when it changes, not at every attempt.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""What brokers tell each other of redirected clients, over the links within and between two super-clusters (`redirect_words.py`).
+"""Frames about redirected clients, over the links within and between two super-clusters
+(`redirect_words.py`).
 
-Between them of the accounts that cross a link alone, in both directions. Nothing here is relied on: without it PONGs do not wait, nobody
-follows the first connection of a user, and clients stay that come to another broker of blue.
+Between the two they concern only the accounts that cross a link, in both directions. No guarantee depends on
+them. Without them PONGs are not delayed, no connection follows a user's first one, and clients that reconnect
+to another broker of blue stay there.
 """
 
 from __future__ import annotations

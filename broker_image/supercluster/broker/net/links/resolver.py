@@ -1,4 +1,6 @@
-"""Names to addresses: a hosts(5) file first (read again when it changes), then the system's resolver in a thread."""
+"""Resolves names to addresses: first by a hosts(5) file (read again when it changes), then by the system's
+resolver in a thread.
+"""
 
 from __future__ import annotations
 

@@ -1,13 +1,17 @@
 """Brokers of the own cluster that are known by address alone, as nats-server's routes name them.
 
-Each address is asked who is there, by a short connection that introduces this broker and brings back whom the other one knows, as
-between clusters (`gateways.py`). From then on brokers are known by name, and the mesh dials them as it does anyway. `complete` is
-called with all names when every address has answered and so has everybody whom they named, and without any as soon as that is so no
-more: a broker was heard of that has not answered yet. Of brokers that know one another only the one with the smallest name may found
-anything, so it does not matter that some are complete before others: who was asked by a broker knows it from then on, and the answer
-says whether it has a map of streams. So of two brokers that know a third one in common no two begin.
+A short connection to each address introduces this broker and returns the other one's name and the brokers
+that it knows, as between clusters (`gateways.py`). From then on brokers are known by name, and the mesh dials
+them as usual. `complete` is called with all names when every address has answered, and every broker that
+these named. It is called without names when that ceases to hold, because a further broker was named that has
+not answered yet.
 
-Brokers of other clusters may be linked with both of two that do not know each other. They say so (`heard`), and neither is complete.
+Of brokers that know one another only the one with the smallest name may start the map of streams, so some may
+be complete before others. A broker that was asked knows the asking one from then on, and its answer tells
+whether it has a map of streams. So of two brokers that know a common third one, at most one starts a map.
+
+Brokers of other clusters may be linked with two brokers that do not know each other. They report that
+(`heard`), and neither of the two is complete.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Heartbeats: something is said on quiet connections, and silent ones are given up."""
+"""Heartbeats: quiet connections get one, and silent ones are given up."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""From a message to whom it is delivered: subscriptions, queue groups, accounts, and turns of the loop."""
+"""Routes a message to its receivers: subscriptions, queue groups, accounts, and turns of the loop."""

@@ -1,4 +1,4 @@
-"""An account on this broker: its subscriptions, and the ways that lead out of it."""
+"""An account on this broker: its subscriptions, and its routes to other accounts."""
 
 from __future__ import annotations
 

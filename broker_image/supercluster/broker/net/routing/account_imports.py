@@ -1,9 +1,10 @@
 """Messages that go from one account to another, by the imports that a book declares (`protocol/imports.py`).
 
-What an account hears of another one is a subscription in that one (`Shadow`), which brokers tell each other like any: so a message
-crosses links by the other account's interest and is called by its name here where it is delivered. What it asks of another one is
-asked there by the broker where the client is (`passage.py`), under a reply subject of this broker's, at which the answers come back
-(`cross_account_replies.py`). Nothing of it is in the way of a message of an account that has neither: a subject's route is looked up once.
+An account's import of a stream is a subscription in the exporting account (`Shadow`), which brokers announce
+like any other. So a message crosses links by the exporting account's interest, and gets its importing name
+where it is delivered. A request to an imported service is made there by the client's broker (`passage.py`),
+with a reply subject of this broker's, at which the answers arrive (`cross_account_replies.py`). Messages of
+an account without imports pay nothing for it: a subject's route is looked up once.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Deliveries that one turn of the loop has no room for: kept in order, and gone on with in the next turns.
+"""Deliveries that one turn has no room for: kept in order, and continued in the next turns.
 
-A turn has room for so many deliveries, counted by their bytes and a fixed part each (`turn.py`). What is beyond it waits in a
-`Lane`, one for each source whose order is kept: a client's connection, a link, a subject that streams deliver to. Lanes take
-turns. So no message with many subscribers and no run of messages holds up the loop, nor does it collect more output at once
-than a turn's room.
+A turn has room for a number of deliveries, measured by their bytes and a fixed cost each (`turn.py`). Further
+ones wait in a `Lane`, one for each source whose order is kept: a client's connection, a link, a subject that
+streams deliver to. Lanes take turns. So neither a message with many subscribers nor a run of messages holds
+up the loop or collects more output than a turn's room.
 """
 
 from __future__ import annotations

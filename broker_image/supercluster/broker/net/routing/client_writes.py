@@ -1,4 +1,4 @@
-"""What subscribers are sent: MSG and HMSG as pieces, collected per connection and joined once per turn."""
+"""The output of subscribers: MSG and HMSG as pieces, collected per connection and joined once per turn."""
 
 from __future__ import annotations
 

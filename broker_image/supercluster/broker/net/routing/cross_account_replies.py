@@ -1,9 +1,11 @@
-"""Where answers to what was asked of another account come back: `_R_.<broker>.<number>` there is the asker's own reply subject here.
+"""Answers to requests in another account: `_R_.<broker>.<number>` there stands for the caller's own reply
+subject here.
 
-Each broker has one subscription for all of them in an account that it asked something of, so brokers hear of it once. A request that
-is answered once is forgotten with the answer; one that is answered by several with an empty one, or when nothing came for as long as the
-service may think. When there are too many, the oldest goes of the account whose clients have the most: who asks and asks ends no
-requests but his own account's.
+Each broker has one subscription for all of them in an account that it has sent requests to, so brokers
+announce it once. A request to a service with one response is forgotten with the answer. A request with
+several responses is forgotten at an empty one, or when none came within the service's threshold. Beyond the
+bound, the oldest one of the account with the most is dropped, so an account with too many requests ends only
+its own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Which broker gets what of the messages that a stream delivers to a subject.
+"""Assigns to brokers the messages that a stream delivers to a subject.
 
-Plain subscribers get every message, wherever they are; of each queue group one member gets it, in the whole super-cluster (CL-2,
-CL-6). So a frame says which groups it is meant for: others at that broker are served elsewhere. A broker gets each message at most
-once (CL-1). Pure: whom a group's messages go to is drawn by the caller.
+Plain subscribers get every message, wherever they are; of each queue group one member gets it, in the whole
+super-cluster (CL-2, CL-6). So a frame names the groups that it is meant for: other groups at that broker are
+served elsewhere. A broker gets each message at most once (CL-1). Pure: the caller draws the member for a
+group.
 """
 
 from __future__ import annotations

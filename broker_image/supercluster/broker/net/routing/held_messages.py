@@ -1,7 +1,7 @@
 """Messages of one client that wait for the windows of their streams (SF-15).
 
-Order is kept per stream: while something is held for a stream, nothing of the client passes it. The bytes held are
-counted for the caller, who stops reading when there are too many.
+Order is kept per stream: while a message is held for a stream, no later message of the client passes it. The
+held bytes are counted for the caller, which stops reading when there are too many.
 """
 
 from __future__ import annotations

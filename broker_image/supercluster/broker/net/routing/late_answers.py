@@ -1,11 +1,13 @@
-"""Answers for which nobody listens yet, while clients go to another super-cluster.
+"""Answers without a subscriber while clients go to another super-cluster.
 
-A client that is sent away closes its connection with calls under way. Their answers come to this broker, and the client's inbox is known
-on the other side a moment later: it subscribes there behind its first PONG, which waits for the publishes here. Without this such a
-client would wait for its time-out, though all that it sent is stored.
+A redirected client closes its connection while calls are running. Their answers come to this broker, and the
+client's inbox is known on the other side a moment later: it subscribes there after its first PONG, which
+waits for the publishes here. Without this module such a client would wait for its time-out, though all of its
+messages are stored.
 
-What is kept is bounded by number, bytes and time. Beyond that an answer is dropped, as it is without a listener at any other time. What
-one subject has stays in order: before an answer that somebody listens to go those of its subject that were kept.
+The kept answers are bounded by number, bytes and time. Beyond that an answer is dropped, as it is without a
+subscriber at any other time. Answers on one subject stay in order: the kept ones of its subject go before an
+answer that has a subscriber.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The other brokers, as routing reaches them."""
+"""The other brokers, as an interface for routing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages that reach nobody: whoever asked by one is told so."""
+"""Messages without a receiver: the sender of a request gets "no responders"."""
 
 from __future__ import annotations
 

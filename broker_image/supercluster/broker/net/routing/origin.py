@@ -1,4 +1,4 @@
-"""Where messages come from: a client, in its own account or in one that imports lead its messages to."""
+"""The origin of a message: a client, in its own account or in one that its messages reach by imports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In the place of a window: the ways of a subject that lead beyond its account."""
+"""Replaces the window of a subject that has routes beyond its account."""
 
 from __future__ import annotations
 

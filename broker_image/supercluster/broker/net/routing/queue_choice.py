@@ -1,4 +1,6 @@
-"""Which member of a queue group gets a message: any of them alike, brokers by the number of their members."""
+"""Chooses the member of a queue group that gets a message: every member with equal probability, brokers by
+the number of their members.
+"""
 
 from __future__ import annotations
 

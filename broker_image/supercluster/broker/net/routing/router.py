@@ -1,9 +1,10 @@
-"""Who gets a message: plain subscribers here, brokers with interest, the stream that captures it, the API.
+"""Routes a message: to plain subscribers here, to brokers with interest, to the stream that captures it, to
+the API.
 
-The route of a known subject is one dict hit. A message crosses a link at most once, carrying what is wanted there
-(plain subscribers, one member of each queue group), and what came over a link never crosses another (CL-1). Queue
-groups get one member in the super-cluster: of this broker, else of its cluster, else of another (CL-2, CL-6). Output is only collected here; the turn of the
-loop writes it.
+The route of a known subject is one dict hit. A message crosses a link at most once, with the receivers there
+(plain subscribers, one member of each queue group), and a message from a link never crosses another (CL-1).
+Queue groups get one member in the super-cluster: of this broker, else of its cluster, else of another (CL-2,
+CL-6). Output is only collected here; the turn of the loop writes it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What streams deliver to the subjects of their consumers: whom it reaches here, and which brokers are to hand it on.
+"""Deliveries of streams to the subjects of their consumers: receivers here, and brokers that pass them on.
 
-A client that takes too little of it holds up the stream's leader, wherever that is: brokers that deliver are told to wait
-with it, and to go on. What was asked for from another account goes to whoever asked (`cross_account_replies.py`).
+A client that reads them too slowly holds up the stream's leader, wherever that is: delivering brokers get
+orders to pause and to resume. A delivery that was requested from another account goes to the caller there
+(`cross_account_replies.py`).
 """
 
 from __future__ import annotations

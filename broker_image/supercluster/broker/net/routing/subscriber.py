@@ -1,4 +1,6 @@
-"""A client as a receiver: its subscriptions, what it may hear, and its output, collected and written once per turn."""
+"""A client as a receiver: its subscriptions, its subscribe permissions, and its output, collected and written
+once per turn.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The turn of the loop: everything that was readable is parsed, then the core works once, then everything is written.
+"""The turn of the loop: every readable socket is parsed, then the core works once, then all output is
+written.
 
-asyncio (and uvloop) run callbacks that were asked for while sockets were polled only after all readable sockets
-were served, which is what makes a turn a batch. All writes go through `dirty`: one write per connection and turn.
+asyncio (and uvloop) run callbacks that were scheduled while sockets were polled only after all readable
+sockets were served. So a turn is a batch. All writes go through `dirty`: one write per connection and turn.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What storage needs of a file system, and the room on it."""
+"""The interface of storage to a file system, and the free room on it."""

@@ -1,8 +1,8 @@
-"""A file that only takes room, so that there is some when nothing else is left (SF-18).
+"""A file that only occupies room, so that it can be released when the disk is full (SF-18).
 
-`Space` keeps messages from the last of a disk's room, but others write on the disk too. When it is full to the last
-byte, this file shrinks, and what frees the disk has its room: the entry of a purge, and the checkpoint without which no
-segment may go. It grows again when there is plenty.
+`Space` keeps messages from the last of a disk's room, but other programs write to the disk too. When it is
+full to the last byte, this file shrinks, which makes room for the operations that free space: the entry of a
+purge, and the checkpoint that allows segments to be deleted. It grows again when there is plenty.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The seam between the store and a file system: what the store needs of one, and no more.
+"""The seam between the store and a file system: the operations that the store needs, and no more.
 
-Paths are relative to the disk's root, with `/` between their parts. Every failure is a `DiskError` that names the path.
-Implementations: `os_disk.OsDisk` and the simulator's disk, which forgets what was not made durable.
+Paths are relative to the disk's root, with `/` between their parts. Every failure is a `DiskError` that names
+the path. Implementations: `os_disk.OsDisk` and the simulator's disk, which forgets what was not made durable.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Removing a group's directory in one step: a crash leaves all of it, or what the next start takes away."""
+"""Removes a group's directory in one step: after a crash either all of it is left, or a remainder that the
+next start removes.
+"""
 
 from __future__ import annotations
 

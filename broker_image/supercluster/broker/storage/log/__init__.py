@@ -1,1 +1,1 @@
-"""A group's log in segments, with what is kept beside it."""
+"""A group's log in segments, and the files beside it."""

@@ -1,6 +1,8 @@
-"""The newest entries of a log in memory, up to a number of bytes: replication and the tail's consumers read here.
+"""The newest entries of a log in memory, up to a number of bytes, for replication and for consumers at the
+tail.
 
-A budget bounds what all logs of a broker keep together: the log that was appended to longest ago loses its cache first.
+A budget bounds what all logs of a broker keep together: the log that was appended to longest ago loses its
+cache first.
 """
 
 from __future__ import annotations

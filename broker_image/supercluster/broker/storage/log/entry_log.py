@@ -1,11 +1,12 @@
-"""The entries of a log on disk: append, truncate, read, fsync. `log.FileLog` adds what is around them.
+"""The entries of a log on disk: append, truncate, read, fsync. `log.FileLog` adds the rest of a log.
 
-- An append is one write; when it fails, nothing of it is kept, and when even that cannot be made sure the log refuses
-  everything from then on.
-- `persisted_index` follows the fsync policy (RP-6), which may change: a mark on the disk says whether all that was ever
-  confirmed here had been fsynced. It is put behind the first fsync of all there is, and is gone before anything is confirmed
-  without one.
-- What is read back was checked; a record that fails is reported, never returned, and the loss is remembered on disk.
+- An append is one write. If it fails, no part of it is kept; if even that cannot be ensured, the log refuses
+  every further operation.
+- `persisted_index` follows the fsync policy (RP-6), which may change. A mark on the disk records that every
+  entry ever confirmed here had been fsynced. It is written after the first fsync of the whole log, and
+  removed before an entry is confirmed without one.
+- Every record that is read back is checked. An invalid one is reported and never returned, and the loss is
+  recorded on disk.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Files of a group's directory that are not segments, and the values kept in them."""
+"""Files of a group's directory besides segments, and the values kept in them."""
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
-"""A group's log on disk, which is its stream's store (RP-4): a message is written once, in the batch that Raft agreed on.
+"""A group's log on disk, which is its stream's store (RP-4): a message is written once, in the batch that
+Raft agreed on.
 
-`EntryLog` has the entries; here are term and vote (fsynced whatever the policy, SF-4), what recovery needs to know,
-checkpoints, and the log's beginning and end of life. Segments are sealed when their last entry is committed (SF-17).
+`EntryLog` has the entries. This class adds term and vote (fsynced under any policy, SF-4), the notes for
+recovery, checkpoints, and the log's creation and removal. Segments are sealed when their last entry is
+committed (SF-17).
 
-`recovery.open_log` makes one; this class never looks for files. It may be used on one thread; only a ticket's `run`
-belongs elsewhere.
+`recovery.open_log` makes one; this class never looks for files. It may be used on one thread; only a ticket's
+`run` belongs elsewhere.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a log is told when it is opened, and what it tells about how it was found."""
+"""The options with which a log is opened, and the state in which it was found."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """A small value in two slots of one file: a torn write leaves the other slot.
 
-A durable save writes and fsyncs the slot that does not hold the newest value, then copies the value to the other slot
-without waiting. So after a save one bad slot costs nothing, and during a save the older value survives a tear: that
-value was the last one that was answered for. The slots are 4 KiB apart, since a disk may write so much at once.
+A durable save writes and fsyncs the slot that does not hold the newest value, then copies the value to the
+other slot without waiting. So after a save one bad slot costs nothing, and a torn write during a save leaves
+the older value, which is the last one that a save confirmed. The slots are 4 KiB apart, since a disk may
+write so much at once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""When a log's fsync is due, by its policy (RP-6). Time is handed in; the log says whether there is anything to make durable."""
+"""The time of a log's next fsync, by its policy (RP-6). The caller passes in the time. The log reports
+whether anything is left to make durable.
+"""
 
 from __future__ import annotations
 

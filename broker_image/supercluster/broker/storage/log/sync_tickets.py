@@ -1,6 +1,8 @@
-"""fsync apart from the loop: a ticket says what to make durable, a thread runs it, the log hears the outcome.
+"""fsync outside the loop: a ticket names the data to make durable, a thread runs it, and the log gets the
+outcome.
 
-The log goes on taking appends meanwhile. One ticket is out at a time per log, so many appends share one fsync.
+The log goes on taking appends meanwhile. One ticket is out at a time per log, so many appends share one
+fsync.
 """
 
 from __future__ import annotations

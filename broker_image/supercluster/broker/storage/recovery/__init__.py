@@ -1,1 +1,1 @@
-"""Opening what a directory has, and what can be read of damaged files."""
+"""Opens the contents of a directory, and reads the intact parts of damaged files."""

@@ -1,7 +1,7 @@
-"""What can still be read of a copy's files, however damaged: every whole record, and checkpoints that are whole.
+"""The readable parts of a copy's files, however damaged: every whole record, and whole checkpoints.
 
-For `supercluster-broker salvage`. Files are only read, wherever they are below the folders: the log, its quarantine, a copy of
-either. Nothing is judged but checksums: which of two records of one place counts is for the term to say.
+`supercluster-broker salvage` uses it. Files are only read, wherever they are below the folders: the log, its
+quarantine, a copy of either. Only checksums are checked here: of two records at one index the term decides.
 """
 
 from __future__ import annotations

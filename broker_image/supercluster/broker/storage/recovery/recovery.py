@@ -1,16 +1,17 @@
-"""Opening a log: reads what a directory has, judges damage, and hands out a log that holds only good records.
+"""Opening a log: reads a directory, judges damage, and returns a log that holds only good records.
 
-What damage means depends on how the last process ended (`Stop`) and on what was noted before (SF-4):
+The meaning of damage depends on how the last process ended (`Stop`) and on earlier notes (SF-4):
 
-- a write cut short at the very end is a *torn tail* after a kill: nobody was told of it, it is cut off;
-- after a power failure, damage above the index that was noted as durable makes the log *doubtful*: it may have lost a
-  tail that it had confirmed (where each was synced, by the mark `group_files.EACH_SYNCED`, a write cut short is no more than
-  that: it was never confirmed);
-- anything else (a wrong checksum, a gap, an end below the noted commit index, no file for term and vote) is a *lost
-  record*: the member must not vote with its old identity.
+- a write cut short at the very end is a *torn tail* after a kill: it was never confirmed, and is cut off;
+- after a power failure, damage above the index that was noted as durable makes the log *doubtful*: it may
+  have lost a tail that it had confirmed (where each was synced, by the mark `group_files.EACH_SYNCED`, a
+  write cut short is no more than that: it was never confirmed);
+- anything else (a wrong checksum, a gap, an end below the noted commit index, no file for term and vote) is a
+  *lost record*: the member must not vote with its old identity.
 
-Damaged files go to `quarantine/` beside the log, never away. Doubt and loss are kept on disk until `settle`. Only the
-last segment is read as a whole; sealed ones are taken by their side-car and size, unless a loss was found before.
+Damaged files go to `quarantine/` beside the log, never away. Doubt and loss are kept on disk until `settle`.
+Only the last segment is read as a whole; sealed ones are taken by their side-car and size, unless a loss was
+found before.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Files of records: segments, where their entries are, and how damage is found."""
+"""Files of records: segments, the index of their entries, and the detection of damage."""

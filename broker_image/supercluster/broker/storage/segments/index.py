@@ -1,7 +1,9 @@
-"""Where the entries of one segment are: 16 bytes per entry, in memory and in the segment's side-car file.
+"""The positions of the entries of one segment: 16 bytes per entry, in memory and in the segment's side-car
+file.
 
-The side-car (`.idx`) is written when a segment is sealed, so that opening a log of a million messages reads a few
-headers. It is never needed: without one, or with a bad one, the segment is scanned. Layout, little endian::
+The side-car (`.idx`) is written when a segment is sealed, so that opening a log of a million messages reads a
+few headers. It is never needed: without one, or with a bad one, the segment is scanned. Layout, little
+endian::
 
     head    _HEAD: magic, version, head crc, epoch, first index, count, bytes of the segment, base term, last term,
             first sequence, next sequence, number of term runs, body crc

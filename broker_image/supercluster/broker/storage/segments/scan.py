@@ -1,8 +1,8 @@
-"""Reading a segment from its beginning: builds its index, and says where and how it is damaged.
+"""Reads a segment from its beginning: builds its index, and reports where and how it is damaged.
 
-A record counts when its checksum is right, its index is the next one and its term does not go back. The first that
-does not is the damage; what it means (a torn tail, a lost record) is for `recovery` to judge, which needs to know
-whether a good record stands behind it.
+A record is valid if its checksum is right, its index is the next one and its term does not decrease. The
+first invalid record is the damage. `recovery` judges its meaning (a torn tail, a lost record), for which it
+needs to know whether a valid record follows.
 """
 
 from __future__ import annotations

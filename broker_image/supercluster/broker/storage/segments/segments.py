@@ -1,4 +1,6 @@
-"""The segments of a log, in order: which one has an entry or a sequence, with few files open and few indexes loaded."""
+"""The segments of a log, in order: it finds the one with an entry or a sequence, with few files open and few
+indexes loaded.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""One entry of a group's log, read from the files of a data directory that may be in use: nothing is opened for writing.
+"""One entry of a group's log, read from the files of a data directory that may be in use: nothing is opened
+for writing.
 
-For `supercluster-broker entry`: a person looks at the entry at which a group halted (SF-25).
+`supercluster-broker entry` uses it to show the entry at which a group halted (SF-25).
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""Which groups this volume has joined, and as which member: the memory by which an emptied directory is noticed (SF-4).
+"""The groups that this volume has joined, and its member name in each: the record by which an emptied
+directory is detected (SF-4).
 
-A journal of one line per act, fsynced; opening it writes it anew when most of it is out of date. It lies apart from the
-groups' directories on purpose.
+A journal of one line per act, fsynced; opening it writes it anew when most of it is out of date. It lies
+apart from the groups' directories on purpose.
 
-A group of a new lineage (SF-9) may have the files of the group that it follows: then its line names that one too.
+A group of a new lineage (SF-9) may have the files of the group that it follows: then its line names that one
+too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A volume's groups, as the core opens them: `ports.GroupStore`.
 
-It knows what only the volume can know: a group that was registered and has no data any more was lost (SF-4), a memory
-log never outlives its process, and a member that is registered anew has dealt with what was lost.
+It adds knowledge that only the volume has: a registered group without data was lost (SF-4), a memory log
+never outlives its process, and a newly registered member has settled an earlier loss.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The data directory: who it is, how its last process ended, and which groups it has joined.
+"""The data directory: its identity, how its last process ended, and the groups that it has joined.
 
 Layout: `volume.json` (identity), `groups.journal` (registry), `lock`, `ballast`, `groups/<group>/` (logs),
 `quarantine/`, `discarded/` (ends of copies of an older lineage, SF-9).
 
-A directory that was lost or replaced has another incarnation, and members are named after it: so no process can vote
-with the identity of data that it does not have (SF-4). The process count numbers sessions (SF-10): it rises, durably, at
-every start (`process_count.py`).
+A directory that was lost or replaced has another incarnation, and members are named after it: so no process
+can vote with the identity of data that it does not have (SF-4). The process count numbers sessions (SF-10):
+it rises, durably, at every start (`process_count.py`).
 """
 
 from __future__ import annotations

@@ -1,1 +1,3 @@
-"""Clients that are sent to another super-cluster: who is asked, when, and what is known of it. Pure: no I/O, time handed in."""
+"""Decides which clients are redirected to another super-cluster, and when. Pure: no I/O, the caller passes in
+the time.
+"""

@@ -1,6 +1,7 @@
-"""Which connections publish through this super-cluster to streams that were handed to another one (BG-12).
+"""Connections that publish through this super-cluster to streams that were handed to another one (BG-12).
 
-A connection is forgotten when it closes. Each has a number, and the names of the first streams: memory is bounded by the connections.
+A connection is forgotten when it closes. Each has a number, and the names of the first streams: memory is
+bounded by the connections.
 """
 
 from __future__ import annotations

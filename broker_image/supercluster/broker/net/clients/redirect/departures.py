@@ -1,4 +1,6 @@
-"""Connections that were asked and are gone: a new one of the same likeness is taken for the same client."""
+"""Connections that were asked to leave and are gone: a new one with the same identifying features is taken
+for the same client.
+"""
 
 from __future__ import annotations
 

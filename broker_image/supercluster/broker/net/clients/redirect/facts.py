@@ -1,4 +1,4 @@
-"""What is known of one connection, and whether it can be redirected at all."""
+"""The known facts about one connection, and whether it can be redirected at all."""
 
 from __future__ import annotations
 

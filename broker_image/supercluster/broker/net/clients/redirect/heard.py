@@ -1,4 +1,6 @@
-"""What brokers of blue last said of closing connections with unsettled publishes; a broker of green asks it."""
+"""The last reports of blue's brokers about closing connections with unsettled publishes, kept by a broker of
+green.
+"""
 
 from __future__ import annotations
 

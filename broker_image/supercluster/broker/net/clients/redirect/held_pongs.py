@@ -1,8 +1,10 @@
-"""Green holds a new connection's first PONG until blue has settled what connections of its account published that were closing then (rule 10).
+"""Green delays a new connection's first PONG until blue has settled the publishes of the connections of its
+account that are closing at that moment (rule 10).
 
-A publisher that was redirected publishes only after that PONG, so its messages come behind those that it sent to blue. Clients wait two
-seconds for it: after one it is sent in any case, and counted. Connections that close later are none that the client left: while many
-are redirected there are always some.
+A redirected client publishes only after that PONG, so its messages come after those that it sent to blue.
+Clients wait two seconds for it: after one second it is sent in any case, and counted. Connections that begin
+to close later cannot be the one that the client left, and while many clients are redirected there are always
+some.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the map of streams asks of the clients of an account whose streams are handed to another super-cluster (green)."""
+"""The map's orders about the clients of an account whose streams are handed to another super-cluster (green)."""
 
 from __future__ import annotations
 

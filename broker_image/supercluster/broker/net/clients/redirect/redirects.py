@@ -1,8 +1,9 @@
-"""Decides which connections of blue are asked to go to green, and when; what it decides is carried out by `redirection.py`.
+"""Decides which connections of blue are asked to go to green, and when; `redirection.py` carries that out.
 
-A client that comes back at once is refused before it is greeted: it then tries another server, where one that is served would stay.
-(nats.js tries the server that it has just left first, and nats-py any of them.) When it comes again it is served over the bridge, and
-asked again once it is quiet, three times in all; then it stays, and is listed (rule 20).
+A client that comes back at once is refused before INFO: it then tries another server, where an accepted one
+would stay. (nats.js tries the server that it has just left first, and nats-py any of them.) When it comes
+again it is served over the bridge, and asked again once it is quiet, three times in all. Then it stays, and
+is listed (rule 20).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""How many connections from an address are refused before they are greeted, since a client that was asked comes back from there.
+"""The number of connections from an address that are refused before INFO, because a redirected client comes
+back from there.
 
-Nobody knows yet who it is, so each client that is gone allows for few refusals, and for a short time: whoever else comes from the
-same address (a proxy's) is turned away that often at most, and tries again.
+The client is not identified yet at that moment. So each client that has left allows for few refusals, and for
+a short time. Another client from the same address (a proxy's) is turned away at most that often, and retries.
 """
 
 from __future__ import annotations

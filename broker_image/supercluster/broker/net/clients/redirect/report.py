@@ -1,4 +1,6 @@
-"""What people and the operator are told of a broker's redirects: counts, and the worst cases by name (BG-12)."""
+"""The report on a broker's redirects for administrators and the operator: counts, and the worst cases by name
+(BG-12).
+"""
 
 from __future__ import annotations
 

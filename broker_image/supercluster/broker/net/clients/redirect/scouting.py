@@ -1,7 +1,9 @@
-"""One connection of a user goes first; the others follow once green reports that the user is there (rule 22).
+"""One connection of a user is redirected first; the others follow when green reports that the user is
+connected there (rule 22).
 
-A user whose connections do not arrive stays on blue, and is listed as failing: sending the others after them could end them, as a
-client ends at its second refused login. A later report from green frees them.
+A user whose connections do not arrive stays on blue, and is listed as failing. Redirecting the others as well
+could end them, since a client gives up after its second refused login. A later report from green releases
+them.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Level-triggered reconciliation: observe, plan, carry out one step, tell how it stands."""
+"""Level-triggered reconciliation: observe, plan, execute one step, patch the status."""

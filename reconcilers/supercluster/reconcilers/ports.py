@@ -1,7 +1,7 @@
 """The seams of the reconcilers: Kubernetes, brokers and the clock are handed in.
 
-`app` implements them for the process; the tests do for themselves. Every call may raise the errors declared here and
-no others that a reconciler should know of.
+`app` implements them for the process, and the tests have their own. Every call may raise the errors declared
+here; a reconciler need not know any others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One worker per resource: woken by events and by time, never two rounds of one resource at once.
 
-A failing resource waits longer and longer and holds up no other. A wake-up during a round means another round.
-Nothing else is remembered between rounds, so that killing the process loses nothing (OP-4).
+A failing resource waits longer and longer and holds up no other. A wake-up during a round causes another
+round. Workers keep no other state between rounds, so killing the process loses nothing (OP-4).
 """
 
 from __future__ import annotations

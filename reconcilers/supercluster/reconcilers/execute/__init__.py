@@ -1,1 +1,1 @@
-"""Carrying out one step of a plan. Every step can be repeated without harm: what it wanted may be there already."""
+"""Executes one step of a plan. Every step can be repeated without harm, since its effect may already exist."""

@@ -1,4 +1,6 @@
-"""Makes authorities and certificates. Private keys are P-256, and stand nowhere but in the Secrets that they are made for."""
+"""Creates authorities and certificates. Private keys are P-256, and are stored only in the Secrets that they
+are made for.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The content of a credentials Secret: what is missing is made, what is there stays (docs/broker-process.md names the files)."""
+"""The content of a credentials Secret: missing entries are created, existing ones stay
+(docs/broker-process.md names the files).
+"""
 
 from __future__ import annotations
 

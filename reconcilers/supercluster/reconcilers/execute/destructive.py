@@ -1,10 +1,11 @@
-"""The only place from which anything is destroyed or made smaller (SF-30): an object is deleted, a stream, a finalizer dropped,
-a list of brokers or clusters shortened.
+"""The only module that destroys or shrinks anything (SF-30): it deletes objects and streams, drops
+finalizers, and shortens lists of brokers or clusters.
 
-A plan names the step and the ground for it. Before it is carried out here, the resource that wants it and the object itself are
-read from the API server by their exact names; a cache or a label alone is never believed. `RULES` says what has to hold for each
-ground besides that. Deletions carry the uid and the version that were read as preconditions. Whatever can't be shown holds the
-step (`HeldError`), which is tried again; what turns out to be out of date is read anew (409).
+A plan gives the step and its ground. Before the step is executed, the resource that wants it and the object
+itself are read from the API server by their exact names; a cache or a label alone is never trusted. `RULES`
+lists the further requirements of each ground. Deletions carry the uid and the version that were read as
+preconditions. If a requirement can't be verified the step is held (`HeldError`) and retried; an outdated
+object is read again (409).
 """
 
 from __future__ import annotations

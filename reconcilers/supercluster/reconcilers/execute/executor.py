@@ -1,4 +1,4 @@
-"""Carries out a step against Kubernetes or the brokers, within the time that the Lease leaves."""
+"""Executes a step against Kubernetes or the brokers, within the time left on the Lease."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The steps by which logins are exchanged. What drops one is judged here once more, by the brokers' words of this moment."""
+"""The steps of a rotation of logins. A step that drops a login is checked once more here, against fresh
+answers of the brokers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps of a Migration: on blue's brokers, wherever they are, and on blue's Secret."""
+"""Steps of a Migration: calls to blue's brokers, wherever they run, and changes of blue's Secret."""
 
 from __future__ import annotations
 

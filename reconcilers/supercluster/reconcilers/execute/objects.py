@@ -1,4 +1,4 @@
-"""Steps that every kind of resource has: objects of ours, and its own finalizers."""
+"""Steps that all kinds of resources share: objects that the operator owns, and its own finalizers."""
 
 from __future__ import annotations
 

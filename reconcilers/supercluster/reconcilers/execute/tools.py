@@ -1,4 +1,6 @@
-"""What steps are carried out with. A kind of resource hands the executor a handler for each type of step of its own."""
+"""The tools for executing steps. Each kind of resource gives the executor a handler for every type of step of
+its own.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Steps of Users: the changes of a User's Secret, and the entries of all of them in users.json.
+"""Steps of Users: changes of a User's Secret, and the entries of all Users in users.json.
 
-What takes a credential from clients or brokers is judged here once more, by the Secret and the brokers' words of this moment.
+A step that withdraws a credential is checked once more here, against the Secret and fresh answers of the
+brokers.
 """
 
 from __future__ import annotations

@@ -1,1 +1,3 @@
-"""From events to rounds: kopf's handlers only feed the cache and wake workers; a round looks, plans, acts and tells."""
+"""From events to rounds: kopf's handlers only feed the cache and wake workers; a round observes, plans,
+executes and patches the status.
+"""

@@ -1,4 +1,4 @@
-"""Takes events in: each feeds the cache, and wakes the workers that it concerns."""
+"""Receives events: each feeds the cache, and wakes the workers that it concerns."""
 
 from __future__ import annotations
 

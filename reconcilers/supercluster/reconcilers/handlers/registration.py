@@ -1,6 +1,7 @@
-"""What kopf watches: custom resources and the objects made for them.
+"""The objects that kopf watches: custom resources and the objects made for them.
 
-Only `on.event` handlers: they write nothing to the users' objects, no annotations and no finalizers of kopf's.
+Only `on.event` handlers are registered. They write nothing to the users' objects, neither annotations nor
+finalizers of kopf's.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""How many repairs ended, and what they copied, since this process began: StreamMoves of ended repairs are kept for a while only,
-so that counting them would lose the older ones."""
+"""The count of ended repairs and their copied bytes since this process began.
+
+StreamMoves of ended repairs are kept for a while only, so counting them would lose the older ones.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A round: observe, plan, carry out one step, and again until there is none; then patch the status.
+"""A round: observe, plan, execute one step, and again until there is none; then patch the status.
 
-A round that is cut off anywhere leaves nothing that the next one could not see.
+A round that is interrupted anywhere leaves no state that the next one could not observe.
 """
 
 from __future__ import annotations

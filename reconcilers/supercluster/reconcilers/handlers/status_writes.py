@@ -1,9 +1,12 @@
-"""When statuses are written. A change of state is written at once; words that move, seconds after the last write; figures, minutes.
+"""Limits how often statuses are written: a change of state at once, changed messages within seconds, changed
+figures within minutes.
 
-Figures of thousands of busy streams would otherwise be thousands of writes a second to etcd. All of what is due goes with any write.
-A field that the API server drops, since its definition is older than this operator, is tried again less and less often.
+Otherwise the figures of thousands of busy streams would be thousands of writes a second to etcd. Each write
+includes all pending changes. A field that the API server drops, because its definition is older than this
+operator, is retried less and less often.
 
-Known to this process alone: after a restart each resource's first change of figures waits its minutes again.
+The state is in this process alone: after a restart the first change of figures of each resource waits its
+minutes again.
 """
 
 from __future__ import annotations

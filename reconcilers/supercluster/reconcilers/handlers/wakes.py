@@ -1,4 +1,4 @@
-"""Whose worker an event wakes: the resource itself, and those whose plans read it."""
+"""The workers that an event wakes: that of the resource itself, and those whose plans read it."""
 
 from __future__ import annotations
 

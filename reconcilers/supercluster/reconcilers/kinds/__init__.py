@@ -1,1 +1,3 @@
-"""The kinds of custom resources, one record each: how it is observed and planned, what wakes it, and which steps it has."""
+"""The kinds of custom resources, one record each: how the operator observes and plans it, the events that
+wake it, and its steps.
+"""

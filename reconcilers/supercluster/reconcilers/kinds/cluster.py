@@ -1,4 +1,4 @@
-"""Cluster."""
+"""The reconciler's record of the kind Cluster."""
 
 from __future__ import annotations
 

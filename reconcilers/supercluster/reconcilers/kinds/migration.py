@@ -1,4 +1,4 @@
-"""Migration."""
+"""The reconciler's record of the kind Migration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A kind of custom resource as the operator serves it. The record is all that the cache, wake-ups and rounds know of a kind."""
+"""A kind of custom resource as the operator serves it. The cache, wake-ups and rounds know a kind only by
+this record.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ReplicaPolicy."""
+"""The reconciler's record of the kind ReplicaPolicy."""
 
 from __future__ import annotations
 

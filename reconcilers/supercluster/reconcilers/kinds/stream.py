@@ -1,4 +1,4 @@
-"""Stream."""
+"""The reconciler's record of the kind Stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""StreamMove."""
+"""The reconciler's record of the kind StreamMove."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""StreamPipeline."""
+"""The reconciler's record of the kind StreamPipeline."""
 
 from __future__ import annotations
 

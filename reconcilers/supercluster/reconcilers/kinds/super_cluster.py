@@ -1,4 +1,4 @@
-"""SuperCluster."""
+"""The reconciler's record of the kind SuperCluster."""
 
 from __future__ import annotations
 

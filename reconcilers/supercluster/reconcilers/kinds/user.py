@@ -1,4 +1,4 @@
-"""User."""
+"""The reconciler's record of the kind User."""
 
 from __future__ import annotations
 

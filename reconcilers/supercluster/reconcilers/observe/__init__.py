@@ -1,1 +1,3 @@
-"""Looking: one immutable snapshot per round, of Kubernetes (from a cache that events feed) and of the brokers."""
+"""Observation: one immutable snapshot per round, of Kubernetes (from a cache that events feed) and of the
+brokers.
+"""

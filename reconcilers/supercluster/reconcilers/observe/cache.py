@@ -1,6 +1,8 @@
-"""Objects as events and our own writes showed them: the newest wins, so that we read what we wrote.
+"""A cache of objects from events and from the operator's own writes. The newest version wins, so the operator
+reads its own writes.
 
-Only custom resources and objects with our labels are in it. Models are parsed once per version of an object.
+It holds only custom resources and objects with the operator's labels. Models are parsed once per version of
+an object.
 """
 
 from __future__ import annotations

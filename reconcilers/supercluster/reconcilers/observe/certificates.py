@@ -1,4 +1,4 @@
-"""What Secrets with certificates have, as plans are made from it. Keys are looked at here, and never handed on."""
+"""The contents of certificate Secrets, as far as plans need them. Keys are checked here, and never passed on."""
 
 from __future__ import annotations
 

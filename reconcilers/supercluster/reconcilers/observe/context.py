@@ -1,4 +1,4 @@
-"""What observers and planners of all kinds are handed in a round."""
+"""The context of a round, which observers and planners of all kinds get."""
 
 from __future__ import annotations
 

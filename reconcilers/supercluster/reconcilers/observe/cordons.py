@@ -1,4 +1,4 @@
-"""The look at cordons: what the brokers' map has, and the Kubernetes nodes that brokers run on."""
+"""Observes cordons: those in the brokers' map, and those of the Kubernetes nodes that brokers run on."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What each broker says of the credentials that it accepts, and who shows them.
+"""Each broker's report on the credentials that it accepts, and on the clients that present them.
 
-Hundreds of Users are looked at in turn, and one answer of a broker has all of them, so it serves for a while: ten times as long as it took
-to get, a second at least. What takes a credential away is never judged by it: that asks anew (`execute/users.py`).
+Hundreds of Users are observed in turn, and one answer of a broker covers all of them. So an answer is reused
+for ten times as long as it took to get, at least a second. No credential is withdrawn on a reused answer:
+`execute/users.py` asks again.
 """
 
 from __future__ import annotations

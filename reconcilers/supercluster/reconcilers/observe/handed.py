@@ -1,7 +1,9 @@
-"""Streams that a migration takes away from a super-cluster, as its brokers say. Its operator leaves them alone.
+"""Streams that a migration takes away from a super-cluster, as its brokers report them. Its operator leaves
+them alone.
 
-Thousands of Streams are looked at in turn, and one answer has all of them, so it serves for a while: ten times as long as it took to get,
-a second at least. What is done to a stream is never judged by it alone: each step on a stream asks once more (`execute/stream.py`).
+Thousands of Streams are observed in turn, and one answer covers all of them. So an answer is reused for ten
+times as long as it took to get, at least a second. No step on a stream relies on a reused answer: each asks
+again (`execute/stream.py`).
 """
 
 from __future__ import annotations

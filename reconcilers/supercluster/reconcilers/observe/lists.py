@@ -1,9 +1,10 @@
-"""Lists of all streams, which a look may share with the one before it.
+"""Lists of all streams, which consecutive observations may share.
 
-While replicas are lost the SuperCluster is looked at several times a second, and a list of thousands of streams costs the brokers
-more than what is planned from it. So one list serves for a while: ten times as long as it took to get, so that no more than a
-tenth of the time goes into lists, and never longer than ten seconds. What the operator itself changes is never old: a stream of
-which a StreamMove has ended is asked for by itself. What others change meanwhile the brokers judge last, at every start of a move.
+While replicas are lost the SuperCluster is observed several times a second, and a list of thousands of
+streams costs the brokers more than the plan is worth. So a list is reused for ten times as long as it took to
+get, which bounds the share of lists to a tenth of the time, and never longer than ten seconds. The operator's
+own changes are never outdated: a stream whose StreamMove has ended is queried individually. The brokers judge
+changes by others at every start of a move.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The logins of the brokers' Secret, and the rotation that its annotation tells of."""
+"""The logins in the brokers' Secret, and the rotation that its annotation records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The snapshots: everything that a plan is made from, taken at one moment."""
+"""The snapshots: all input of a plan, taken at one moment."""
 
 from __future__ import annotations
 

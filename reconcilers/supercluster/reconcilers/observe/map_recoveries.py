@@ -1,4 +1,6 @@
-"""The look at a forced recovery of the map of streams that somebody asks for: whoever can tell of it is asked, one by one."""
+"""Observes a requested forced recovery of the map of streams. It asks the chosen broker, and then a few
+others, one by one.
+"""
 
 from __future__ import annotations
 

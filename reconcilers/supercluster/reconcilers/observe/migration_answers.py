@@ -1,4 +1,4 @@
-"""Answers of brokers about a migration, as the planner sees them. Nothing here trusts what it reads."""
+"""Answers of brokers about a migration, in the form for the planner. All input is treated as untrusted."""
 
 from __future__ import annotations
 

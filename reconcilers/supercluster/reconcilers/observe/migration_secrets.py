@@ -1,6 +1,8 @@
-"""Secrets of a migration: those that it names of a side that is somewhere else, and what the brokers of both sides are given.
+"""Secrets of a migration: those of a side elsewhere that it names, and those that the brokers of both sides
+get.
 
-The brokers of both sides show each other one user, that of green's migration port. With certificates, each side trusts the authorities of both.
+The brokers of both sides present the same user to each other, that of green's migration port. With
+certificates, each side trusts the authorities of both.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Blue and green of a migration: whom to ask, as whom, and what each says of itself.
+"""Blue and green of a migration: their addresses, the login for each, and their descriptions of themselves.
 
-A side is a SuperCluster of the namespace, whose Secrets the operator made, or one somewhere else, by its addresses and a Secret that is meant
-for it.
+A side is either a SuperCluster in the namespace, whose Secrets the operator made, or one elsewhere, given by
+its addresses and a Secret for it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The look at a migration: what blue and green answer, each at its own address."""
+"""Observes a migration: the answers of blue and green, each from its own address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The look at a move: what the brokers' admin calls answer, as the planner sees it. Nothing here trusts what it reads."""
+"""Observes a move: the answers of the brokers' admin calls, in the form for the planner. All input is treated
+as untrusted.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Objects of ours that Kubernetes did not take: for a while they are not asked for again, and nobody waits behind them.
+"""Objects that Kubernetes refused to create: they are not requested again for a while, and no other step
+waits for them.
 
-Known to this process alone. After a restart each is asked for once more, which does no harm.
+The record is in this process alone. After a restart each object is requested once more, which does no harm.
 """
 
 from __future__ import annotations

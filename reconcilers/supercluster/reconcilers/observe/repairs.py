@@ -1,5 +1,6 @@
-"""The look at what repair is planned from: brokers that are away or go, copies of no use, and while there are any, the streams
-and the brokers' Kubernetes nodes."""
+"""Observes the input of repairs: absent and leaving brokers and unusable copies, and while there are any, the
+streams and the brokers' Kubernetes nodes.
+"""
 
 from __future__ import annotations
 

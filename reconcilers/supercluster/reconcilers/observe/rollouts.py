@@ -1,4 +1,4 @@
-"""What all brokers say of themselves and of their groups: what restarts and evictions have to wait for."""
+"""The reports of all brokers on themselves and their groups, which restarts and evictions depend on."""
 
 from __future__ import annotations
 

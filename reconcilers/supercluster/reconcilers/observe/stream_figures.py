@@ -1,4 +1,4 @@
-"""Figures of declared streams as they were at the last look, for /metrics: their statuses have them minutes later."""
+"""The latest observed figures of declared streams, for /metrics: their statuses get them minutes later."""
 
 from __future__ import annotations
 

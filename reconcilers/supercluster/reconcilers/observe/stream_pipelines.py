@@ -1,4 +1,4 @@
-"""The snapshot of a StreamPipeline. What its driver needs beforehand is asked for until there is a Job."""
+"""The snapshot of a StreamPipeline. The prerequisites of its driver are checked until there is a Job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom of the brokers to ask, and as whom: all that are ready, or each that has an address."""
+"""The brokers to query, and the login for it: all that are ready, or all that have an address."""
 
 from __future__ import annotations
 

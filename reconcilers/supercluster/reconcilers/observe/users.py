@@ -1,4 +1,4 @@
-"""The snapshot of a User. Passwords and seeds are compared here, and never handed on."""
+"""The snapshot of a User. Passwords and seeds are compared here, and never passed on."""
 
 from __future__ import annotations
 

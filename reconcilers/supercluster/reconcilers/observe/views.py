@@ -1,4 +1,6 @@
-"""Objects of Kubernetes and answers of brokers, as the planners see them. Nothing here trusts what it reads."""
+"""Objects of Kubernetes and answers of brokers, in the form for the planners. All input is treated as
+untrusted.
+"""
 
 from __future__ import annotations
 

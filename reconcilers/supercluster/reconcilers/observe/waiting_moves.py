@@ -1,7 +1,9 @@
-"""What the brokers said of StreamMoves that wait for a person, a time or room: they are asked again every half minute.
+"""The brokers' latest answers about StreamMoves that wait for approval, a time or room. The brokers are asked
+again every half minute.
 
-Thousands of moves may wait for days. What changes for one in Kubernetes (an approval, an edited Stream, a window that opens) is seen
-at the next look; what changes on the brokers only, half a minute later. Known to this process alone.
+Thousands of moves may wait for days. A change in Kubernetes (an approval, an edited Stream, a window that
+opens) counts at the next observation, a change on the brokers only after up to half a minute. The record is
+in this process alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Is an object as we want it? What we declare must be there; what others added (defaults, injected parts) may stay.
+"""Compares an object with its declaration: declared fields must be there; fields of others (defaults,
+injected parts) may stay.
 
-Fields that we declared once and no longer do are not seen here: the planner writes a digest of the whole manifest on
-our objects, which differs then, and server-side apply removes them.
+Fields that were declared once and no longer are don't show here. The planner writes a digest of the whole
+manifest on the operator's objects, which differs then, and server-side apply removes them.
 """
 
 from __future__ import annotations

@@ -1,14 +1,16 @@
-"""Who starts a super-cluster's map of streams, and what each cluster's brokers are told of it.
+"""The founder of a super-cluster's map of streams, and the founding information for each cluster's brokers.
 
-The map is one Raft group over all clusters, and it must be started exactly once: two beginnings are two maps that
-claim the same streams. So one Cluster, the founder, is recorded in the SuperCluster's status before anything is made
-(one worker writes it, so two Clusters of the same second can't both be it), and the names of its first brokers never
-change afterwards: brokers of every other cluster are told those names and therefore join. The record is dropped only
-when nothing is left of what the founder began: it is gone, its volume claims are gone, and no other cluster has begun.
+The map is one Raft group over all clusters, and it must be started exactly once: two starts give two maps
+that claim the same streams. So one Cluster, the founder, is recorded in the SuperCluster's status before
+anything is created. One worker writes the record, so two Clusters of the same second can't both become
+founder. The names of the founder's first brokers never change afterwards: brokers of every other cluster get
+those names and therefore join. The record is dropped only when no trace of the founder is left: the Cluster
+and its volume claims are gone, and no other cluster has begun.
 
-Once brokers say that they hold the map, every broker is told to join only (SF-26): a founder whose volume is lost while the others
-are out of contact would begin a second one. Only the annotation supercluster.dev/begin-map-anew takes that back, and only while no
-broker says that it holds the map. The ConfigMaps and the volume claims are further sources, as they are of the record.
+Once brokers report that they hold the map, every broker is configured to join only (SF-26): a founder whose
+volume is lost while the others are out of contact would start a second map. Only the annotation
+supercluster.dev/begin-map-anew reverts that, and only while no broker reports that it holds the map. The
+ConfigMaps and the volume claims are further sources of this fact, as they are of the record.
 """
 
 from __future__ import annotations

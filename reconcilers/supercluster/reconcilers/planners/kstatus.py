@@ -1,7 +1,9 @@
-"""The conditions Reconciling and Stalled, which Argo CD, Flux and others that go by kstatus read: they follow from the other ones.
+"""The conditions Reconciling and Stalled, for Argo CD, Flux and other tools that use kstatus. They follow
+from the other conditions.
 
-Stalled: a person has to do something. Reconciling: it goes on by itself. A StreamMove that waits for a person or for its time is
-neither: that is as it was declared. Both are about the generation that the round has seen.
+Stalled: the resource needs an administrator's action. Reconciling: it proceeds by itself. A StreamMove that
+waits for approval or for its time is neither: that is its declared state. Both refer to the generation that
+the round has observed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Names of the objects that are made for a super-cluster and a cluster; everything that refers to one asks here."""
+"""Names of the objects that are created for a super-cluster and a cluster. All references to these objects
+use this module.
+"""
 
 from __future__ import annotations
 

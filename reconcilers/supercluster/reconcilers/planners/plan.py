@@ -1,4 +1,4 @@
-"""What a planner answers: steps for `execute`, in order, the change of status, and events."""
+"""The result of a planner: steps for `execute`, in order, the change of status, and events."""
 
 from __future__ import annotations
 

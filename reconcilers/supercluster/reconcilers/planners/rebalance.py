@@ -1,7 +1,8 @@
-"""How many clients each broker of a cluster asks to go elsewhere, so that all have about as many (CL-7).
+"""The number of clients that each broker of a cluster asks to move elsewhere, so that all have about as many
+(CL-7).
 
-Pure. Nothing is done about a small difference: every client that moves pays with a reconnection. Where a client goes is its
-own choice; what is expected here is what would be even, and the plan is made again from what came of it.
+Pure. A small difference is left alone, since every client that moves has to reconnect. A client chooses its
+next broker itself. The plan assumes an even distribution, and is made again from the actual one.
 """
 
 from __future__ import annotations

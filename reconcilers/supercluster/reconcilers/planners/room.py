@@ -1,4 +1,6 @@
-"""Room for new copies, judged as the brokers judge it: what they would refuse is not planned."""
+"""Room for new copies, judged as the brokers judge it, so that no plan contains a copy that they would
+refuse.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statuses: conditions that keep their time of transition, and the patch that leads from one status to the next."""
+"""Statuses: conditions that keep their transition time, and the patch from one status to the next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How soon a change of a status has to be written: at once, unless all of it is figures or words that only move."""
+"""The urgency of a change of a status: at once, unless all of it is figures or varying messages."""
 
 from __future__ import annotations
 

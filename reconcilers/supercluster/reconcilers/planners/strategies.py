@@ -1,8 +1,9 @@
-"""Which broker takes a new replica: ranks of brokers that fit, the best first (MR-5).
+"""Chooses the broker for a new replica: ranks of brokers that fit, the best first (MR-5).
 
-A strategy is a function of a candidate and the brokers that hold the stream already; the smallest rank wins, and the name
-decides between equals. A package adds one by an entry point of the group `supercluster.placement` whose name is what
-`placementStrategy` says. It sees brokers that fit: what a stream asks for is judged before.
+A strategy is a function of a candidate and the brokers that already hold the stream. The smallest rank wins,
+and ties are decided by name. A package adds one by an entry point of the group `supercluster.placement` whose
+name is the value of `placementStrategy`. It gets only brokers that fit: the stream's requirements are checked
+before.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Is a maintenance window open, and when does the next one open?
+"""Maintenance windows: whether one is open, and when the next one opens.
 
-Times are real minutes, looked at on the wall clock of the window's zone: where a clock change repeats an hour, a window
-of that hour opens twice; where it skips one, the window of that time doesn't open.
+Times are real minutes, read on the wall clock of the window's zone. If a clock change repeats an hour, a
+window of that hour opens twice; if it skips one, the window of that time doesn't open.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""A Cluster: what is made for its brokers, their certificates, and when they restart, grow and leave."""
+"""A Cluster: the objects for its brokers, their certificates, restarts, scaling and removal."""

@@ -1,4 +1,4 @@
-"""What of a Cluster's spec is ill-advised, or asks for something that can't be done as things are."""
+"""Warnings about a Cluster's spec, and fields that can't take effect at present."""
 
 from __future__ import annotations
 

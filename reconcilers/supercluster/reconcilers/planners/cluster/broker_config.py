@@ -1,4 +1,4 @@
-"""broker.json: what every broker of a cluster is told (docs/broker-process.md)."""
+"""broker.json: the configuration of every broker of a cluster (docs/broker-process.md)."""
 
 from __future__ import annotations
 

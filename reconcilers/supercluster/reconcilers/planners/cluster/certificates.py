@@ -1,8 +1,9 @@
-"""Plans for the certificates of a super-cluster: the authority that signs them, in one Secret that no broker mounts, and one
-certificate per cluster, in a Secret that its brokers mount.
+"""Plans for the certificates of a super-cluster: the authority in one Secret that no broker mounts, and one
+certificate per cluster in a Secret that its brokers mount.
 
-Keys are made where the step is carried out. A certificate is for the name that all brokers of the super-cluster share, which the
-other side of a link compares (a pod's address is in no certificate), and for the DNS names of the cluster's brokers and Services.
+Keys are created when the step is executed. A certificate is valid for the name that all brokers of the
+super-cluster share, which the other side of a link checks (a pod's address is in no certificate), and for the
+DNS names of the cluster's brokers and Services.
 """
 
 from __future__ import annotations

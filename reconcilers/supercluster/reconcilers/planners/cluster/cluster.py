@@ -1,4 +1,6 @@
-"""Plans for a Cluster: its objects in Kubernetes, one broker at a time restarted, and deletion by its policy."""
+"""Plans for a Cluster: its objects in Kubernetes, restarts of one broker at a time, and deletion by its
+policy.
+"""
 
 from __future__ import annotations
 

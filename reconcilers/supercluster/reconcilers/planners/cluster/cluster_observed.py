@@ -1,4 +1,4 @@
-"""What a plan for a Cluster is made from."""
+"""The input of a plan for a Cluster."""
 
 from __future__ import annotations
 

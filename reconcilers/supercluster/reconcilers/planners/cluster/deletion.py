@@ -1,4 +1,4 @@
-"""A Cluster that is being deleted: what goes in which order, as its deletion policy says."""
+"""Deletion of a Cluster: the order in which its parts are removed, by its deletion policy."""
 
 from __future__ import annotations
 

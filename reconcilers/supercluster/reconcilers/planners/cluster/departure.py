@@ -1,7 +1,9 @@
-"""Brokers of a Cluster that is being deleted say so to the others before they go, and hand their votes over.
+"""Brokers of a Cluster that is being deleted announce their departure to the others, and hand their votes
+over.
 
-Of two clusters with three votes each in the map of streams the one that stays is no majority of six: what was not said while
-the brokers were there could not be said afterwards. What is waited for has a bound, because deletion must come to an end.
+If two clusters have three votes each in the map of streams, the one that stays is no majority of six. So the
+departure has to be recorded while the brokers still run: afterwards it could not be. The wait has a bound,
+because deletion must come to an end.
 """
 
 from __future__ import annotations

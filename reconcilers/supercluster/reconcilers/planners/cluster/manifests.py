@@ -1,4 +1,4 @@
-"""The objects that a super-cluster and a cluster are made of, as server-side apply takes them."""
+"""The objects of a super-cluster and a cluster, as manifests for server-side apply."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""Which broker may be restarted next, so that no stream loses its majority and leaders change as seldom as can be.
+"""Chooses the next broker to restart, so that no stream loses its majority and leaders change as seldom as
+possible.
 
-One broker at a time over the whole super-cluster: those that lead least first, each after it has handed its leaderships over
-to brokers that need no restart any more, and the next one when every group, the map of streams too, is whole again. So what
-the last one leads goes to brokers that stay, and nobody is restarted as a leader.
+Brokers restart one at a time in the whole super-cluster, starting with the one that leads the fewest streams.
+Each first hands its leaderships over to brokers that need no restart any more. The next one follows when
+every group, including the map of streams, is complete again. So the leaderships of the last broker go to
+brokers that stay, and no broker restarts as a leader.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A Cluster's roll-out: what is done next of it, what its status says, and whether a broker may be evicted meanwhile."""
+"""A Cluster's roll-out: its next step, its status, and whether a broker may be evicted meanwhile."""
 
 from __future__ import annotations
 

@@ -1,14 +1,17 @@
-"""Fewer brokers: those with the highest numbers are told that they go, and go when nothing is left on them.
+"""Scales a Cluster down: the brokers with the highest ordinals are drained, then removed.
 
-1. Is there a place for every copy that they hold? If not, nothing is begun, and it is said of each stream why.
-2. Their names are written into the Cluster's status: what is not there was not said by the operator, and is not taken back.
-3. The brokers' map is told that they go (`LeaveBrokers`): from then on they get no copies, and hand their votes over.
+1. The planner looks for a place for every copy that they hold. If one has none, nothing begins, and the
+   condition gives the reason for each stream.
+2. The names of the brokers are written into the Cluster's status. A departure that is not there was not
+   ordered by the operator, and is not taken back.
+3. The brokers' map records that they leave (`LeaveBrokers`): from then on they get no copies, and hand their
+   votes over.
 4. The SuperCluster's worker moves their copies off (`drain_moves.py`).
-5. The StatefulSet gets smaller, from the highest number down, as far as brokers hold neither copy nor vote.
+5. The StatefulSet is scaled down, from the highest ordinal, as far as brokers hold neither copy nor vote.
 6. When the map has forgotten them, they leave the status.
 
-Raising the count takes back what was said of brokers that are to stay. Every step is decided by what is seen, so a killed
-operator goes on (OP-4).
+Raising the count cancels the departure of brokers that are to stay. Every step follows from the observed
+state, so a killed operator continues where it was (OP-4).
 """
 
 from __future__ import annotations

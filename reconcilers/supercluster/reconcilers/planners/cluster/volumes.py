@@ -1,15 +1,18 @@
-"""Volume claims: those of brokers that went, those that can't be used any more, and those that are to be larger.
+"""Volume claims: those of removed brokers, those that can't be used any more, and those that need a larger
+size.
 
-- Every claim has the identity of its super-cluster written on it, by the StatefulSet's template or once its broker is ready. One
-  that has another, or none, is never deleted.
-- A broker that went holds no copy that anybody needs, but its volume has them still for a while, as every broker keeps what
-  was moved off it (SF-5). Claims are kept, or deleted after that time, as the deletion policy says; only if this
-  Cluster drained it: one that is there for another reason may have the only copies. A broker that comes
-  back finds its old volume, if it was kept: it is the same member, with copies of streams that it does not belong to any more.
-- A broker that can't start because its claim is gone, or goes, has its pod deleted: Kubernetes then makes a new claim, and
-  the broker comes back empty. A claim under a broker that runs, and one whose volume is lost, are a person's to decide about.
-- Claims are asked to be as large as the spec says. The StatefulSet's template stays as it was made: it can't be changed, and
-  claims that are made from it later are brought to the size of the others (docs/adr/volumes.md).
+- Every claim carries the identity of its super-cluster, from the StatefulSet's template or once its broker is
+  ready. A claim with another identity, or none, is never deleted.
+- A removed broker's copies are not needed, but its volume keeps them for a while, as every broker keeps
+  copies that were moved off it (SF-5). Claims are kept, or deleted after that time, as the deletion policy
+  says, and deleted only if this Cluster drained the broker: another claim may hold the only copies. A broker
+  that comes back uses its old volume, if it was kept. It is then the same member, with copies of streams that
+  it no longer belongs to.
+- If a broker can't start because its claim is gone or being deleted, its pod is deleted: Kubernetes then
+  creates a new claim, and the broker comes back empty. An administrator decides about a claim of a running
+  broker, and about one whose volume is lost.
+- Claims are expanded to the size in the spec. The StatefulSet's template can't be changed, so claims that are
+  later made from it are expanded too (docs/adr/volumes.md).
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""A Migration: what speaks against it, when it starts, what is said of it, and how it ends."""
+"""A Migration: obstacles, its start, its status, and its end."""

@@ -1,4 +1,4 @@
-"""What of a migration under way waits for a person, and what that person can do."""
+"""The parts of a running migration that wait for an administrator, and the remedy for each."""
 
 from __future__ import annotations
 

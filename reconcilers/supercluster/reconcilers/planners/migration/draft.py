@@ -1,4 +1,4 @@
-"""The status of a Migration while it is being put together: phase, conditions, events and what people read."""
+"""The status of a Migration during planning: phase, conditions, events and message."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Plans for a Migration: checked, approved, started once, watched, called off, or finalized.
 
-Blue's brokers carry it out, and know it by the resource's namespace, name and uid: what they answer says whether it was started, how far
-it is and how it ended, so that an operator that is killed anywhere finds it again (OP-4). Success is what green's own address answers (BG-12),
-and nothing is deleted on blue before `spec.finalize`, which the API server refuses until the point of no return was stated.
+Blue's brokers carry it out, and identify it by the resource's namespace, name and uid. Their answers give its
+start, progress and outcome, so an operator that is killed at any point finds it again (OP-4). Success is
+judged by the answers at green's own address (BG-12). Nothing is deleted on blue before `spec.finalize`, which
+the API server refuses until the status has named the point of no return.
 """
 
 from __future__ import annotations

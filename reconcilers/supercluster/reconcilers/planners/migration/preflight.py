@@ -1,4 +1,4 @@
-"""What the operator itself can tell before a migration starts, from both sides' own answers; the rest of preflight is blue's."""
+"""The operator's part of the preflight of a migration, from both sides' answers; blue does the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one look shows of a migration: blue's and green's own answers, and the Migrations beside it."""
+"""A migration as observed: blue's and green's own answers, and the other Migrations."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A StreamMove: what it waits for, how far it is, what it says."""
+"""A StreamMove: the condition that it waits for, its progress, and its status."""

@@ -1,4 +1,6 @@
-"""StreamMoves that the SuperCluster's worker makes by itself, for lost replicas and for brokers that go: what both share."""
+"""StreamMoves that the SuperCluster's worker creates: the common part of those for lost replicas and those
+for leaving brokers.
+"""
 
 from __future__ import annotations
 

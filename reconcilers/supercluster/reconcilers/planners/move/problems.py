@@ -1,4 +1,4 @@
-"""What speaks against a StreamMove before it starts: what is not there yet, and what can't be done as it is asked for."""
+"""Obstacles to a StreamMove before it starts: missing objects, and impossible requests."""
 
 from __future__ import annotations
 

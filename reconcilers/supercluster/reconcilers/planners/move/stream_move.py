@@ -1,8 +1,9 @@
-"""Plans for a StreamMove: planned, approved, waited for, started once, watched, called off, and told how it ended (MV-13).
+"""Plans for a StreamMove: planned, approved, queued, started once, watched, cancelled, and reported (MV-13).
 
-The brokers carry the move out; its identity there is this resource's uid. So what they answer says whether it was
-started, runs or has ended, and an operator that is killed anywhere finds it again (OP-4): starting twice is starting
-once. It starts only with a place in the budget of its SuperCluster (`move_views.grants`).
+The brokers carry the move out; its identity there is this resource's uid. So their answers tell whether it
+was started, runs or has ended, and an operator that is killed at any point finds it again (OP-4). A second
+start has no effect. The move starts only with a place in the budget of its SuperCluster
+(`move_views.grants`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What one look shows of a move: the brokers' side, the resources beside it, and what is given to it by the budget."""
+"""A move as observed: the brokers' answers, the related resources, and its place in the budget."""
 
 from __future__ import annotations
 

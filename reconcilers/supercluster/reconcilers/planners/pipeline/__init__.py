@@ -1,1 +1,1 @@
-"""Spark pipelines: the objects that a StreamPipeline is made of, and what is said of it."""
+"""Spark pipelines: the objects of a StreamPipeline, and its status."""

@@ -1,4 +1,4 @@
-"""A pipeline's checkpoint: which claim it is, and what it is called for all that use the same place."""
+"""A pipeline's checkpoint: its claim, and a name that is the same for all pipelines with the same location."""
 
 from __future__ import annotations
 

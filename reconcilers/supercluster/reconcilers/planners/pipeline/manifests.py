@@ -1,8 +1,9 @@
-"""The objects that a StreamPipeline is made of: a ConfigMap for Spark, the driver's Job or CronJob, and a claim for the
+"""The objects of a StreamPipeline: a ConfigMap for Spark, the driver's Job or CronJob, and a claim for the
 checkpoint.
 
-Executors are no objects of ours: the driver asks for them, by the pod template in the ConfigMap. Driver and template satisfy the
-Pod Security level `restricted`. No RBAC is written: the driver's account comes from the chart.
+The operator does not create executors: the driver requests them, with the pod template in the ConfigMap.
+Driver and template satisfy the Pod Security level `restricted`. No RBAC is written: the driver's account
+comes from the chart.
 """
 
 from __future__ import annotations

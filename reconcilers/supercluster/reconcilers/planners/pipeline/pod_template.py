@@ -1,4 +1,6 @@
-"""What spec.podTemplate adds to the pods of driver and executors. What the operator sets itself can't be said there."""
+"""The additions of spec.podTemplate to the pods of driver and executors. Fields that the operator sets itself
+are not allowed there.
+"""
 
 from __future__ import annotations
 

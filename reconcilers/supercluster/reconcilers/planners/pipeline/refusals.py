@@ -1,4 +1,4 @@
-"""Why a StreamPipeline can't be carried out, with what to do."""
+"""The reasons why a StreamPipeline can't run, each with a remedy."""
 
 from __future__ import annotations
 

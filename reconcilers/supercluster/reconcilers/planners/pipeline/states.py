@@ -1,4 +1,4 @@
-"""What is said of a StreamPipeline's driver and executors."""
+"""The status of a StreamPipeline's driver and executors."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Plans for a StreamPipeline: its objects, and what is said of driver and executors.
+"""Plans for a StreamPipeline: its objects, and the status of driver and executors.
 
-The driver's Job is named after its pod template. Another template is another Job, which is made when nothing of the former one
-runs any more: two drivers must not work on one checkpoint. A CronJob is changed in its place, and its next run has the new template.
-What is refused is not begun; what runs already goes on. Deletion needs no steps: garbage collection takes Job and driver, and with the
-driver its executors. The checkpoint stays.
+The driver's Job is named after its pod template. A changed template gives a new Job, which is created when no
+pod of the former one runs any more: two drivers must not work on one checkpoint. A CronJob is changed in
+place, and its next run has the new template. A refused spec starts nothing, and a running driver goes on.
+Deletion needs no steps: garbage collection removes Job and driver, and with the driver its executors. The
+checkpoint stays.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What one look at Kubernetes shows of a StreamPipeline."""
+"""A StreamPipeline as observed in Kubernetes."""
 
 from __future__ import annotations
 

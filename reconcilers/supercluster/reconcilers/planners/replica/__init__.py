@@ -1,1 +1,1 @@
-"""Replicas that are lost, drained or too many, and who takes their place."""
+"""Lost, drained and surplus replicas, and their replacements."""

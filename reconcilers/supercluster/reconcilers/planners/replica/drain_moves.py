@@ -1,9 +1,9 @@
-"""Copies on brokers that go for good, as StreamMoves that take them away: made a few at a time, withdrawn when the brokers
-stay after all, and kept for a while when they have ended.
+"""StreamMoves that move copies off brokers that leave for good.
 
-That a broker goes is said in the brokers' own map, by the operator or by a person; so an operator that was killed finds it
-there (OP-4), and what a person says is treated alike (MR-2). Each StreamMove waits for its place in the one budget, behind
-repairs.
+They are created a few at a time, withdrawn if the brokers stay after all, and kept for a while after their
+end. The brokers' own map records that a broker leaves, whether the operator or an administrator ordered it.
+So an operator that was killed finds it there (OP-4), and both orders are treated alike (MR-2). Each
+StreamMove waits for its place in the one budget, after repairs.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Which copies are moved off brokers that go for good, to whom, and what can't be moved: pure.
+"""The copies to move off leaving brokers, their targets, and the copies that can't be moved. Pure.
 
-A copy is exchanged for one on another broker of the cluster, in one joint change, as lost ones are (SF-8): a group has never
-fewer members than people asked for, nor more. All copies of a stream that are to go leave in the same change. A stream
-that would not fit on what is left of its cluster goes to another cluster as a whole, where its placement leaves that open;
-it is never spread over two.
+A copy is replaced by one on another broker of the cluster in one joint change, as lost ones are (SF-8): a
+group never has fewer members than configured, nor more. All leaving copies of a stream are moved in the same
+change. A stream that would not fit on the rest of its cluster goes to another cluster as a whole, if its
+placement allows that; it is never spread over two.
 
-The same question is asked before a broker is told to go, with nobody leaving yet: what can't be placed then is the reason
-not to begin.
+The same question is asked before a broker is told to leave: a copy without a place is then the reason not to
+begin.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Replicas beyond a stream's count, which people have added by name: which of them go, where autoRemove says so (MR-3): pure.
+"""Replicas beyond a stream's count, which were added by name: chooses the ones to remove if autoRemove allows
+it (MR-3). Pure.
 
-By default they are left alone. With BeyondTarget a group comes down to its count in one joint change, so that no even size is
-passed on the way: lost ones go first, then the worst placed, and never the leader. While a replica is away that may still come back, and
-while a lost one is to be replaced, nobody who is well goes.
+By default they are left alone. With BeyondTarget a group is reduced to its count in one joint change, so that
+it never has an even size on the way: lost ones go first, then the worst placed, and never the leader. No
+healthy replica is removed while an absent replica may still come back, or while a lost one is to be replaced.
 """
 
 from __future__ import annotations

@@ -1,11 +1,14 @@
-"""Moves whose stream nobody leads: they copy nothing, so they hold no place of a budget that others could use.
+"""Moves of streams without a leader: they copy nothing, so they take no place in the budget that others could
+use.
 
-Both have to be so: the brokers say that nobody leads the stream, or name no leader where they list all streams, and their map
-says that it can't be otherwise, since a majority of the old members or of the new ones has been lost for a minute. The first
-alone may be an election, or one broker's view; the second alone may be a move at whose stage these members do not count.
+Two facts are required. The brokers report that the stream has no leader, or name none in their list of all
+streams. And their map shows the cause: a majority of the old members or of the new ones has been lost for a
+minute. The first alone may be an election, or one broker's view; the second alone may be a stage of the move
+at which these members do not count.
 
-A move that is led again is counted again, and more may run than the budget has places. That is bounded: of those that nobody
-leads no more go uncounted than the budget has places (`move_views.counted`), so that never more than twice as many run.
+A move that gets a leader again is counted again, and more may run than the budget has places. That is
+bounded: no more leaderless moves go uncounted than the budget has places (`move_views.counted`), so at most
+twice as many run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Plans for a ReplicaPolicy: it has a status only. What it asks for is carried out by its SuperCluster's repairs."""
+"""Plans for a ReplicaPolicy: it has a status only. The repairs of its SuperCluster carry it out."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Repairs as StreamMoves: which are made, which are withdrawn since the replica is back, and which are history.
+"""Repairs as StreamMoves: those to create, those to withdraw because the replica is back, and those to delete
+after their end.
 
-A repair is carried out as a move is, so it is planned by the brokers once more, waits for its place in the one budget, is
-watched and proven in the same way. Its name comes from what was lost and since when: whoever looks twice makes one.
+A repair is executed like a move. So the brokers plan it once more, it waits for its place in the one budget,
+and it is watched and proven in the same way. Its name derives from the lost replica and the time of the loss,
+so a repeated round creates only one.
 """
 
 from __future__ import annotations

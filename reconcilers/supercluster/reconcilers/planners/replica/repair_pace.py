@@ -1,7 +1,8 @@
-"""When lost replicas are looked at more often than by the regular look: pure.
+"""The times at which lost replicas are checked besides the regular interval. Pure.
 
-That a recovery interval ends is no event in Kubernetes, and streams have moments of their own in the check interval behind it.
-Looking all the time that a broker is away would cost a list of all streams each time, for as long as nobody repairs it.
+The end of a recovery interval is no event in Kubernetes, and each stream has its own moment in the check
+interval that follows. Checking continuously while a broker is away would cost a list of all streams each
+time, for as long as it is not repaired.
 """
 
 from __future__ import annotations

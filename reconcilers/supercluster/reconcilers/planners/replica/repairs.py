@@ -1,13 +1,15 @@
-"""Which lost replicas are replaced, by whom, in what order and how many at a time (MR-2, MR-4, MR-7): pure.
+"""The lost replicas to replace, their replacements, the order and the number at a time (MR-2, MR-4, MR-7).
+Pure.
 
-A member is lost when its broker has been out of contact for the recovery interval, or could do nothing with its copy for so
-long; since when, the brokers' own map says.
-Repair exchanges lost members for others in one joint change (SF-8), so a group never grows around a dead member, and its
-count stays what people asked for. It keeps up the minimum, one more than a majority where there are as many, and no more. What it
-can't do is said with the reason.
+A member is lost when its broker has been out of contact for the recovery interval, or its copy has been
+unusable for so long. The brokers' own map records since when. Repair exchanges lost members for others in one
+joint change (SF-8), so a group never grows around a dead member, and its configured count stays. It keeps up
+the minimum, and one more than a majority if there are as many. A repair that is impossible is reported with
+the reason.
 
-Streams that can lose the fewest further replicas come first. Each stream is checked at its own moment of the check
-interval, so that thousands that are hit at once spread over it; the budget then bounds how many are repaired at a time.
+Streams that can lose the fewest further replicas come first. Each stream is checked at its own moment of the
+check interval, so that thousands of simultaneous losses spread over it; the budget then bounds the number of
+concurrent repairs.
 """
 
 from __future__ import annotations

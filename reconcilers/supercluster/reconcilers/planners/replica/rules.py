@@ -1,8 +1,9 @@
-"""Which word counts for a stream's replicas: its own, then that of the ReplicaPolicy with the highest weight, then the
-SuperCluster's (MR-1).
+"""The rule that applies to a stream's replicas: its own, then that of the ReplicaPolicy with the highest
+weight, then the SuperCluster's (MR-1).
 
-Its own `spec.minReplicas` is about the number alone; how lost replicas are replaced is then still the policy's to say. A
-minimum is never above the stream's own count: nothing automatic goes past what people ask for.
+The stream's own `spec.minReplicas` concerns the number alone; the policy still determines how lost replicas
+are replaced. A minimum is never above the stream's own count: no automatic step exceeds the configured
+number.
 """
 
 from __future__ import annotations

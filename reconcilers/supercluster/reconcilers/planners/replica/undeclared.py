@@ -1,8 +1,10 @@
-"""Streams that no resource declares and a ReplicaPolicy means by its name pattern: what is said of them. Pure.
+"""Streams that no resource declares and that a ReplicaPolicy selects by its name pattern: their part of the
+status. Pure.
 
-Only the brokers know them, and they are listed by the SuperCluster's worker alone, while something is wrong: at rest a list of all
-streams for each policy would cost more than it tells. So that worker counts those below their minimum, and policies say it after it.
-What two patterns have in common needs no list: it is judged by the patterns themselves.
+Only the brokers know them, and only the SuperCluster's worker lists them, while something is wrong: at rest a
+list of all streams for each policy would cost more than it is worth. So that worker counts those below their
+minimum, and policies repeat its count. The overlap of two patterns needs no list: it follows from the
+patterns themselves.
 """
 
 from __future__ import annotations

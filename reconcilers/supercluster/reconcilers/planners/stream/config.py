@@ -1,7 +1,7 @@
-"""Between a Stream's spec and NATS's stream configuration (docs/streams.md).
+"""Converts between a Stream's spec and NATS's stream configuration (docs/streams.md).
 
-Only what the spec declares is compared and set. Other fields of the configuration, and metadata of others, stay as
-they are on the brokers.
+Only fields that the spec declares are compared and set. Other fields of the configuration, and metadata of
+others, stay as they are on the brokers.
 """
 
 from __future__ import annotations

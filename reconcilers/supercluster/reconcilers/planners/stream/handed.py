@@ -1,6 +1,8 @@
-"""A stream that a Migration hands to another super-cluster, or has handed: it is left alone here, and its resource says so.
+"""A stream that a Migration hands to another super-cluster, or has handed: the operator leaves it alone, and
+its resource reports that.
 
-It is neither made again, changed, moved, repaired nor deleted: what the resource declares would be done to green's stream, or beside it.
+It is neither recreated, changed, moved, repaired nor deleted: the change would affect green's stream, or
+create a second one beside it.
 """
 
 from __future__ import annotations

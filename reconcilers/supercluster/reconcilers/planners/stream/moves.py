@@ -1,10 +1,11 @@
-"""A Stream whose placement asks for another Cluster, or that is to have another count of replicas, makes a StreamMove for
-itself, and withdraws one it no longer wants.
+"""StreamMoves that a Stream creates for itself when its placement names another Cluster or its replica count
+changes, and withdraws when it no longer wants them.
 
-The StreamMove's name comes from the generation of the Stream's spec, so that a Stream that looks again makes no second
-one, and a later change of the spec tries anew. One at a time (MV-3): while any StreamMove of the Stream is under way,
-none is made. Where both are asked for, fewer replicas come before the move, which then has less to carry and fits where
-more would not; more of them come after it. Going back on a change deletes the StreamMove of that change, which calls it off.
+The StreamMove's name derives from the generation of the Stream's spec, so a repeated round creates no second
+one, and a later change of the spec tries again. There is one at a time (MV-3): while any StreamMove of the
+Stream is running, none is created. If both are wanted, fewer replicas come before the move, which then has
+less to copy and fits where more would not; more replicas come after it. Reverting a change deletes its
+StreamMove, which cancels it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""In which Cluster a stream lives, and what speaks against it."""
+"""The Cluster in which a stream lives, and the obstacles to it."""
 
 from __future__ import annotations
 

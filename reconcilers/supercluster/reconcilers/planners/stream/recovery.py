@@ -1,8 +1,9 @@
-"""The annotation supercluster.dev/force-recover of a Stream: one value of it is one act (RP-8, SF-9).
+"""The annotation supercluster.dev/force-recover of a Stream: each value of it is one operation (RP-8, SF-9).
 
-Its identity on the brokers comes from the resource and the value, so an operator that is killed in the middle repeats it and
-starts nothing new. What came of it is in the status, and a value that stands there is not acted upon again: a recovery that
-was refused is not carried out later, when nobody thinks of it any more.
+The identity of the operation on the brokers derives from the resource and the value, so an operator that is
+killed in the middle repeats it and starts no second one. The status records the outcome, and a value that is
+recorded there is not acted upon again. So a refused recovery is never carried out later, when its author no
+longer expects it.
 """
 
 from __future__ import annotations

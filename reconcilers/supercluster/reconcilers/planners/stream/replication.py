@@ -1,4 +1,4 @@
-"""What a Stream says of its replicas: how many are kept up and by whose word, which are lost, and what is done about it."""
+"""The replica status of a Stream: the number kept up and the rule behind it, the lost ones, and their repair."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Plans for a Stream: create, set back, adopt, release or delete the stream on the brokers (SF-23, OP-2, OP-5)."""
+"""Plans for a Stream: create, set back, adopt, release or delete the stream on the brokers (SF-23, OP-2,
+OP-5).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which subjects two patterns share: the brokers refuse overlapping streams without saying which other one it is."""
+"""The subjects that two patterns share: the brokers refuse overlapping streams without naming the other one."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""The accounts of users.json as they follow from spec.accounts: which entries are the operator's, and what they say.
+"""The accounts of users.json that follow from spec.accounts: the entries that the operator owns, and their
+contents.
 
-An account of the spec that declares exports, imports, mappings or jetstream has an entry. So has one that an export names, since brokers
-know only accounts with an entry. What a person wrote stays: it is taken over only where it says the same. All entries are judged
-together and written together, or nothing of them is changed.
+An account of the spec that declares exports, imports, mappings or jetstream has an entry. So has one that an
+export names, since brokers know only accounts with an entry. Entries that an administrator wrote stay; the
+operator takes one over only if it has the same content. All entries are checked and written together, or none
+is changed.
 """
 
 from __future__ import annotations

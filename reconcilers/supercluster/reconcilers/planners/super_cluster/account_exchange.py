@@ -1,7 +1,8 @@
-"""Whether the imports of all accounts of users.json have exports, and whether any of them goes round in a circle.
+"""Checks that the imports of all accounts of users.json have exports, and that none of them goes round in a
+circle.
 
-It reads entries as brokers do (`broker/protocol/imports.py`), those that a person wrote among them. What can't be read in such an entry
-is not judged here: the brokers tell of it.
+It reads entries as brokers do (`broker/protocol/imports.py`), including those that an administrator wrote. An
+unreadable part of such an entry is not checked here: the brokers report it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What one account of spec.accounts declares, judged by itself: subjects, wildcards, bounds.
+"""Checks the declaration of one account of spec.accounts by itself: subjects, wildcards, bounds.
 
-The brokers have rules of their own for the same (`broker/protocol/imports_file.py`), and take all that passes here. These are
-stricter where that is simpler: a function of a mapping has one way to be written.
+The brokers have rules of their own for the same (`broker/protocol/imports_file.py`), and accept every account
+that passes here. These rules are stricter where that is simpler: a function of a mapping has one way to be
+written.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Accounts of a SuperCluster: what the brokers are to judge by, compared with what they say they do.
+"""Accounts of a SuperCluster: compares the declared limits with those that the brokers report.
 
-What nobody declares here and this resource did not declare before is left alone: a person may declare accounts by hand.
+An account that this resource does not declare, and never did, is left alone: an administrator may declare
+accounts by hand.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Brokers that are to get no new copies: what Kubernetes and the specs say, told to the brokers' map (docs/adr/cordons.md). Pure.
+"""Brokers that get no new copies: brings the cordons of Kubernetes and the specs into the brokers' map
+(docs/adr/cordons.md). Pure.
 
-A cordon that a person told the brokers is left alone: only what bears this SuperCluster's mark is changed or taken back.
+A cordon that an administrator set on the brokers is left alone: only those with this SuperCluster's mark are
+changed or removed.
 """
 
 from __future__ import annotations

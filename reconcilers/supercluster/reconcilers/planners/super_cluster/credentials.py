@@ -1,6 +1,7 @@
-"""Plans for a super-cluster's credentials: those that brokers let in, in one Secret, and what applications connect with, in another.
+"""Plans for a super-cluster's credentials: those that brokers accept, in one Secret, and those that
+applications connect with, in another.
 
-Passwords are made where the step is carried out, and never again for whoever has one.
+Passwords are created when the step is executed, and never again for a user that has one.
 """
 
 from __future__ import annotations

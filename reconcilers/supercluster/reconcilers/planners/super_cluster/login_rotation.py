@@ -1,7 +1,9 @@
-"""Logins between brokers and the operator's own are exchanged like the credentials of Users (CL-5, docs/adr/users.md).
+"""Rotates the logins between brokers and the operator's own like the credentials of Users (CL-5,
+docs/adr/users.md).
 
-All three files go through the stages together. A login is sent when every broker has said that it accepts it, and it is dropped when no
-broker has a link that was made with it. The state is in the brokers' Secret, so an operator that is killed goes on from there.
+All three files pass the stages together. A login is sent when every broker has reported that it accepts it,
+and dropped when no broker has a link that was made with it. The state is in the brokers' Secret, so an
+operator that is killed continues from there.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""The annotation supercluster.dev/force-recover-meta of a SuperCluster: one value of it is one act (RP-8, SF-9).
+"""The annotation supercluster.dev/force-recover-meta of a SuperCluster: each value of it is one operation
+(RP-8, SF-9).
 
-As with a Stream's (`planners/stream/recovery.py`), the act's identity on the brokers comes from the resource and the value, and what
-came of it is in the status: a value that stands there is not acted upon again. What differs is whom to ask: nobody leads the map,
-so the broker whose copy it is to go on from is asked itself, ready or not; and where it does not answer, any broker that knows of
-the act may tell of it.
+As with a Stream's (`planners/stream/recovery.py`), the identity of the operation on the brokers derives from
+the resource and the value, and the status records the outcome: a recorded value is not acted upon again. The
+difference is the broker to ask. The map has no leader, so the operator asks the broker whose copy was chosen,
+ready or not. If that one does not answer, any broker that knows of the operation may report it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What a super-cluster's brokers have for links with another one, to which it is migrated or which is migrated to it."""
+"""The configuration of a super-cluster's brokers for links with another one, for a migration in either
+direction.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Plans for a SuperCluster: its credentials, what applications need, and a status that counts its members."""
+"""Plans for a SuperCluster: its credentials, the Secret for applications, and a status that counts its
+members.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""users.json as it follows from all Users and their Secrets: which entries are written, and which go.
+"""The entries of users.json that follow from all Users and their Secrets: those to write, and those to
+remove.
 
-Nothing goes because something is not seen. An entry goes when the Secret of its User has no such credential any more, or when its User
-is gone and no client shows it. A User whose Secret is gone keeps its entries.
+No entry is removed because an object is not seen. An entry is removed when the Secret of its User no longer
+has such a credential, or when its User is gone and no client presents it. A User whose Secret is gone keeps
+its entries.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Users: their credentials, and the stages by which one is exchanged (docs/adr/users.md)."""
+"""Users: their credentials, and the stages of a rotation (docs/adr/users.md)."""

@@ -1,4 +1,4 @@
-"""Why a User cannot be carried out. Each finding names the field, its value and what would be right."""
+"""The reasons why a User cannot be carried out. Each finding names the field, its value and the right value."""
 
 from __future__ import annotations
 

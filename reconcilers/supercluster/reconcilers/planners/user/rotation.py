@@ -1,7 +1,8 @@
-"""The stages by which a credential is exchanged, as docs/adr/users.md has them.
+"""The stages of the rotation of a credential, as defined in docs/adr/users.md.
 
-The stage follows from the User's Secret alone, and the step from what brokers say. Two things keep clients connected: a credential is
-published when every broker accepts it, and it is withdrawn when no client shows it any more or its deadline has passed.
+The stage follows from the User's Secret alone, and the step from the brokers' reports. Two rules keep clients
+connected: a credential is published when every broker accepts it, and it is withdrawn when no client presents
+it any more or its deadline has passed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Plans for a User: the changes of its Secret, and what is said of its credential.
+"""Plans for a User: the changes of its Secret, and the status of its credential.
 
-Brokers get what the Secret has by way of users.json, which the worker of the SuperCluster writes for all Users at once.
+Brokers get the credentials in the Secret through users.json, which the worker of the SuperCluster writes for
+all Users at once.
 """
 
 from __future__ import annotations

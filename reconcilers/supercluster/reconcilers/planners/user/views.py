@@ -1,4 +1,4 @@
-"""What plans for Users are made from. No password and no seed is in any of it."""
+"""The input of plans for Users. It contains no password and no seed."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The custom resources: models, conditions, and the generator of their definitions.
 
-Everything that the schema can say about one object alone is said here, once: the models are the source of the CRD
-YAML in `crds/`, of `docs/api.md`, and of what the operator reads. This package imports pydantic and the standard
-library only.
+The rules about a single object are declared here, once: the models are the source of the CRD YAML in `crds/`,
+of `docs/api.md`, and of the operator's own parsing. This package imports pydantic and the standard library
+only.
 """
 
 from supercluster.api.cluster import Cluster, ClusterSpec, ClusterStatus

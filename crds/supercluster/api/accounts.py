@@ -1,7 +1,9 @@
-"""Accounts of a super-cluster: limits that all its brokers judge by, what accounts give to each other, and what is in force.
+"""Accounts of a super-cluster: limits that all its brokers enforce, exports and imports between accounts, and
+the state in force.
 
-Limits are records in the brokers' log. Exports, imports and mappings are written into users.json, worded as nats-server's.
-Users and passwords are no part of this: they are in a Secret, and never in a resource or in the brokers' log.
+Limits are records in the brokers' log. Exports, imports and mappings are written into users.json, in
+nats-server's format. Users and passwords are not part of this: they are in a Secret, and never in a resource
+or in the brokers' log.
 """
 
 from __future__ import annotations

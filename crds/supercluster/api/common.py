@@ -1,4 +1,4 @@
-"""What the kinds share: the base model, metadata as the operator reads it, and the condition."""
+"""The common part of all kinds: the base model, metadata as the operator reads it, and the condition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cron schedules: five fields (or a name such as @hourly) and the times they mean."""
+"""Cron schedules: five fields (or a name such as @hourly), and the times that they denote."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Migration: a cutover of one live super-cluster, blue, to another one, green (BG-1, BG-2, BG-8, BG-9, BG-12).
+"""Migration: a cutover of one live super-cluster, blue, to another one, green (BG-1, BG-2, BG-8, BG-9,
+BG-12).
 
-It is checked before it starts, watched while the streams go over, and ended by `spec.finalize` alone, once the point of no return was
-stated. The status is compact whatever the number of streams: counts, the worst cases, and some names.
+It is checked before it starts, watched while the streams are handed over, and ended by `spec.finalize` alone,
+after the status has named the point of no return. The status stays small for any number of streams: counts,
+the worst cases, and some names.
 """
 
 from __future__ import annotations

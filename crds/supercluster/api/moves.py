@@ -1,4 +1,4 @@
-"""What resources that have to do with moves share: who approves, when, how fast, and how many at once."""
+"""The fields that resources about moves share: approval, start time, rate, and the number at a time."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Names and subjects, and the words in which an API server refuses wrong ones.
 
-A pattern alone is no help to people: the schema has a rule per mistake, whose message quotes the value and says what would be right.
-The models keep the pattern, since an operator also reads what an older definition let pass.
+A pattern alone does not explain an error. So the schema has a rule per mistake, whose message quotes the
+value and names the right form. The models keep the pattern, since the operator may read objects that an older
+definition accepted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Public keys of users as text, which NATS calls NKeys: base32 of a prefix, an Ed25519 key and a check sum (CRC-16, the lower byte first).
+"""Public keys of users as text (NKeys): base32 of a prefix, an Ed25519 key and a CRC-16 checksum (low byte
+first).
 
 The seed of one has the same form with another prefix (https://github.com/nats-io/nkeys).
 """

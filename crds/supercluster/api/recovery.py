@@ -1,4 +1,4 @@
-"""Forced recoveries that people ask for by an annotation: the annotations, and what became of them (RP-8, SF-9)."""
+"""Forced recoveries that an annotation requests: the annotations, and the recorded outcome (RP-8, SF-9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""ReplicaPolicy: how many usable replicas are kept up for a group of streams, and how lost ones are replaced (MR-1, MR-4)."""
+"""ReplicaPolicy: the number of usable replicas for a group of streams, and the replacement of lost ones
+(MR-1, MR-4).
+"""
 
 from __future__ import annotations
 

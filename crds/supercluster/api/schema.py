@@ -1,8 +1,8 @@
 """From pydantic's JSON schema to the structural schema that Kubernetes wants.
 
-Structural means: every node has its type in place, nothing is referred to by name, "may be missing" is simply not
-required. An object's default is written out in full: Kubernetes judges a default by the object's CEL rules without
-filling it first, so `default: {}` is refused where a rule reads a field.
+Structural means: every node has its type in place, no node refers to another by name, and an optional field
+is one that is not required. An object's default is written out in full: Kubernetes checks a default against
+the object's CEL rules without filling it first, so `default: {}` is refused if a rule reads a field.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Stream: a replicated log of messages, and where and how it is kept."""
+"""Stream: a replicated log of messages, its configuration, and its placement."""
 
 from __future__ import annotations
 

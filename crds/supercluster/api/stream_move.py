@@ -1,5 +1,7 @@
-"""StreamMove: one move of one stream, or one change of its count of replicas, which is made in the same way: planned before
-it starts, watched while it runs, proven afterwards (MV-13)."""
+"""StreamMove: one move of one stream, or one change of its replica count (MV-13).
+
+Both are planned before they start, watched while they run, and proven afterwards.
+"""
 
 from __future__ import annotations
 

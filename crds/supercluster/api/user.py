@@ -1,4 +1,4 @@
-"""User: what a client shows to the brokers, what it may do there, and how its credential is exchanged (CL-5)."""
+"""User: the credential and the permissions of a client, and the rotation of the credential (CL-5)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The brokers' admin calls over HTTP, on their monitoring port: moves, for which JetStream has no request.
+"""The brokers' admin calls over HTTP, on their monitoring port, for operations that JetStream's API does not
+offer.
 
-Any broker answers; one that can't is passed over for the next, so that a call fails only when none can. Every call may
-be repeated: a move has an identity that is given to it here.
+Any broker answers. If one can't, the next one is tried, so a call fails only when none can answer. Every call
+may be repeated: each move gets an identity here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Compares the definitions of our kinds that the API server has with those of this version (O19).
+"""Compares the API server's definitions of the operator's kinds with those of this version (O19).
 
-An API server drops fields that its definition lacks, without a word: what was recorded in a status is gone at the next look. So an
-operator that is newer than its definitions does not begin. Fields that this version does not know are no obstacle.
+An API server silently drops fields that its definition lacks, so a recorded status would be gone at the next
+round. Therefore an operator that is newer than the definitions does not start. Fields that this version does
+not know are no obstacle.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The API server over HTTP: the few calls that the operator and the command line make.
 
-Requests that can be repeated are, a bounded number of times, when the server is away or overloaded. Errors come out as
-`KubeError` with the server's own words.
+If the server is away or overloaded, repeatable requests are repeated a bounded number of times. Errors are
+raised as `KubeError` with the server's own message.
 """
 
 from __future__ import annotations

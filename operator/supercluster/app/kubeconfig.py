@@ -1,7 +1,8 @@
-"""Where the API server is and who we are to it: a kubeconfig, or a service account inside a pod.
+"""The API server's address and the client's identity: from a kubeconfig, or from a service account inside a
+pod.
 
-Tokens and client certificates are read here. Users that need a helper program (`exec`, `auth-provider`) are left to
-the `kubernetes` package, which knows them all but takes a while to import.
+Tokens and client certificates are read here. The `kubernetes` package handles users that need a helper
+program (`exec`, `auth-provider`): it supports them all, but its import is slow.
 """
 
 from __future__ import annotations

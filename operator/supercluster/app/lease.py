@@ -1,9 +1,10 @@
-"""One active operator: a Lease that its holder renews, and that others take over when it has been silent too long.
+"""One active operator: its holder renews a Lease, and others take it over when it has not been renewed for
+too long.
 
-Whether a holder is silent is judged by our own clock since we last saw its record change, never by comparing its clock
-with ours. A holder counts from the moment before its last successful request, may write for two thirds of the duration from
-then on (`time_left_s`), and gives every request no more time than that; others wait for the whole duration. The last third
-covers whatever was under way.
+Other operators measure that by their own clock since they last saw the record change, never by comparing
+clocks. A holder counts from the moment before its last successful request. It may write for two thirds of the
+duration from then on (`time_left_s`), and gives no request more time than that. Others wait for the whole
+duration. The last third covers requests that were still running.
 """
 
 from __future__ import annotations

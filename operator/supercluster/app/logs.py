@@ -1,5 +1,7 @@
-"""Log lines as JSON objects, one per line, with the fields that were given by `extra`. Secrets are never among them:
-types that hold one keep it out of their repr."""
+"""Log lines as JSON objects, one per line, with the fields given by `extra`.
+
+Secrets are never among them: types that hold one keep it out of their repr.
+"""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""The operator's process: wires the parts together and keeps them running until it is told to stop.
+"""The operator's process: assembles the parts and keeps them running until it is asked to stop.
 
-kopf watches from the beginning, so that a copy that waits for the Lease has a warm cache; workers start when the Lease
-is ours and stop when it is lost.
+kopf watches from the beginning, so that a waiting replica has a warm cache. Workers start when this process
+holds the Lease and stop when it loses it.
 
-A copy is ready when the API server serves every kind with the fields that this version has (`definitions.py`), kopf watches every kind,
-and every kind was listed once. It leads only
-after each was listed again since the Lease is its own: what a cache lacks counts as absent. Where that does not come about
-in time the process ends, and whoever started it tries again.
+A replica is ready when the API server serves every kind with the fields of this version (`definitions.py`),
+kopf watches every kind, and every kind was listed once. It leads only after each kind was listed again since
+it holds the Lease, because an object that is not in the cache counts as absent. If that takes too long the
+process ends, and its supervisor restarts it.
 """
 
 from __future__ import annotations

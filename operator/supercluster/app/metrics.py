@@ -1,4 +1,4 @@
-"""Families of samples, and their text as Prometheus reads it."""
+"""Metric families, and their text in Prometheus' format."""
 
 from __future__ import annotations
 

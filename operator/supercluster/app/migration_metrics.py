@@ -1,4 +1,4 @@
-"""Figures of Migrations, for /metrics (`docs/metrics.md`): counted from their statuses."""
+"""Metrics of Migrations, for /metrics (`docs/metrics.md`), counted from their statuses."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Figures about lost replicas, and copies on brokers that go, for /metrics (`docs/metrics.md`): what there is now, counted from what is in Kubernetes, and what has
-ended since the process began."""
+"""Metrics of lost replicas, and of copies on leaving brokers, for /metrics (`docs/metrics.md`).
+
+Current numbers are counted from the objects in Kubernetes; ended repairs are counted since the process began.
+"""
 
 from __future__ import annotations
 

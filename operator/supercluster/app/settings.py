@@ -1,4 +1,4 @@
-"""Settings of the operator's process, from its arguments; every one says its unit and why one would change it."""
+"""Settings of the operator's process, from its arguments. Each has its unit and a reason to change it."""
 
 from __future__ import annotations
 

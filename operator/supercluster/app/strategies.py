@@ -1,4 +1,4 @@
-"""Placement strategies for new replicas: those that are built in, and those of installed packages (MR-5)."""
+"""Placement strategies for new replicas: the built-in ones, and those of installed packages (MR-5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures of declared streams, for /metrics (`docs/metrics.md`)."""
+"""Metrics of declared streams, for /metrics (`docs/metrics.md`)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Figures of Users, for /metrics (`docs/metrics.md`): counted from their statuses (CL-5).
+"""Metrics of Users, for /metrics (`docs/metrics.md`), counted from their statuses (CL-5).
 
-At most `LABELLED_MAX` Users have a label of their own. The others share the label `other`: their counts are summed, and of times the worst
-one is shown, so that no alert is missed. No password and no user name of a client is in any of it.
+At most `LABELLED_MAX` Users have a label of their own. The others share the label `other`: their counts are
+summed, and of times the worst one is shown, so that no alert is missed. No password and no user name of a
+client is in any metric.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """`python -m supercluster.localplane --state DIR`: run the embedded control plane until SIGTERM or SIGINT.
 
-With SUPERCLUSTER_KUBE_ASSETS, a folder with Kubernetes' own programs, they are the control plane, and its nodes are the same.
+SUPERCLUSTER_KUBE_ASSETS names a folder with Kubernetes' own programs. If it is set, these are the control
+plane, with the same simulated nodes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What moves over an API server: controllers and node agent of the embedded control plane, or nodes alone.
+"""Clients of the API server: controllers and node agent of the embedded control plane, or nodes alone.
 
-`start_agent` is the embedded plane's. `start_nodes` brings nodes to an API server that has controllers of its own: the
-same node agent, with what a cluster's controllers expect of nodes beside it (signs of life, a provisioner of volumes).
+`start_agent` serves the embedded plane. `start_nodes` adds nodes to an API server that has controllers of its
+own: the same node agent, with the further duties that a cluster's controllers expect of nodes (heartbeats, a
+provisioner of volumes).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""A small Kubernetes client for the controllers and the node agent: requests, and informers that keep a cache.
+"""A small Kubernetes client for the controllers and the node agent: requests, and informers that keep a
+cache.
 
-An informer lists, watches from there, goes on after a broken watch from the last version seen, and lists again when
-that version is gone (410). What a write answers is put in the cache at once, so that a controller sees its own writes:
-no bookkeeping of expectations is needed.
+An informer lists, watches from there, goes on after a broken watch from the last version seen, and lists
+again when that version is gone (410). The answer to a write goes into the cache at once, so that a controller
+sees its own writes and needs no record of expectations.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
-"""Events for people: recorded in the background, bounded; repeated ones are counted, and their count is written ever
-more seldom, so that a probe that fails every second doesn't write every second."""
+"""Kubernetes events, recorded in the background and bounded.
+
+Repeated events are counted, and their count is written less and less often, so that a probe that fails every
+second does not write every second.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects of Kubernetes as they are sent and stored."""
+"""The JSON type of Kubernetes objects as they are sent and stored."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""A control plane of Kubernetes' own programs, in the place of the embedded API server and controllers.
+"""A control plane of Kubernetes' own programs, in place of the embedded API server and controllers.
 
-etcd, kube-apiserver, kube-controller-manager and kube-scheduler are taken from a folder, as setup-envtest makes it, and listen on
-loopback only. Nodes are those of the embedded plane, and so are the files of the state directory, so that whatever uses a
-plane can use either. RBAC is in force, the restricted Pod Security profile is enforced in all namespaces but kube-system,
-and requests are in `kube/audit.log`. etcd does not sync to disk: a power cut may cost all objects.
+etcd, kube-apiserver, kube-controller-manager and kube-scheduler are taken from a folder in setup-envtest's
+layout, and listen on loopback only. Its nodes and the files of the state directory are those of the embedded
+plane, so a client of a plane can use either. RBAC is in force, the restricted Pod Security profile is
+enforced in all namespaces but kube-system, and requests are in `kube/audit.log`. etcd does not sync to disk:
+a power failure may cost all objects.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kubernetes' form of a time."""
+"""Times in Kubernetes' format."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Refusals as Kubernetes words them: one exception class that renders itself as a `Status` object.
+"""Errors in Kubernetes' words: one exception class that renders itself as a `Status` object.
 
-Clients branch on `reason` and `code`, people read `message`; so both follow what kube-apiserver answers.
+Clients branch on `reason` and `code`, people read `message`; so all three follow kube-apiserver.
 """
 
 from __future__ import annotations

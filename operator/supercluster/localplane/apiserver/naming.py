@@ -1,4 +1,4 @@
-"""Names, labels and annotations: what Kubernetes lets them be."""
+"""Kubernetes' rules for names, labels and annotations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all controllers share: the caches, the queue, and writes that the caches see at once."""
+"""The common part of all controllers: the caches, the queue, and writes that the caches reflect at once."""
 
 from __future__ import annotations
 

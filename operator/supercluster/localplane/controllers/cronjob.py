@@ -1,4 +1,4 @@
-"""CronJobs: makes a Job at each time of a schedule. Of times that were missed only the last is made up for."""
+"""CronJobs: creates a Job at each time of a schedule. Of missed times only the last one is made up for."""
 
 from __future__ import annotations
 

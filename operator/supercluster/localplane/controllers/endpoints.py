@@ -1,4 +1,4 @@
-"""Endpoints and EndpointSlices of Services: which pods stand behind a service, ready or not."""
+"""Endpoints and EndpointSlices of Services: the pods behind a service, ready or not."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Jobs: pods run to their end, repeated when they fail, up to a limit.
 
-Served: completions, parallelism, backoffLimit, activeDeadlineSeconds, ttlSecondsAfterFinished, suspend, podReplacementPolicy and
-podFailurePolicy. Not served, and said so by a condition: completionMode Indexed.
+Served: completions, parallelism, backoffLimit, activeDeadlineSeconds, ttlSecondsAfterFinished, suspend,
+podReplacementPolicy and podFailurePolicy. Not supported, and reported by a condition: completionMode Indexed.
 """
 
 from __future__ import annotations

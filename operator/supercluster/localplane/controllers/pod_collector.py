@@ -1,4 +1,6 @@
-"""Pods nobody else ends: deleted before they had a node, or bound to a node whose object is gone."""
+"""Deletes pods that no other component ends: deleted before they had a node, or bound to a node whose object
+is gone.
+"""
 
 from __future__ import annotations
 

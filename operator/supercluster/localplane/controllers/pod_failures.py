@@ -1,4 +1,4 @@
-"""What a Job's podFailurePolicy says of a pod that failed: its first rule that matches decides."""
+"""Applies a Job's podFailurePolicy to a failed pod: the first matching rule decides."""
 
 from __future__ import annotations
 

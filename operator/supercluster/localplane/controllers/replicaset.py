@@ -1,4 +1,4 @@
-"""ReplicaSets: as many pods of a template as asked for."""
+"""ReplicaSets: keeps the requested number of pods of a template."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Where a pod goes: a pure choice among the nodes, and the controller that carries it out.
+"""Assigns a pod to a node: a pure choice among the nodes, and the controller that carries it out.
 
-Filters are hard (cordon, readiness, taints, node selector and affinity, required anti-affinity, DoNotSchedule spread,
-claims that live on a node); among what is left, preferences and then the fewest pods decide.
+Filters are hard (cordon, readiness, taints, node selector and affinity, required anti-affinity, DoNotSchedule
+spread, claims that live on a node). Among the remaining nodes, preferences and then the fewest pods decide.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""StatefulSets: carries out what `statefulset_plan` says."""
+"""StatefulSets: carries out the steps of `statefulset_plan`."""
 
 from __future__ import annotations
 

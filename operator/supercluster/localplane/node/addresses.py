@@ -1,9 +1,9 @@
-"""Loopback addresses for pods: one each, kept in a file, given again late.
+"""Loopback addresses for pods: one each, recorded in a file, and reused as late as possible.
 
-A plane has a block of four times 256 addresses in 127.77.0.0/16, so that several planes on one machine don't meet.
-Holding the block is holding a listening socket on its first address, which the kernel gives back when the plane dies.
-A StatefulSet's pod keeps its address while the state lives; others are handed out in a circle, so an address that was
-given back is used again as late as possible.
+A plane has a block of four times 256 addresses in 127.77.0.0/16, so that several planes on one machine don't
+collide. A plane holds its block by a listening socket on the first address, which the kernel releases when
+the plane dies. A StatefulSet's pod keeps its address while the state exists. Other addresses are assigned in
+a circle, so a released one is reused as late as possible.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The agent of all simulated nodes: a worker per pod, live volumes, the hosts file, and what ends when it ends."""
+"""The agent of all simulated nodes: a worker per pod, live volumes, the hosts file, and the shutdown of all
+of them.
+"""
 
 from __future__ import annotations
 

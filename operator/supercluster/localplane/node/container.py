@@ -1,6 +1,6 @@
 """The life of one container: prepare, start, probe, restart with back-off, stop.
 
-It owns its process and its state; its pod asks for views of it and is told of changes by `host.changed()`.
+It owns its process and its state. Its pod reads views of it, and is notified of changes by `host.changed()`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A pod's tokens: those that its projected volumes ask for, and a kubeconfig with one.
+"""A pod's tokens: those that its projected volumes request, and a kubeconfig with one.
 
-On a cluster a program finds its token under /var/run/secrets; a local process can't have a path of its own there, so
-`KUBECONFIG` points at a file that only its owner can read. Pods that don't mount a token get none. Tokens are bound to
-their pod. That of the kubeconfig is made anew with each start of the pod or the agent and lasts a week; those in volumes
-are renewed when four fifths of their time are over, as a kubelet does it.
+On a cluster a program finds its token under /var/run/secrets. A local process can't have a path of its own
+there, so `KUBECONFIG` names a file that only its owner can read. Pods that don't mount a token get none.
+Tokens are bound to their pod. The kubeconfig's token is created at each start of the pod or the agent and
+lasts a week. Tokens in volumes are renewed after four fifths of their lifetime, as a kubelet does.
 """
 
 from __future__ import annotations

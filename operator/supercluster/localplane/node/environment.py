@@ -1,4 +1,6 @@
-"""A container's environment, command and arguments: pure functions of the pod and what it refers to."""
+"""A container's environment, command and arguments: pure functions of the pod and the objects that it refers
+to.
+"""
 
 from __future__ import annotations
 

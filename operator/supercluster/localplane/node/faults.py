@@ -1,7 +1,8 @@
-"""Levers for tests and demos: kill a pod's processes, lose a node, bring it back.
+"""Fault injection for tests and demos: kill a pod's processes, lose a node, bring it back.
 
 They are an HTTP endpoint of the agent (with the plane's token) and a command line over it:
-`python -m supercluster.localplane.node.faults STATE_DIR pods | kill NS/POD [CONTAINER] | lose NODE [--destroy-volumes]
+`python -m supercluster.localplane.node.faults STATE_DIR pods | kill NS/POD [CONTAINER] | lose NODE
+[--destroy-volumes]
 | return NODE`. Draining and cordoning need no lever: kubectl does both through the API.
 """
 

@@ -1,4 +1,4 @@
-"""Signs of life for a cluster's node controller: a Lease per node, renewed as a kubelet does it."""
+"""Heartbeats for a cluster's node controller: a Lease per node, renewed as a kubelet does."""
 
 from __future__ import annotations
 

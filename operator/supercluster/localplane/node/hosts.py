@@ -1,8 +1,8 @@
-"""The hosts file of the cluster: names of pods and services, in the place of a cluster's DNS.
+"""The hosts file of the cluster: names of pods and services, in place of a cluster's DNS.
 
-As in DNS, a pod's name is there while the pod is ready, or always where its service publishes addresses that are not
-ready. A headless service's name has the addresses of all of its pods; another service's name has one of them, because
-no proxy stands in between: callers use the pods' own ports.
+As in DNS, a pod's name resolves while the pod is ready, or always if its service publishes addresses that are
+not ready. A headless service's name has the addresses of all of its pods. Any other service's name has one of
+them, because there is no proxy: callers use the pods' own ports.
 """
 
 from __future__ import annotations

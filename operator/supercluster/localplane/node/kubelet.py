@@ -1,7 +1,7 @@
-"""What an API server asks a node for: logs of containers, over TLS on each node's address, as a kubelet serves them.
+"""The kubelet API of a node: logs of containers, over TLS on each node's address.
 
-A client needs a certificate of the authority that the agent was given; there is no other way in. `exec`, `attach` and
-`portForward` are not served.
+A client needs a certificate of the agent's client authority; there is no other authentication. `exec`,
+`attach` and `portForward` are not supported.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From a container's manifest to what is executed: program, arguments, environment, working directory."""
+"""From a container's manifest to the command to execute: program, arguments, environment, working directory."""
 
 from __future__ import annotations
 

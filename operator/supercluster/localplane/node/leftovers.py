@@ -1,9 +1,10 @@
-"""Ends processes of a plane that is gone: run by the next plane at its start, and by the guard when the plane dies.
+"""Ends processes of a plane that is gone: run by the next plane at its start, and by the guard when the plane
+dies.
 
-The guard is this file run as a script by a bare interpreter (`-I -S`): it waits for the end of the pipe that the plane
-holds open, then ends what is left. The death signal of `launcher` reaches only direct children; this reaches theirs.
-A process is ours if it carries the state's mark in its environment or is in a session that the plane recorded.
-Standard library only.
+The guard is this file run as a script by a bare interpreter (`-I -S`): it waits for the end of the pipe that
+the plane holds open, then ends the remaining processes. The death signal of `launcher` reaches only direct
+children; this reaches theirs. A process belongs to the plane if it has the state's mark in its environment or
+is in a session that the plane recorded. Standard library only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Logs of containers: files that a container's processes append to, read, shortened and followed."""
+"""Logs of containers: files that a container's processes append to; reading, rotating and following them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """One pod on a node: volumes, init containers, containers, status, and its end.
 
-A worker runs one pod object (one uid). It is told to end in one of four ways: deleted (gracefully, then the object is
-removed), gone (the object is no more: at once), lost (its node is: at once) and shut down (the plane stops). The last
-two keep all and write nothing.
+A worker runs one pod object (one uid). It ends in one of four ways: deleted (gracefully, then the object is
+removed), gone (the object no longer exists: at once), lost (its node is lost: at once) and shut down (the
+plane stops). The last two keep all data and write nothing.
 """
 
 from __future__ import annotations

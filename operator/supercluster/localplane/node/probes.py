@@ -1,7 +1,8 @@
-"""Probes: one try each (http, tcp, exec) and the counting that turns tries into a verdict.
+"""Probes: one attempt each (http, tcp, exec), and the counting that turns attempts into a result.
 
-Timing follows the manifest, with one addition: until a startup or readiness probe has passed, further tries are made
-between its periods (their failures don't count), so that a pod that is up in 100 ms is not unready for its period.
+Timing follows the manifest, with one addition: until a startup or readiness probe has passed, further
+attempts are made between its periods (their failures don't count). So a pod that is up in 100 ms is not
+unready for its whole period.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`supercluster dev node`: nodes for any Kubernetes API server, whose pods are local processes here."""
+"""`supercluster dev node`: nodes for any Kubernetes API server, with pods as local processes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Volumes for claims: a directory of the state each.
+"""Volumes for claims: one directory of the state each.
 
-On the embedded plane its own controller binds claims at once (`controllers.claims`). Elsewhere the cluster's controllers
-do, and `Provisioner` is what they wait for: it makes the volume of a claim whose first pod was given a node of ours,
-makes it larger, and takes it away when it is released.
+On the embedded plane its own controller binds claims at once (`controllers.claim`). Elsewhere the cluster's
+controllers wait for `Provisioner`: it creates the volume of a claim whose first pod was assigned to one of
+these nodes, expands it, and deletes it when it is released.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """A pod's volumes as directories.
 
-ConfigMaps, Secrets, projected volumes and the downward API are written as a kubelet writes them: each version in a
-directory of its own, `..data` a link that is swapped in one rename, names linking through it; so a reader sees all of
-one version, and an update arrives in running pods. Where a claim's data lives is the caller's business.
+ConfigMaps, Secrets, projected volumes and the downward API are written as a kubelet writes them: each version
+in a directory of its own, `..data` a link that is swapped in one rename, names linking through it; so a
+reader sees all of one version, and an update arrives in running pods. The caller determines the directory of
+a claim's data.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Who asks, and whether they may: tokens, certificates, roles."""
+"""Authentication and authorization: tokens, certificates, roles."""

@@ -1,4 +1,4 @@
-"""Who may do what: the administrator everything, all others what roles and bindings (RBAC) allow them."""
+"""Authorization: the administrator may do everything, all others what roles and bindings (RBAC) allow them."""
 
 from __future__ import annotations
 

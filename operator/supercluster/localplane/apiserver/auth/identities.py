@@ -1,7 +1,7 @@
-"""Who asks: the administrator's token, or a signed token of a service account.
+"""Authentication: the administrator's token, or a signed token of a service account.
 
-Tokens of service accounts are JSON web tokens signed with a key of the state directory (HS256). They name the account
-and its uid, and are worth nothing after their end or when the account was made anew.
+Tokens of service accounts are JSON web tokens signed with a key of the state directory (HS256). They name the
+account and its uid. They are invalid after their expiry, or when the account was recreated.
 """
 
 from __future__ import annotations

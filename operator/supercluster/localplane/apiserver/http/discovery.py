@@ -1,4 +1,4 @@
-"""The documents from which clients learn what is served: /version, /api, /apis and each group-version's resources."""
+"""The discovery documents: /version, /api, /apis and each group-version's resources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests to answers: who asks, what is asked for, and the one call that does it.
+"""From requests to answers: authentication, parsing, and the one call that carries out the request.
 
 Every write is in the state file before its answer is sent.
 """

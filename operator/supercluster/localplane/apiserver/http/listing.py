@@ -1,7 +1,7 @@
-"""Lists in pages and watches: what they select, and the stream of events of a watch.
+"""Lists in pages, and watches: their selection of objects, and the stream of events of a watch.
 
-A list's pages all show the revision of its first page. A watch sends each change after the revision it starts from
-exactly once, in order, or ends with 410.
+A list's pages all show the revision of its first page. A watch sends each change after the revision it starts
+from exactly once, in order, or ends with 410.
 """
 
 from __future__ import annotations

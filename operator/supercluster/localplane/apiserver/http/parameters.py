@@ -1,4 +1,4 @@
-"""What a request's query, headers and body say, read once and checked."""
+"""The parameters of a request from its query, headers and body, parsed once and validated."""
 
 from __future__ import annotations
 

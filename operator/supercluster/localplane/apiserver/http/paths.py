@@ -1,4 +1,4 @@
-"""The path of a request taken apart: group, version, namespace, resource, name and subresource."""
+"""Parses the path of a request: group, version, namespace, resource, name and subresource."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The protobuf bodies that kubectl and helm send for a few kinds, decoded to JSON.
 
-Go clients prefer protobuf for built-in kinds; the server answers in JSON, which they take. The tables hold the field
-numbers of the kinds that people create with kubectl's own commands; other kinds, and other fields that are set, are
-refused with 415 rather than lost.
+Go clients prefer protobuf for built-in kinds; the server answers in JSON, which they accept. The tables hold
+the field numbers of the kinds that kubectl's own commands create. Other kinds, and other fields that are set,
+are refused with 415 rather than lost.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Objects and lists in the form that a client asked for."""
+"""Objects and lists in the format that a client requested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The API server put together: state, kinds, rules, garbage collection, and HTTP in front of them."""
+"""The assembled API server: state, kinds, rules, garbage collection, and the HTTP front end."""
 
 from __future__ import annotations
 

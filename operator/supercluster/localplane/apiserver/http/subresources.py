@@ -1,4 +1,6 @@
-"""The subresources that are more than a part of their object: scale, eviction, log, token and binding; and reviews."""
+"""The subresources that are not merely a part of their object: scale, eviction, log, token and binding; and
+reviews.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers as tables, which is what `kubectl get` prints: columns of built-in kinds and of custom resources."""
+"""Answers as tables, which `kubectl get` prints: columns of built-in kinds and of custom resources."""
 
 from __future__ import annotations
 

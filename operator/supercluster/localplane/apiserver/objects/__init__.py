@@ -1,1 +1,1 @@
-"""What a write does to an object: admission, deletion, garbage collection, scaling, evictions."""
+"""The effects of a write on objects: admission, deletion, garbage collection, scaling, evictions."""

@@ -1,4 +1,6 @@
-"""What the server itself sets on new objects: addresses of Services, first statuses, the account of a pod."""
+"""Fields that the server itself sets on new objects: addresses of Services, first statuses, the account of a
+pod.
+"""
 
 from __future__ import annotations
 

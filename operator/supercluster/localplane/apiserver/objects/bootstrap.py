@@ -1,4 +1,4 @@
-"""What a cluster has before anybody made anything: namespaces, their default accounts, and the usual cluster roles."""
+"""The initial objects of a cluster: namespaces, their default accounts, and the usual cluster roles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""How an object ends: preconditions, finalizers by the way of deletion, grace, and when nothing holds it any more."""
+"""Deletion of an object: preconditions, finalizers by propagation policy, grace period, and the final
+removal.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What follows from deletions: dependents of owners, orphans, namespaces and definitions that end.
+"""The consequences of deletions: dependents of owners, orphans, namespaces and definitions that end.
 
-A follower of every stored change keeps the index of owners; the consequences are worked off in the same process a
-turn later, so that the request that caused them is answered first. Nothing is lost by a restart: everything is
-looked at again when the server starts.
+A follower of every stored change keeps the index of owners. The consequences are carried out in the same
+process a turn later, so that the request that caused them is answered first. A restart loses none: all
+objects are examined when the server starts.
 """
 
 from __future__ import annotations

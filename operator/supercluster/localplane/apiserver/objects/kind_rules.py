@@ -1,4 +1,6 @@
-"""What each kind adds to the common handling: the one place where built-in kinds and custom resources part ways."""
+"""The rules that each kind adds to the common handling: the one place where built-in kinds and custom
+resources differ.
+"""
 
 from __future__ import annotations
 

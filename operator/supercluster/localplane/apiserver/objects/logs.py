@@ -1,4 +1,4 @@
-"""Which log a request means, and why there is none yet. `node.logs` reads it."""
+"""Finds the log that a request means, or the reason why there is none yet. `node.logs` reads it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a create, an update and a delete mean: metadata, generations, finalizers, graceful ends.
+"""The semantics of create, update and delete: metadata, generations, finalizers, graceful deletion.
 
-All writes come through here, whether a client replaced, patched or applied an object. Nothing awaits between reading
-the present object and storing the next, so a write is atomic on the one thread that runs all of this.
+All writes use this module, whether a client replaced, patched or applied an object. There is no await between
+reading the current object and storing the next, so a write is atomic on the one thread that runs the server.
 """
 
 from __future__ import annotations

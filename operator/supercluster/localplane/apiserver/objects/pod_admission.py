@@ -1,4 +1,8 @@
-"""Admission of pods: the Pod Security labels of a namespace refuse pods, and warn of pods and of what makes them; its quotas refuse pods."""
+"""Admission of pods.
+
+The Pod Security labels of a namespace refuse pods, and warn about pods and about objects that create them.
+Its quotas refuse pods.
+"""
 
 from __future__ import annotations
 

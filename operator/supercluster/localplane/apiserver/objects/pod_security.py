@@ -1,7 +1,8 @@
-"""Pod Security's levels: what a pod's spec violates, in Kubernetes' words. Pure.
+"""Pod Security's levels: the violations of a pod's spec, in Kubernetes' words. Pure.
 
-Every check of `baseline` and `restricted` is here as Kubernetes 1.36 has it, but for AppArmor and Windows, which no pod of this plane can
-have. A version in a namespace's labels (`enforce-version: v1.30`) is named in messages; what is checked is the latest.
+All checks of `baseline` and `restricted` follow Kubernetes 1.36, except for AppArmor and Windows, which no
+pod of this plane can have. Messages name the version in a namespace's labels (`enforce-version: v1.30`); the
+checks are those of the latest one.
 """
 
 from __future__ import annotations

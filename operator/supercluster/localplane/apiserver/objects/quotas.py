@@ -1,7 +1,7 @@
-"""ResourceQuotas: pods that a namespace has no room for are refused, in Kubernetes' words.
+"""ResourceQuotas: pods beyond a namespace's quota are refused, in Kubernetes' words.
 
-Counted are pods, and their processors and memory. Quotas with scopes, of other objects and of other resources are not enforced, and no status
-is kept: what is used is summed up when it is asked for.
+Pods are counted, and their processors and memory. Quotas with scopes, of other objects and of other resources
+are not enforced. No status is kept: usage is summed up when it is needed.
 """
 
 from __future__ import annotations

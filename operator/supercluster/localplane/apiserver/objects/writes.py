@@ -1,4 +1,4 @@
-"""What every write carries along, and what kinds add to it: the seam between objects and the rules of kinds."""
+"""The context of every write, and the interface for rules of kinds: the seam between objects and kinds."""
 
 from __future__ import annotations
 

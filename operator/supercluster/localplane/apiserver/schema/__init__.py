@@ -1,1 +1,1 @@
-"""What an object may be: schemas, defaults, CEL rules and their cost, patches, managed fields."""
+"""The validity of objects: schemas, defaults, CEL rules and their cost, patches, managed fields."""

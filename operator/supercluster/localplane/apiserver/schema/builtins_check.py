@@ -1,4 +1,6 @@
-"""What built-in kinds refuse beyond their schemas: fields that can't be changed, and fields that must fit together."""
+"""Checks of built-in kinds beyond their schemas: immutable fields, and fields that must agree with each
+other.
+"""
 
 from __future__ import annotations
 

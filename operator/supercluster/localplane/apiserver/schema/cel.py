@@ -1,7 +1,8 @@
-"""Validation rules in CEL (`x-kubernetes-validations`) of custom resources, those about changes (`oldSelf`) included.
+"""Validation rules in CEL (`x-kubernetes-validations`) of custom resources, those about changes (`oldSelf`)
+included.
 
-cel-python evaluates them; it is loaded when the first rule is met. A rule that cannot be compiled is refused with its
-definition; one that fails while it is evaluated refuses the object, as with a real API server.
+cel-python evaluates them; it is imported for the first rule. As with a real API server, a definition is
+refused if a rule does not compile, and an object is refused if a rule's evaluation fails.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Whether a CEL rule fits the types of a schema, and the most that it can cost, before any value is there.
+"""Checks a CEL rule against the types of a schema, and estimates its maximum cost, before there is any value.
 
-kube-apiserver refuses a definition whose rules name fields that are not declared, compare what can't be compared, or
-could cost too much for the largest object. Costs are cel-go's estimates, in its units.
+kube-apiserver refuses a definition whose rules name fields that are not declared, compare what can't be
+compared, or could cost too much for the largest object. Costs are cel-go's estimates, in its units.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The types that CEL rules see: those of a schema, and what functions take and give.
+"""The types that CEL rules see: those of a schema, and the parameters and results of functions.
 
 A type bounds its size; sizes that a schema does not bound are those that fit into one request.
 """

@@ -1,4 +1,6 @@
-"""CustomResourceDefinitions: their defaults, what can be wrong with them, and the status that says they are served."""
+"""CustomResourceDefinitions: their defaults, their possible errors, and the status that reports that they are
+served.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Sets of field paths: which fields a value has, as managedFields writes them.
+"""Sets of field paths: the fields that a value has, in the format of managedFields.
 
-A path is a tuple of steps: `f:name` into an object, `k:{"key":value}` to an item of a list that is a map, `v:value` to
-an item of a set. Lists and objects that are atomic have no steps inside. Pure functions over JSON data and schemas.
+A path is a tuple of steps: `f:name` into an object, `k:{"key":value}` to an item of a list that is a map,
+`v:value` to an item of a set. Lists and objects that are atomic have no steps inside. Pure functions over
+JSON data and schemas.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""managedFields: who set which field, for updates and for server-side apply, with conflicts and force."""
+"""managedFields: the manager of each field, for updates and for server-side apply, with conflicts and force."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Whether the rules of a definition compile, against the types of its schema, and cost little enough.
+"""Checks that the rules of a definition compile, against the types of its schema, and cost little enough.
 
-A rule costs what it costs once, times as often as its place in the schema can be there in one object.
+The cost of a rule is the cost of one evaluation times the maximum number of its occurrences in one object.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Structural schemas: those of built-in kinds from a generated file, those of custom resources from their definitions.
+"""Structural schemas: those of built-in kinds from a generated file, those of custom resources from their
+definitions.
 
-One form for both, so that unknown fields, defaults, validation, merging and explaining are written once. A `$ref` names
-a built-in definition.
+Both have one form, so that unknown fields, defaults, validation, merging and explaining are implemented once.
+A `$ref` names a built-in definition.
 """
 
 from __future__ import annotations

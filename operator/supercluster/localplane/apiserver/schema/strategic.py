@@ -1,7 +1,9 @@
-"""Strategic merge patches: lists of built-in kinds are merged by key, and directives say what else to do.
+"""Strategic merge patches: lists of built-in kinds are merged by key, and directives change the default
+merge.
 
-`$patch: replace|merge|delete`, `$retainKeys`, `$setElementOrder/<list>` and `$deleteFromPrimitiveList/<list>`.
-Custom resources have no merge keys; kube-apiserver refuses strategic patches of them, and so does this server.
+`$patch: replace|merge|delete`, `$retainKeys`, `$setElementOrder/<list>` and
+`$deleteFromPrimitiveList/<list>`. Custom resources have no merge keys; kube-apiserver refuses strategic
+patches of them, and so does this server.
 """
 
 from __future__ import annotations

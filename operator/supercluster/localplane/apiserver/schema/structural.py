@@ -1,7 +1,8 @@
-"""Whether the schema of a definition is structural, and what else keeps kube-apiserver from taking it.
+"""Checks that the schema of a definition is structural, and the other requirements of kube-apiserver.
 
-Every value has one type; `properties` say all that there is; the words around them only narrow it. Defaults fit as they
-stand, unfilled. Pure functions over the schema; paths and reasons are those of kube-apiserver.
+Every value has one type; `properties` lists all fields; the keywords around them only narrow it. Defaults
+must be valid as they are, unfilled. Pure functions over the schema; paths and reasons are those of
+kube-apiserver.
 """
 
 from __future__ import annotations

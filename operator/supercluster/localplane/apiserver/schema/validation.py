@@ -1,4 +1,6 @@
-"""Whether a value fits its schema, told as kube-apiserver tells it: the field, the value, and what would be right."""
+"""Validates a value against its schema, and reports in kube-apiserver's words: the field, the value, and the
+right value.
+"""
 
 from __future__ import annotations
 

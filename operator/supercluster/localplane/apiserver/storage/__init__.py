@@ -1,1 +1,1 @@
-"""Objects by resource and version, and what selects them."""
+"""Objects by resource and version, and selectors."""

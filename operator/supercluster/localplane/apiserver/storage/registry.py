@@ -1,7 +1,8 @@
-"""Which kinds the server knows: the built-in table and a registry that custom resource definitions extend.
+"""The kinds that the server knows: the built-in table, and a registry that custom resource definitions
+extend.
 
-A `Resource` is one kind in one served version. The storage key leaves the version out, so that versions of one custom
-resource show the same objects.
+A `Resource` is one kind in one served version. The storage key leaves the version out, so that versions of
+one custom resource show the same objects.
 """
 
 from __future__ import annotations

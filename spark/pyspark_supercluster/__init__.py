@@ -1,8 +1,9 @@
-"""Spark looks for top-level modules named pyspark_* and registers their DefaultSource: this is ours, so that
-`spark.read.format("supercluster")` works without a registration.
+"""Registers the data source with Spark, so that `spark.read.format("supercluster")` works without a call of
+the program.
 
-Spark looks with the Python that PYSPARK_PYTHON names, or else the `python3` of the PATH, which may not have this module. A program that
-imports it before it starts Spark has its own interpreter taken.
+Spark looks for top-level modules named pyspark_* and registers their DefaultSource. It looks with the Python
+that PYSPARK_PYTHON names, or else the `python3` of the PATH, which may not have this module. A program that
+imports this module before it starts Spark makes Spark use the program's own interpreter.
 """
 
 import os

@@ -1,4 +1,5 @@
-"""Spark reads streams: the data source, and what it needs to speak to brokers.
+"""Spark reads and writes streams: the data source, and its client for the brokers.
 
-It knows nothing of the operator or of the broker's code: an executor installs `supercluster[spark]` and no more.
+It depends neither on the operator nor on the broker's code: an executor installs `supercluster[spark]` and no
+more.
 """

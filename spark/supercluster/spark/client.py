@@ -1,9 +1,10 @@
-"""A blocking NATS client over one socket: what a Spark task needs, and nothing that runs in the background.
+"""A blocking NATS client over one socket: the operations that a Spark task needs, and no background activity.
 
-`ClientConnection` is one socket to one broker; `Servers` knows the brokers (those named and those INFO lists) and connects
-to the first that answers. The first INFO comes in the clear; TLS begins behind it where the URL says `tls://` or the
-broker requires it, and never ends in the clear where it was asked for. Every wait has a limit. A connection that failed once is never used again: the caller asks
-`Servers` for a new one and repeats what was unanswered. Secrets are sent to the broker and appear in no message.
+`ClientConnection` is one socket to one broker; `Servers` knows the brokers (those named and those INFO lists)
+and connects to the first that answers. The first INFO comes in plain text. TLS begins after it if the URL
+says `tls://` or the broker requires it; a connection that asked for TLS never continues in plain text. Every
+wait has a limit. A failed connection is never used again: the caller asks `Servers` for a new one and repeats
+unanswered requests. Secrets are sent to the broker and appear in no message.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An error as one line."""
+"""Formats an error as one line."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Questions to JetStream's API that survive the death of a broker or of a stream's leader.
+"""JetStream API requests that survive the loss of a broker or of a stream's leader.
 
-`JetStreamSession` keeps one connection, asks again elsewhere while nobody answers, and gives up after `patience_seconds`
-without an answer. What JetStream refuses for good (no such stream) is raised at once.
+`JetStreamSession` keeps one connection, retries at other brokers while it gets no answer, and gives up after
+`patience_seconds` without one. A permanent error of JetStream (no such stream) is raised at once.
 """
 
 from __future__ import annotations

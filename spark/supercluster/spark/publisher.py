@@ -1,6 +1,8 @@
-"""An ordinary JetStream client that publishes into one stream: each message is acknowledged, and repeated with its id until it is.
+"""An ordinary JetStream client that publishes into one stream: each message is repeated with its id until it
+is acknowledged.
 
-The stream's window of message ids refuses repeats. The messages of one call stay in order unless the stream refuses one for a while.
+The stream's duplicate window refuses repeats. The messages of one call stay in order unless the stream
+refuses one for a while.
 """
 
 from __future__ import annotations

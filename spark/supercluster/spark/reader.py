@@ -1,16 +1,19 @@
-"""Reads every message of a range of sequences, once, whatever dies meanwhile.
+"""Reads every message of a range of sequences exactly once, across failures of brokers and leaders.
 
-An ephemeral consumer without acknowledgements delivers from the first wanted sequence on; batches are asked for ahead,
-so that the broker never waits for the reader. The rules that make it complete:
+An ephemeral consumer without acknowledgements delivers from the first wanted sequence on. Batches are
+requested ahead, so that the broker never waits for the reader. The rules that make it complete:
 
-* a delivery below the next wanted sequence is dropped, so nothing is repeated;
-* deliveries of one consumer are counted by the broker; a hole in that count means a lost delivery, and the reader
-  starts a new consumer at the next wanted sequence, as it does after every silence, error and reconnection;
+* a delivery below the next wanted sequence is dropped, so no message is repeated;
+* deliveries of one consumer are counted by the broker; a hole in that count means a lost delivery, and the
+  reader starts a new consumer at the next wanted sequence, as it does after every time-out, error and
+  reconnection;
 * a hole in the stream's own sequences (a deleted message) is no hole in that count, and is passed over;
-* the end is reached by the range's last sequence, or when the stream's leader says that no message exists between the
-  next wanted sequence and that one. "Nothing pending" from a consumer is a reason to ask, not a proof;
-* where sequences are passed over, the leader is asked where the stream begins: behind the first of them, retention or a
-  purge was faster than the reader, which raises instead of reading less than there was (`fail_on_data_loss`).
+* the end is reached by the range's last sequence, or when the stream's leader says that no message exists
+  between the next wanted sequence and that one. "Nothing pending" from a consumer is a reason to ask, not a
+  proof;
+* if sequences are skipped, the leader is asked for the stream's first sequence: if that is after the first
+  skipped one, retention or a purge was faster than the reader, which then raises instead of omitting messages
+  (`fail_on_data_loss`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""When retention overtakes a reader: removes messages that it has not read. Pure.
+"""Predicts when retention overtakes a reader, that is, removes messages that it has not read. Pure.
 
-What is left of each limit is followed, and where it shrinks, a straight line through the last minutes says when it is used up. A reader
-with more than half of a limit left is not in danger, and a short look shows no rate: then nothing is said. Purges, deletions, limits per
-subject and lifetimes of single messages are not foreseen.
+The remainder of each limit is tracked. If it shrinks, a straight line through the last minutes gives the time
+at which it is used up. A reader with more than half of a limit left is not in danger, and a short observation
+shows no rate: then there is no prediction. Purges, deletions, limits per subject and TTLs of single messages
+are not predicted.
 """
 
 from __future__ import annotations

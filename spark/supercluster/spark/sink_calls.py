@@ -1,7 +1,9 @@
-"""The calls by which a batch is written to a stream exactly once: stage, commit, abort (`docs/adr/spark-sink.md`).
+"""The calls by which a batch is written to a stream exactly once: stage, commit, abort
+(`docs/adr/spark-sink.md`).
 
-An attempt stages blocks of rows under a token that nobody else has. The commit names the tokens of one attempt for each
-partition; a repeated commit of the batch gets the first answer. Every call may be repeated, so all of them outlive brokers.
+An attempt stages blocks of rows under a unique token. The commit names the tokens of one attempt for each
+partition; a repeated commit of the batch gets the first answer. Every call may be repeated, so calls survive
+the loss of brokers.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The options that say where the brokers are and how to log in.
+"""The options for the brokers' addresses and the login.
 
-Secrets are best given in a file (`credentialsFile`, for instance a mounted Secret): options become part of a query's
-plan, and although Spark redacts values whose names look secret, what is not there cannot be shown. In the pods of a
-StreamPipeline all may be left out: the folder that SUPERCLUSTER_CLIENT names has a Secret for applications, a file each
-for `user`, `password` and `urls`, and for `ca.crt`, `tls.crt` and `tls.key` where brokers ask for TLS.
+Secrets are best given in a file (`credentialsFile`, for instance a mounted Secret). Options become part of a
+query's plan, and Spark redacts only values whose names look secret. In the pods of a StreamPipeline all of
+these options may be omitted. There the folder in SUPERCLUSTER_CLIENT holds the Secret for applications: a
+file each for `user`, `password` and `urls`, and for `ca.crt`, `tls.crt` and `tls.key` if brokers require TLS.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Values of options, checked one by one: a wrong one is named with what would be right."""
+"""Parsers for the values of options. An error names the option and its valid values."""
 
 from __future__ import annotations
 

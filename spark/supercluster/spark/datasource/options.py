@@ -1,4 +1,4 @@
-"""The options of a read, checked once; a wrong one is named with what would be right."""
+"""The options of a read, validated once. An error names the option and its valid values."""
 
 from __future__ import annotations
 

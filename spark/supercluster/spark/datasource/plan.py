@@ -1,7 +1,8 @@
-"""Where a query is in its streams, which sequences a batch has of each, and how tasks share them. Pure.
+"""The position of a query in its streams, the sequences of a batch, and their division among tasks. Pure.
 
-Limits are of all streams together, and each stream with messages comes on with each batch. A stream that joins a query
-begins at its first message: its offset says where that was (`first`), so that a batch that is replayed has the same rows.
+Limits apply to all streams together, and each stream with messages advances with each batch. A stream that
+joins a query begins at its first message. Its offset records that position (`first`), so that a repeated
+batch has the same rows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a row says as a message: the columns subject, headers and payload."""
+"""The columns subject, headers and payload of a row that is to become a message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The columns, and records as Arrow batches."""
+"""The columns of a read, and records as Arrow batches."""
 
 from __future__ import annotations
 

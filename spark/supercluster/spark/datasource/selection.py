@@ -1,4 +1,4 @@
-"""Which streams a read has, and where it begins and ends in each of them, as options say it. Pure."""
+"""The streams of a read, and its start and end in each of them, as the options define them. Pure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """`df.write` and `df.writeStream.format("supercluster")`: each row of a batch becomes one message.
 
-Nothing is keyed by an attempt or a partition, which Spark repeats with other rows. A task stages its rows under a random token;
-`commit`, in another process, names the tokens, with the writer and the batch that travel in the messages. `abort` may follow a
-`commit` that raised: it drops nothing that is committed.
+No key derives from an attempt or a partition, which Spark may repeat with other rows. A task stages its rows
+under a random token. `commit`, in another process, names the tokens, with the writer and the batch from the
+tasks' commit messages. `abort` may follow a `commit` that raised: it drops no committed row.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The data source that Spark finds under the name `supercluster`, and its two readers.
+"""The data source that Spark finds under the name `supercluster`, and its readers.
 
-Partitions are ranges of sequences; each is read by `reader.read_range`, which is complete or raises. Nothing is kept
-between calls: readers are pickled to executors, which connect by themselves.
+Partitions are ranges of sequences; `reader.read_range` reads each completely or raises. Readers keep no
+connection between calls: they are pickled to executors, which connect by themselves.
 """
 
 from __future__ import annotations

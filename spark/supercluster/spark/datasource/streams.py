@@ -1,4 +1,4 @@
-"""What brokers say of the streams of a read: which there are, and where it begins and ends in each."""
+"""The brokers' information on the streams of a read: their names, and its start and end in each."""
 
 from __future__ import annotations
 

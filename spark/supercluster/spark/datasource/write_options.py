@@ -1,4 +1,4 @@
-"""The options of a write. Where the brokers are, and who writes, is said as for a read."""
+"""The options of a write. The options for the brokers' addresses and the login are those of a read."""
 
 from __future__ import annotations
 

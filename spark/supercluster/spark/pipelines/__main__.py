@@ -1,4 +1,4 @@
-"""The command."""
+"""The entry point of `python -m supercluster.spark.pipelines`."""
 
 import sys
 

@@ -1,7 +1,7 @@
 """`python -m supercluster.spark.pipelines NAME --parameter value …`
 
-Exit codes: 0 all was done and nothing found, 1 the run failed, 2 wrong arguments, 3 the pipeline found something wrong with the
-messages, 143 asked to stop.
+Exit codes: 0 the run completed without findings, 1 the run failed, 2 wrong arguments, 3 the pipeline has
+findings about the messages, 143 the run was stopped by a signal.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Digests of messages as the data source's columns have them. Pure."""
+"""Digests of messages in the form of the data source's columns. Pure."""
 
 from __future__ import annotations
 

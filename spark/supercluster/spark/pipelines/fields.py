@@ -1,4 +1,6 @@
-"""Where a message says what: `json:PATH` in its payload, `header:NAME`, or `subject:N`, a token of its subject."""
+"""References to a field of a message: `json:PATH` in its payload, `header:NAME`, or `subject:N`, a token of
+its subject.
+"""
 
 from __future__ import annotations
 

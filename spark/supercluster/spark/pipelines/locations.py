@@ -1,9 +1,11 @@
-"""Folders where pipelines keep files: a path of this machine, or a URI that Arrow reaches (s3://, gs://, hdfs://).
+"""Folders where pipelines keep files: a path of this machine, or a URI that Arrow reaches (s3://, gs://,
+hdfs://).
 
-A file appears whole or not at all: it is written elsewhere first. On a local disk it is synced before it gets its name. An object store shows a
-file when it was sent to its end. Other systems, such as HDFS, get it under another name; Arrow renames it there by deleting the file of
-that name first, so a file that is whole and waits for its name is read in its place. Listings lack it until `settle` or
-`remove_unfinished` has named it.
+A file appears whole or not at all: it is written elsewhere first. On a local disk it is synced before it gets
+its name. An object store shows a file when the upload is complete. Other systems, such as HDFS, get it under
+a temporary name. Arrow renames a file there by deleting the target first, so a complete file with a temporary
+name is read in place of a missing target. Listings lack it until `settle` or `remove_unfinished` has renamed
+it.
 """
 
 from __future__ import annotations

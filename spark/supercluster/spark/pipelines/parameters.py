@@ -1,6 +1,6 @@
 """Parameters of pipelines: one name everywhere, in a manifest, on the command line and in Python.
 
-Values are what JSON or a command line gives: texts stand for numbers, and a text with commas for a list.
+Values come from JSON or a command line: a string may give a number, and a string with commas a list.
 """
 
 from __future__ import annotations

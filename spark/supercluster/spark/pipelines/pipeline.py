@@ -1,4 +1,4 @@
-"""What every pipeline is: a name, its parameters, and `start`."""
+"""The interface of every pipeline: a name, its parameters, and `start`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a task does with a block of sequences: reads it, whole and of one lineage, and hands the messages to a core."""
+"""A task's work on a block of sequences: it reads the block, whole and of one lineage, and passes the
+messages to a core.
+"""
 
 from __future__ import annotations
 

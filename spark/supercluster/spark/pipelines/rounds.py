@@ -1,8 +1,10 @@
-"""Rounds: a range of sequences is cut into blocks, tasks read them in parallel, and the driver adds up the results in order.
+"""Rounds: a range of sequences is cut into blocks, tasks read them in parallel, and the driver adds up the
+results in order.
 
-Everything that a pipeline knows of a stream is in one small record, which is written when a round is done, together with the
-position. A run that died repeats its last round from the record before it, with the same blocks: they are written before the tasks begin.
-So results may depend on nothing but the record and the messages, and files that tasks write are replaced by themselves.
+A pipeline's whole knowledge of a stream is in one small record, which is written with the position at the end
+of a round. A run that was killed repeats its last round from the record before it, with the same blocks: they
+are written before the tasks begin. So results may depend on nothing but the record and the messages, and a
+repeated task replaces its own files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From a pipeline's parameters and options to the rounds of its streams."""
+"""Turns a pipeline's parameters and options into the rounds of its streams."""
 
 from __future__ import annotations
 

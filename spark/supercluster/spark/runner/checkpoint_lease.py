@@ -1,7 +1,8 @@
-"""One driver per checkpoint: a Lease, named after the location, that a driver's pod holds.
+"""One driver per checkpoint: a driver's pod holds a Lease that is named after the location.
 
-No clock decides. A Lease is taken over when the pod that holds it has ended or is gone, so a driver never has to renew it, and an API
-server that is away stops no query. The pod of a lost node counts as running until a person deletes it or the node.
+No clock decides. A Lease is taken over when its holder's pod has ended or is gone. So a driver never has to
+renew it, and an unreachable API server stops no query. The pod of a lost node counts as running until an
+administrator deletes it or the node.
 """
 
 from __future__ import annotations

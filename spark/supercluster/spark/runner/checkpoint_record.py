@@ -1,5 +1,8 @@
-"""Who has written to a checkpoint, kept in a file beside Spark's own: an older Spark can't read what a newer one wrote, and another pipeline
-would go on behind messages that it has not read."""
+"""The writer of a checkpoint, recorded in a file beside Spark's own.
+
+An older Spark can't read the files of a newer one, and another pipeline would skip messages that it has not
+read.
+"""
 
 from __future__ import annotations
 

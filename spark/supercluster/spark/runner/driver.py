@@ -1,9 +1,10 @@
 """The driver: runs a program with a Spark whose executors are pods.
 
-What the operator decided comes as a properties file (`SUPERCLUSTER_SPARK_PROPERTIES`); what only this start of the driver knows
-is added here: its address, its pod, and a token in the names of its executors. A driver that was started again keeps its pod's
-name, and Spark counts executors from 1, so without the token they would collide with those of its dead predecessor. These are
-removed first, so that none of their tasks runs beside its repetition.
+The operator's settings come as a properties file (`SUPERCLUSTER_SPARK_PROPERTIES`). This module adds the
+settings of this start of the driver: its address, its pod, and a token in the names of its executors. A
+restarted driver keeps its pod's name, and Spark counts executors from 1, so without the token they would
+collide with those of its dead predecessor. These are removed first, so that none of their tasks runs beside
+its repetition.
 
 SIGTERM stops the queries and then Spark, which deletes the executors.
 """

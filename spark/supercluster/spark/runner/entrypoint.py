@@ -1,8 +1,10 @@
-"""The image's entry point: `driver FILE [ARGUMENT …]`, `pipeline NAME PARAMETERS` (a JSON object), or `executor`, the word that Spark
-gives to executors' containers. `driver` with options is how Spark's own cluster mode starts a driver.
+"""The image's entry point: `driver FILE [ARGUMENT …]`, `pipeline NAME PARAMETERS` (a JSON object), or
+`executor`, the word that Spark gives to executors' containers. `driver` with options is how Spark's own
+cluster mode starts a driver.
 
-Exit codes: 0 the program and all its queries ended, 1 the program or a query failed, 2 wrong arguments or parameters, or no Java, 3 the
-pipeline found something wrong with the messages, 143 asked to stop.
+Exit codes: 0 the program and all its queries ended, 1 the program or a query failed, 2 wrong arguments or
+parameters, or no Java, 3 the pipeline has findings about the messages, 143 the program was stopped by a
+signal.
 """
 
 from __future__ import annotations

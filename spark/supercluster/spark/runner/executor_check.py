@@ -1,5 +1,8 @@
-"""Would the API server take an executor's pod? Spark asks again and again for pods that a quota or a policy refuses, and says so in its log
-alone, so the driver asks once before Spark starts, without making a pod."""
+"""Checks whether the API server accepts an executor's pod.
+
+Spark requests a pod again and again if a quota or a policy refuses it, and reports that in its log alone. So
+the driver asks once before Spark starts, without creating a pod.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Spark takes for granted of its machine: a Java, its own folder, this interpreter, and a name of the user."""
+"""Spark's requirements of its machine: a Java, its own folder, this interpreter, and a name of the user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a driver runs: a Python file, or a pipeline that ships with the product."""
+"""The program of a driver: a Python file, or a pipeline that ships with the product."""
 
 from __future__ import annotations
 

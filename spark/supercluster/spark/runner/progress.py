@@ -1,7 +1,8 @@
-"""How far a driver's queries and pipelines are, as an annotation of the driver's own pod, in the form of the StreamPipeline's status.
+"""The progress of a driver's queries and pipelines, as an annotation of the driver's own pod, in the format
+of the StreamPipeline's status.
 
-The operator watches the pod anyway: no port is opened, and no network policy is in the way. Queries are sampled, because a listener of
-Spark would not notice a query that hangs.
+The operator watches the pod anyway, so no port is opened, and no network policy is in the way. Queries are
+sampled, because a listener of Spark would not notice a query that hangs.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     stream=<name>/date=<UTC date>/<first>-<last>.parquet    messages of that date with sequences first … last
     _archive/<name>.json                                    the record
 
-Names come from the block of sequences that a task was given, so a repeated task replaces its file. The record has the number of files, rows
-and the sum of digests of each date, which is what `verify` compares.
+A name derives from its task's block of sequences, so a repeated task replaces its file. The record has the
+number of files, rows and the sum of digests of each date, which `verify` compares.
 """
 
 from __future__ import annotations

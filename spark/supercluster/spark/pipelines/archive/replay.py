@@ -1,8 +1,9 @@
-"""The pipeline `archive_replay`: an archive's messages into a stream.
+"""The pipeline `archive_replay`: publishes an archive's messages into a stream.
 
-The driver publishes them in the order of their sequences, each with a Nats-Msg-Id made of the archived stream, its lineage, the prefix of
-subjects and the sequence. The stream's window of message ids refuses repeats, and the ids of the stream's last messages say where a run that was killed
-goes on. The checkpoint has a note of a replay that has ended: newer messages may stand behind its own by now.
+The driver publishes them in the order of their sequences, each with a Nats-Msg-Id made of the archived
+stream, its lineage, the subject prefix and the sequence. The stream's duplicate window refuses repeats, and
+the ids of the stream's last messages give the position at which a killed run continues. The checkpoint
+records a completed replay, since newer messages may follow its own by then.
 """
 
 from __future__ import annotations

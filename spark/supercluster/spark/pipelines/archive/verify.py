@@ -1,4 +1,4 @@
-"""An archive's files against its record: none missing, damaged, foreign or twice."""
+"""Compares an archive's files with its record: none missing, damaged, foreign or duplicate."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The audit of streams: is each publisher's message there, once and in order?"""
+"""The audit of streams: checks that each publisher's messages are there, once and in order."""

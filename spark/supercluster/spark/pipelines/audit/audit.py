@@ -1,14 +1,15 @@
-"""The audit's state: what was seen of each run's numbers, and what each gap means. Pure.
+"""The audit's state: the observed numbers of each run, and the meaning of each gap. Pure.
 
 A publisher numbers the messages of a run without gaps. A number that is not in the stream is
 
 * not yet there, until the gap is older than the settling time;
-* expired, as far as sequences that retention removed from the stream's head can hold it;
-* deleted, as far as sequences that are missing inside the stream can hold it;
-* lost otherwise: there is no place in the stream, between the numbers beside it, where it can have been.
+* expired, if sequences that retention removed from the stream's head have room for it;
+* deleted, if sequences that are missing inside the stream have room for it;
+* lost otherwise: the stream has no sequence for it between its neighbours.
 
-Missing sequences name no publisher. Gaps of several publishers over one hole all count as expired or deleted, and the sums are compared
-at the end: the numbers that exceed the holes are lost, though nobody can say whose they are.
+Missing sequences name no publisher. Gaps of several publishers over one hole all count as expired or deleted,
+and the sums are compared at the end: numbers in excess of the holes are lost, although their publisher is
+unknown.
 """
 
 from __future__ import annotations

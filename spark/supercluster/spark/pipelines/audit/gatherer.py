@@ -1,4 +1,4 @@
-"""What a task tells the audit of a block of sequences: numbers that follow each other become one segment. Pure."""
+"""A task's report to the audit on a block of sequences: consecutive numbers become one segment. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where two copies of a range of sequences differ. Pure."""
+"""Finds the differences between two copies of a range of sequences. Pure."""
 
 from __future__ import annotations
 

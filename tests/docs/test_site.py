@@ -128,6 +128,7 @@ def test_what_leads_nowhere_is_refused(tmp_path: Path) -> None:
         ("supercluster move flights", "--to"),
         ("until supercluster status --wiat | grep -q Ready; do sleep 1; done", "--wiat"),
         ("supercluster move … --to", None),
+        ("supercluster recover meta --node $broker --accept-last-index ${index}", None),
         ("KEEP=1 make demo KEEP=1", None),
         ("make demo KEPT=1", "does not use KEPT"),
         ("kubectl get str,ncl -A -o wide", None),

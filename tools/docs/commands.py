@@ -31,6 +31,7 @@ PLACEHOLDER = re.compile(r"<[A-Za-z][A-Za-z -]*>")
 FILE_NUMBER = re.compile(r"(?<=\s)\d(?=[<>])")
 OPERATORS = set("();<>|&\n")
 KEYWORDS = {"!", "{", "}", "do", "done", "elif", "else", "fi", "for", "if", "then", "time", "until", "while"}
+VARIABLE = re.compile(r"\$\{?\w+\}?")
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 FOLDERS = ("benchmarks/", "charts/", "crds/", "docs/", "e2e/", "tests/", "tools/")
 
@@ -137,7 +138,7 @@ def supercluster_refusal(words: list[str]) -> str | None:
     _forget_work(command)
     with contextlib.redirect_stdout(io.StringIO()):
         try:
-            command.main(words, prog_name="supercluster", standalone_mode=False)
+            command.main([VARIABLE.sub("1", word) for word in words], prog_name="supercluster", standalone_mode=False)
         except typer.TyperException as error:
             return error.format_message()
     return None

@@ -1,0 +1,20 @@
+"""Guides to scaling, restarts and others, followed word by word on the embedded control plane: their commands, and what they print."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.conftest import ROOT
+from tests.support.guides import blocks, not_shown, run_guide
+
+SECONDS = 240
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(2 * SECONDS)
+@pytest.mark.parametrize("name", ["scale", "restart", "recover-stream", "recover-map", "certificates"])
+def test_a_guides_commands_print_what_it_shows(name: str, tmp_path: Path, kubectl: Path) -> None:
+    guide = (ROOT / "docs/guides" / f"{name}.md").read_text(encoding="utf-8")
+    said = run_guide("".join(blocks(guide, "sh")), tmp_path, kubectl, SECONDS)
+    assert not_shown(guide, said) == [], said

@@ -38,6 +38,7 @@ check: $(STAMP) ## Format, lint, types, import contracts, generated files, mutan
 	$(VENV)/bin/lint-imports --cache-dir .cache/import-linter
 	$(PY) -m pytest --quiet --numprocesses 0 tests/test_contracts.py tests/test_architecture.py -k 'not can_fail'
 	$(PY) -m supercluster.api.generate --check
+	$(PY) -m supercluster.app.cli.reference --check docs/reference/cli.md
 	$(PY) -m tests.compat.documents --check
 	$(PY) -m tests.simulator.mutants --check
 
@@ -129,8 +130,9 @@ image: ## Build the images (needs a container engine; BASE=… gives another bas
 locks: $(STAMP) ## Write what goes into the images, with hashes, from constraints.txt (asks the package index)
 	$(PY) -m tools.lock_images
 
-crds: $(STAMP) ## Generate the custom resource definitions from the models
+crds: $(STAMP) ## Generate the custom resource definitions from the models, and the pages of the reference
 	$(PY) -m supercluster.api.generate
+	$(PY) -m supercluster.app.cli.reference --write docs/reference/cli.md
 
 docs: $(STAMP) ## Build the documentation site into .cache/site; a broken link or command in a page is an error (seconds)
 	$(PY) -m tools.docs.build

@@ -138,7 +138,9 @@ def supercluster_refusal(words: list[str]) -> str | None:
     _forget_work(command)
     with contextlib.redirect_stdout(io.StringIO()):
         try:
-            command.main([VARIABLE.sub("1", word) for word in words], prog_name="supercluster", standalone_mode=False)
+            command.main(
+                [VARIABLE.sub("1", word) for word in words], prog_name="supercluster", standalone_mode=False
+            )
         except typer.TyperException as error:
             return error.format_message()
     return None

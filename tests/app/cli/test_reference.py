@@ -19,7 +19,7 @@ def test_it_has_every_command_with_arguments_options_defaults_and_exit_codes() -
     assert "| 3 | not ready in time, or waiting for a person |" in page
     move = page[page.index("\n## supercluster move\n") :]
     move = move[: move.index("\n## supercluster moves\n")]
-    assert "```\nsupercluster move [OPTIONS] {STREAM}\n```" in move
+    assert "```text\nsupercluster move [OPTIONS] {STREAM}\n```" in move
     assert "| `STREAM <str>` | Name of the Stream" in move
     assert "| `--to CLUSTER` | Name of the Cluster. [required] |" in move
     assert "| `--timeout SECONDS` | Limit for --wait and --dry-run. [default: 600.0] |" in move

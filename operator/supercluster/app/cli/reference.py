@@ -34,7 +34,7 @@ def _command(command: Any, parent: Any, name: str) -> Iterator[str]:
     yield command.help
     is_group = isinstance(command, TyperGroup)
     if not is_group:
-        yield f"\n```\n{context.get_usage().removeprefix('Usage: ')}\n```"
+        yield f"\n```text\n{context.get_usage().removeprefix('Usage: ')}\n```"
     for kind in ("argument", "option"):
         found = [each for each in command.params if each.param_type_name == kind]
         records = filter(None, (each.get_help_record(context) for each in found))

@@ -611,3 +611,13 @@ def test_no_message_about_a_name_or_a_subject_is_a_pattern(kind: Kind) -> None:
         if path.endswith((".superCluster", ".cluster", ".name", ".stream", ".subjects[]")):
             # Accounts are named in lists of lists of lists, where a rule per name would cost too much.
             assert "pattern" not in node or path == ".accounts[].name", path
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_a_refused_change_says_how_to_get_the_new_value(kind: Kind) -> None:
+    """`test_advice.py` and `test_advice_on_the_plane.py` follow the advice."""
+    for _, node in nodes(schema_of(kind)):
+        for rule in node.get("x-kubernetes-validations", []):
+            if re.search("can't be (added|changed)", rule["message"]):
+                _, _, instead = rule["message"].partition("; ")
+                assert re.search(r"\b(create|declare|takes|set)\b", instead), rule["message"]

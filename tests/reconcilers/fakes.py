@@ -329,6 +329,13 @@ class FakeBrokers:
 
     async def update_stream(self, target: BrokerTarget, config: Mapping[str, Any]) -> Json:
         self._enter("update")
+        there = self.streams[config["name"]]
+        if config.get("storage") != there.get("storage"):
+            told = "stream configuration update can not change storage type"
+            raise BrokersRefusedError(400, 10052, told)
+        if config.get("retention") != there.get("retention"):
+            told = "stream configuration update can not change retention policy to/from workqueue"
+            raise BrokersRefusedError(400, 10052, told)
         self.streams[config["name"]] = clone(dict(config))
         return {"config": config}
 

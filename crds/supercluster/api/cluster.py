@@ -231,6 +231,10 @@ class RolloutSpec(ApiModel):
     )
 
 
+# A Cluster of the same name would find the volumes of the former one.
+_SECOND_CLUSTER = "create another Cluster with the new value, move the streams there (spec.placement.cluster of each Stream), and delete this one"
+
+
 class ClusterSpec(ApiModel):
     """What a cluster is to be."""
 
@@ -279,17 +283,19 @@ class ClusterSpec(ApiModel):
     )
 
     cel_rules: ClassVar[tuple[CelRule, ...]] = (
-        immutable("superCluster"),
+        immutable(
+            "superCluster", "create another Cluster there, and delete this one when no stream is left in it"
+        ),
         CelRule(
             rule="self.storage.type == oldSelf.storage.type && has(self.storage.className) == has(oldSelf.storage.className) "
             "&& (!has(self.storage.className) || self.storage.className == oldSelf.storage.className)",
-            message="spec.storage can't be changed, but for its size; delete the resource and create it with the new value",
+            message=f"spec.storage can't be changed, but for its size; {_SECOND_CLUSTER}",
             field_path=".storage",
         ),
         CelRule(
             rule="self.ports.client == oldSelf.ports.client && self.ports.cluster == oldSelf.ports.cluster && "
             "self.ports.gateway == oldSelf.ports.gateway && self.ports.monitor == oldSelf.ports.monitor",
-            message="spec.ports can't be changed, but for ports.migration; delete the resource and create it with the new value",
+            message=f"spec.ports can't be changed, but for ports.migration; {_SECOND_CLUSTER}",
             field_path=".ports",
         ),
         between("fsyncInterval", "10ms", "60s", "spec."),

@@ -51,11 +51,12 @@ class CelRule(BaseModel):
         return schema
 
 
-def immutable(field: str) -> CelRule:
-    """The rule on a whole spec that a field with a default keeps the value it was created with."""
+def immutable(field: str, instead: str) -> CelRule:
+    """The rule on a whole spec that a field with a default keeps the value it was created with. `instead`: what a person does who wants
+    another one."""
     return CelRule(
         rule=f"self.{field} == oldSelf.{field}",
-        message=f"spec.{field} can't be changed; delete the resource and create it with the new value",
+        message=f"spec.{field} can't be changed; {instead}",
         field_path=f".{field}",
     )
 
@@ -69,11 +70,11 @@ def between(field: str, low: str, high: str, parent: str = "") -> CelRule:
     )
 
 
-def kept(field: str) -> CelRule:
+def kept(field: str, instead: str) -> CelRule:
     """The same for a field without a default: it can be neither added, changed nor removed."""
     return CelRule(
         rule=f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})",
-        message=f"spec.{field} can't be added, changed or removed; delete the resource and create it anew",
+        message=f"spec.{field} can't be added, changed or removed; {instead}",
         field_path=f".{field}",
     )
 

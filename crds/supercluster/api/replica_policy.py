@@ -144,7 +144,7 @@ class ReplicaPolicySpec(RepairRules):
 
     cel_rules: ClassVar[tuple[CelRule, ...]] = (
         *RepairRules.cel_rules,
-        immutable("superCluster"),
+        immutable("superCluster", "delete the resource and create it with the new value"),
     )
 
 

@@ -29,6 +29,10 @@ SUBJECTS_MAX = 64
 Count = Annotated[int, Field(ge=1, le=2**53)]
 
 
+# A stream that is retained keeps its subjects too, so that one of another name could not have them.
+_EMPTIED = "if its messages may be deleted, set spec.deletionPolicy to Delete, delete the resource, and create it with the new value"
+
+
 class StreamLimits(ApiModel):
     """Bounds of a stream; what is unset has none."""
 
@@ -148,9 +152,12 @@ class StreamSpec(ApiModel):
     )
 
     cel_rules: ClassVar[tuple[CelRule, ...]] = (
-        immutable("superCluster"),
-        immutable("storage"),
-        immutable("retention"),
+        immutable(
+            "superCluster",
+            "a Migration takes the stream there with its messages; another Stream resource declares an empty one",
+        ),
+        immutable("storage", _EMPTIED),
+        immutable("retention", _EMPTIED),
         CelRule(
             rule="!self.discardNewPerSubject || (self.discard == 'New' && has(self.limits.maxMessagesPerSubject))",
             message="spec.discardNewPerSubject needs spec.discard New and spec.limits.maxMessagesPerSubject",
@@ -279,7 +286,7 @@ class Stream(Resource):
         CelRule(
             rule="(has(self.spec.name) ? self.spec.name : self.metadata.name) == "
             "(has(oldSelf.spec.name) ? oldSelf.spec.name : oldSelf.metadata.name)",
-            message="spec.name can't be changed; delete the resource and create it with the new name",
+            message=f"spec.name can't be changed; {_EMPTIED}",
         ),
     )
 

@@ -152,6 +152,12 @@ class Checkpoint(ApiModel):
     )
 
 
+# The checkpoint of one of the same name says how far another super-cluster's streams are read.
+_SECOND_PIPELINE = (
+    "create another StreamPipeline with the new value and a checkpoint of its own, and delete this one"
+)
+
+
 class StreamPipelineSpec(ApiModel):
     """What runs, and with what."""
 
@@ -254,10 +260,10 @@ class StreamPipelineSpec(ApiModel):
         ),
         CelRule(
             rule="self.superCluster == oldSelf.superCluster",
-            message="spec.superCluster can't be changed; delete the resource and create it with the new value",
+            message=f"spec.superCluster can't be changed; {_SECOND_PIPELINE}",
             field_path=".superCluster",
         ),
-        kept("superClusterNamespace"),
+        kept("superClusterNamespace", _SECOND_PIPELINE),
         CelRule(
             rule="!has(self.superClusterNamespace) || has(self.credentialsSecret)",
             message="spec.credentialsSecret is needed with superClusterNamespace; copy the Secret <superCluster>-client into the "

@@ -29,6 +29,10 @@ EXCHANGE_AUTHORITY = "supercluster.dev/exchange-authority"
 UUID_PATTERN = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 
 
+_CREATED_AGAIN = "delete the Clusters and the SuperCluster, and create them again"
+_SAME_VOLUMES = f"note status.identity, {_CREATED_AGAIN} with the new value and spec.identity: their deletionPolicy Retain keeps the volumes"
+
+
 class Tls(ApiModel):
     """TLS between brokers: each side of a link shows a certificate, and asks for one of a broker of the same super-cluster."""
 
@@ -47,7 +51,7 @@ class Tls(ApiModel):
     cel_rules: ClassVar[tuple[CelRule, ...]] = (
         CelRule(
             rule="self.issuer == oldSelf.issuer",
-            message="spec.tls.issuer can't be changed; delete the resource and create it with the new value",
+            message=f"spec.tls.issuer can't be changed; {_SAME_VOLUMES}",
             field_path=".issuer",
         ),
         between("certificateLifetime", "1h", "8784h", "spec.tls."),
@@ -101,11 +105,13 @@ class SuperClusterSpec(ApiModel):
     description: ShortText | None = Field(default=None, description="For people.")
 
     cel_rules: ClassVar[tuple[CelRule, ...]] = (
-        kept("identity"),
-        immutable("applicationUser"),
+        kept(
+            "identity", f"brokers' volumes bear it; to take over others, {_CREATED_AGAIN} with spec.identity"
+        ),
+        immutable("applicationUser", "declare a User with the other name, and give clients its Secret"),
         CelRule(
             rule="has(self.tls) == has(oldSelf.tls)",
-            message="spec.tls can't be added or removed; delete the resource and create it anew",
+            message=f"spec.tls can't be added or removed; {_SAME_VOLUMES}",
             field_path=".tls",
         ),
         CelRule(

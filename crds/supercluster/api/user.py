@@ -161,6 +161,10 @@ class Rotation(ApiModel):
     )
 
 
+# Clients roll over to its credential before this one's is withdrawn.
+_SECOND_USER = "create another User with the new value, give clients its Secret, and delete this one"
+
+
 class UserSpec(ApiModel):
     """A user of a super-cluster."""
 
@@ -191,9 +195,9 @@ class UserSpec(ApiModel):
     )
 
     cel_rules: ClassVar[tuple[CelRule, ...]] = (
-        immutable("superCluster"),
-        immutable("account"),
-        kept("name"),
+        immutable("superCluster", _SECOND_USER),
+        immutable("account", _SECOND_USER),
+        kept("name", _SECOND_USER),
     )
 
 

@@ -97,7 +97,7 @@ class World:
         self.passwords += 1
         return f"secret-{self.passwords}"
 
-    def declare(self, kind: str, name: str, **spec: Any) -> None:
+    def declare(self, kind: str, name: str, /, **spec: Any) -> None:
         self.kube.put(
             {
                 "apiVersion": "supercluster.dev/v1alpha1",

@@ -28,7 +28,7 @@ def advise(desired: Cluster, refused: str, volumes: Volumes, conditions: Conditi
     if spec.storage.type == "EmptyDir":
         told = (
             "spec.storage.type is EmptyDir: a broker's data is lost with its pod, and all data when a majority of "
-            "pods is; use PersistentVolumeClaim"
+            "pods is; it can't be changed later, so create Clusters with PersistentVolumeClaim for what must last"
         )
         warnings.append((Reason.VOLATILE_STORAGE, told))
     put_findings(conditions, ConditionType.WARNING, [*warnings, *volumes.warnings])

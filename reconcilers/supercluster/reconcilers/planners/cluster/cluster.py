@@ -183,7 +183,7 @@ def _refusal(desired: Cluster, observed: ClusterObserved) -> tuple[Reason, str] 
         state = "is being deleted" if observed.super_cluster else "is not there"
         told = (
             f"spec.superCluster is {spec.super_cluster}, and SuperCluster {spec.super_cluster} {state} in namespace "
-            f"{namespace}; create it first"
+            f"{namespace}; create it, or delete this resource and create it with the right name"
         )
         return Reason.SUPER_CLUSTER_NOT_FOUND, told
     voters = _meta_voters(desired, observed, observed.super_cluster)

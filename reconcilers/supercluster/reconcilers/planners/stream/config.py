@@ -31,6 +31,15 @@ _ABSENT: dict[str, Any] = {
 }
 
 
+_SPELLED = {
+    "file": "File",
+    "memory": "Memory",
+    "limits": "Limits",
+    "interest": "Interest",
+    "workqueue": "WorkQueue",
+}
+
+
 def resource_mark(stream: Stream) -> str:
     """What a declared stream carries in its metadata (SF-23)."""
     return f"{stream.metadata.namespace}/{stream.metadata.name}"
@@ -109,6 +118,18 @@ def _value(config: Mapping[str, Any], key: str) -> Any:
         return absent
     # NATS takes 0 for "no limit" as well and may answer with either.
     return -1 if absent == -1 and value == 0 else value
+
+
+def fixed_fields(stream: Stream, there: Mapping[str, Any]) -> dict[str, str]:
+    """What the stream differs in from the spec and keeps for its life, as a spec would have it."""
+    wanted = desired_config(stream)
+    fixed = {}
+    for field in ("storage", "retention"):
+        value = str(there.get(field) or wanted[field])
+        # Between limits and interest brokers let it change.
+        if value != wanted[field] and (field == "storage" or "workqueue" in (value, wanted[field])):
+            fixed[field] = _SPELLED.get(value, value)
+    return fixed
 
 
 def merged_config(desired: Mapping[str, Any], there: Mapping[str, Any]) -> dict[str, Any]:

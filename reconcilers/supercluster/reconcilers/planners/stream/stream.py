@@ -30,6 +30,7 @@ from supercluster.reconcilers.planners.stream.config import (
     changed_fields,
     create_config,
     desired_config,
+    fixed_fields,
     mark_of,
     merged_config,
     released_config,
@@ -207,14 +208,14 @@ def _problem(desired: Stream, observed: StreamObserved, wanted: Cluster | None) 
     if observed.super_cluster is None:
         told = (
             f"spec.superCluster is {spec.super_cluster}, and there is no such SuperCluster in namespace "
-            f"{desired.metadata.namespace}; create it, or correct the name"
+            f"{desired.metadata.namespace}; create it, or delete this resource and create it with the right name"
         )
         return Reason.SUPER_CLUSTER_NOT_FOUND, told
     first = _older_rival(desired, observed)
     if first is not None:
         told = (
-            f"Stream {first.metadata.name} is older and declares stream {desired.stream_name} too; set spec.name to "
-            "another name in a new resource, or delete one of the two"
+            f"Stream {first.metadata.name} is older and declares stream {desired.stream_name} too; delete this resource, or delete "
+            f"Stream {first.metadata.name} and set spec.adopt to true here, which takes over what its deletionPolicy leaves"
         )
         return Reason.NAME_CONFLICT, told
     problem = placement.placement_problem(desired, observed.clusters)
@@ -225,7 +226,7 @@ def _problem(desired: Stream, observed: StreamObserved, wanted: Cluster | None) 
         return problem
     info = observed.brokers.info
     if info is not None and mark_of(info.config) != resource_mark(desired) and not spec.adopt:
-        return Reason.NOT_ADOPTED, _not_adopted(desired, mark_of(info.config))
+        return Reason.NOT_ADOPTED, _not_adopted(desired, info.config)
     if observed.refusal is not None:
         unplaced = observed.refusal_code == NO_SUITABLE_PEERS
         return Reason.NO_SUITABLE_BROKERS if unplaced else Reason.REFUSED_BY_BROKERS, observed.refusal
@@ -244,11 +245,21 @@ def _older_rival(desired: Stream, observed: StreamObserved) -> Stream | None:
     return None if first is desired else first
 
 
-def _not_adopted(desired: Stream, mark: str | None) -> str:
+def _not_adopted(desired: Stream, there: Mapping[str, Any]) -> str:
+    mark = mark_of(there)
     whose = f"it is marked as declared by {mark}" if mark else "no resource declares it"
+    told = f"stream {desired.stream_name} exists on the brokers and {whose}; it is left alone. "
+    fixed = fixed_fields(desired, there)
+    if fixed:
+        # Resource and stream both keep them, so spec.adopt alone would be refused.
+        values = " and ".join(f"{field} {value}" for field, value in fixed.items())
+        return (
+            f"{told}It has {values}, which can't be changed: delete this resource and create it with these and spec.adopt true; with "
+            "spec.deletionPolicy Delete as well, it can then be deleted with its messages"
+        )
     return (
-        f"stream {desired.stream_name} exists on the brokers and {whose}; it is left alone: set spec.adopt to true to "
-        "take it over, or choose another spec.name"
+        f"{told}Set spec.adopt to true to take it over with its messages, or delete this resource and create it with another spec.name "
+        "and other subjects"
     )
 
 

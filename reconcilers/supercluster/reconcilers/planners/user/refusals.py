@@ -15,6 +15,8 @@ PERIOD_MAX_S = 3_650 * 86_400
 # Brokers have numbers of 4 bytes for it.
 BYTES_MAX = 2**31 - 1
 Finding = tuple[Reason, str]
+# Neither name nor account of a User can be changed.
+_ANOTHER = "delete this User and create one"
 
 
 def refusal_of(desired: User, observed: UserObserved) -> Finding | None:
@@ -23,7 +25,10 @@ def refusal_of(desired: User, observed: UserObserved) -> Finding | None:
     if whole is None:
         return (
             Reason.SUPER_CLUSTER_NOT_FOUND,
-            f"spec.superCluster {spec.super_cluster!r}: no SuperCluster of that name is in namespace {desired.metadata.namespace}",
+            (
+                f"spec.superCluster is {spec.super_cluster}, and there is no such SuperCluster in namespace {desired.metadata.namespace}; "
+                "create it, or delete this resource and create it with the right name"
+            ),
         )
     found = account_refusal(desired, whole, observed.accounts) or name_refusal(
         desired, whole, observed.first or desired, observed.by_hand, has_entries=bool(observed.entries)
@@ -85,8 +90,10 @@ def account_refusal(desired: User, whole: SuperCluster, by_hand: frozenset[str])
         return None
     return (
         Reason.ACCOUNT_NOT_DECLARED,
-        f"spec.account {account!r} is not declared; add it to spec.accounts of SuperCluster {whole.metadata.name}, or take one of "
-        + ", ".join(sorted(declared)),
+        (
+            f"spec.account {account!r} is not declared; add it to spec.accounts of SuperCluster {whole.metadata.name}, or {_ANOTHER} "
+            f"with one of {', '.join(sorted(declared))}"
+        ),
     )
 
 
@@ -103,22 +110,22 @@ def name_refusal(
     if account == DEFAULT_ACCOUNT and name == OPERATOR_USER:
         return (
             Reason.NAME_CONFLICT,
-            f"user name {name!r} of account {account} is the super-cluster's own; set spec.name to another one",
+            f"user name {name!r} of account {account} is the super-cluster's own; {_ANOTHER} with another spec.name",
         )
     if is_application_user(desired, whole) and desired.spec.authentication.type != "Password":
         return (
             Reason.NAME_CONFLICT,
             (
                 f"user name {name!r} is the application user of SuperCluster {whole.metadata.name}, which has a password; set "
-                "spec.authentication.type to Password, or spec.name to another name"
+                f"spec.authentication.type to Password, or {_ANOTHER} with another spec.name"
             ),
         )
     if first.metadata.uid != desired.metadata.uid:
         return (
             Reason.NAME_CONFLICT,
             (
-                f"user name {name!r} of account {account} belongs to User {first.metadata.name}, which is older; set spec.name to another "
-                "one"
+                f"user name {name!r} of account {account} belongs to User {first.metadata.name}, which is older; "
+                f"{_ANOTHER} with another spec.name"
             ),
         )
     if (account, name) in by_hand and not desired.spec.adopt and not has_entries:
@@ -126,7 +133,7 @@ def name_refusal(
             Reason.NOT_ADOPTED,
             (
                 f"users.json of the super-cluster has a user {name!r} of account {account} by hand; set spec.adopt to true to take it over "
-                "with its password, or set spec.name to another one"
+                f"with its password, or {_ANOTHER} with another spec.name"
             ),
         )
     return None

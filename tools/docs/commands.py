@@ -39,7 +39,18 @@ KUBECTL_WITH_VALUE = {
     *("-n", "--namespace", "-l", "--selector", "-o", "--output", "-f", "--filename", "-p", "--patch", "-c"),
     *("--type", "--context", "--kubeconfig", "--as", "--field-selector", "--for", "--timeout", "-k"),
 }
-KUBECTL_ON_KINDS = {"annotate", "delete", "describe", "edit", "explain", "get", "label", "patch", "wait"}
+KUBECTL_ON_KINDS = {
+    "annotate",
+    "delete",
+    "describe",
+    "edit",
+    "explain",
+    "get",
+    "label",
+    "patch",
+    "scale",
+    "wait",
+}
 KUBERNETES_KINDS = {
     *(
         "pod",

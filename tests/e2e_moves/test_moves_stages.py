@@ -55,8 +55,8 @@ def test_who_takes_part_and_how_long_a_broker_had_no_turn_is_read_too(tmp_path: 
         head = "2026-01-02T03:04:05.000Z WARNING  "
         log.write_text(
             f"{head}runtime.process_core: MoveStarted S.$G.F.39b8: stream F moves from a-0@1, a-1@2 to b-1@3.9, b-0@4.9\n"
-            f"{head}net.mesh: this process stood still for 700 ms\n"
-            f"{head}net.mesh: this process stood still for 501 ms\n"
+            f"{head}net.mesh: this process was stopped for 700 ms\n"
+            f"{head}net.mesh: this process was stopped for 501 ms\n"
         )
         assert watch.look() == []
         assert watch.targets == {"F": ["b-0", "b-1"]}

@@ -129,7 +129,7 @@ def _place(options: argparse.Namespace) -> Place:
         raise SettingsError("the broker has no name; give --name or set POD_NAME")
     if MARK in name:
         raise SettingsError(
-            f"--name is {name!r}; {MARK} is not allowed in it: it stands between a broker and its super-cluster"
+            f"--name is {name!r}; {MARK} is not allowed in it: it separates the names of a broker and its super-cluster"
         )
     host = options.host or "127.0.0.1"
     return Place(

@@ -111,7 +111,7 @@ async def test_moves_are_listed_with_how_far_they_are(server: Server, kube: Kube
 async def test_a_move_without_an_end_in_sight_says_so_instead_of_a_time(
     server: Server, kube: KubeClient
 ) -> None:
-    trouble = "the new copies come no nearer: raise the bandwidth of the move well above 9000 bytes/s"
+    trouble = "the new copies do not catch up: raise the bandwidth of the move well above 9000 bytes/s"
     found = move(phase="Running", message=trouble, progress={"stage": "learning", "trouble": trouble})
     server.answers = [(200, {"items": [found]})]
     _, row = (await moves.listed(kube, "ns")).splitlines()

@@ -22,7 +22,7 @@ COPY: dict[str, Any] = {
     "lastIndex": 140,
     "lastSeq": 120,
     "committedSeq": 118,
-    "mayLose": "whatever else was confirmed behind 118 may be lost",
+    "mayLose": "other messages that were confirmed after 118 may be lost",
 }
 
 

@@ -98,7 +98,7 @@ def test_the_environment_is_asked_last_and_read_as_a_value() -> None:
         ("x: 1\ninclude none.conf", "f.conf:2:1: Parse error: file none.conf can't be included"),
         ("include bad.conf", "dir/bad.conf:2:6: Parse error: a map that begins here has no end"),
         ("include loop.conf", "files include one another more than"),
-        ("a: " + "[" * (DEPTH_MAX + 1), "values stand in one another more than"),
+        ("a: " + "[" * (DEPTH_MAX + 1), "values are nested more than"),
         ("{a: 1} b", "f.conf:1:8: Parse error: 'b' stands behind the end of the map"),
     ],
 )

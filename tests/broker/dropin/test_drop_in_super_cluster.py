@@ -233,8 +233,8 @@ async def test_servers_of_a_cluster_without_routes_begin_no_map_each(clusters: C
     clusters.write(routes=False)
     first, second = clusters.servers["A"]
     await clusters.start()
-    await until(lambda: _says(first, "a2 is a server of this cluster, says b1"), "a1 to hear of a2")
-    await until(lambda: _says(second, "a1 is a server of this cluster, says b1"), "a2 to hear of a1")
+    await until(lambda: _says(first, "a2 is a server of this cluster according to b1"), "a1 to hear of a2")
+    await until(lambda: _says(second, "a1 is a server of this cluster according to b1"), "a2 to hear of a1")
     client = await clusters["B"].client()
     with pytest.raises(nats.js.errors.ServiceUnavailableError):
         await client.jetstream(timeout=15).add_stream(name="S", subjects=["s.>"])

@@ -103,7 +103,7 @@ def test_what_only_looks_different_is_named() -> None:
         f"gateway {{ name: A, port: 1, gateways: {LIST}\n connect_retries: 3\n write_deadline: 2s\n reject_unknown_cluster: false }}"
     )
     assert found.warnings == (
-        "a.conf:1:1: gateway.reject_unknown_cluster has no effect here: clusters that are not named are never let in",
+        "a.conf:1:1: gateway.reject_unknown_cluster has no effect here: clusters that are not named are always refused",
         "a.conf:6:2: gateway.connect_retries has no effect here",
         "a.conf:7:2: gateway.write_deadline has no effect here",
     )

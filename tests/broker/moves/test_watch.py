@@ -23,7 +23,7 @@ def after(ms: int, sight: Sight, watch: TargetWatch | None = None, from_ms: int 
 @pytest.mark.covers("MV-9")
 @pytest.mark.parametrize(
     ("sight", "why"),
-    [(SILENT, "has not answered"), (CLOSED, "has not opened"), (WELL, "has confirmed nothing")],
+    [(SILENT, "has not answered"), (CLOSED, "has not opened"), (WELL, "has confirmed none")],
 )
 def test_a_target_without_headway_is_stuck_after_its_time_and_not_before(sight: Sight, why: str) -> None:
     assert after(STUCK_MS - 500, sight).stuck() == {}

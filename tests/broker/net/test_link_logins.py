@@ -145,7 +145,7 @@ async def test_a_link_without_a_login_ends_where_one_is_asked_for(
     (link,) = east[0].mesh.links.values()
     write(ONLY_A, east[0])
     await until(link.down.done, "the link to end")
-    assert "it shows no login" in link.down.result()
+    assert "it presents no login" in link.down.result()
 
 
 @pytest.mark.covers("CL-3", "CL-5")

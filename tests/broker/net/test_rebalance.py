@@ -126,7 +126,7 @@ async def test_a_run_ends_when_those_that_are_left_cannot_be_asked(
     full.rebalance.begin(2, per_s=1000)
     run = await ended(brokers, full)
     assert (run.asked, run.wanted, run.busy) == (0, 2, 1)
-    assert run.why == "2 that are too many would lose something, or do not understand being asked"
+    assert run.why == "2 surplus clients would lose messages, or do not support being asked"
     assert names(full) == ["old", "waits"]
     await old.close()
 

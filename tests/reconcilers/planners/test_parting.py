@@ -59,8 +59,8 @@ def test_a_deletion_does_not_wait_for_ever_for_others_that_can_not_decide(
 
 
 def test_a_refusal_is_told_and_the_time_counts_all_the_same() -> None:
-    refused = plan(HERE, refusal="somebody has to stay")
-    assert condition(refused.status_patch, "Ready")["message"] == "somebody has to stay"
+    refused = plan(HERE, refusal="at least one has to stay")
+    assert condition(refused.status_patch, "Ready")["message"] == "at least one has to stay"
     assert refused.status_patch is not None
     assert refused.status_patch["partingSince"] == timestamp(NOW)
 

@@ -556,7 +556,7 @@ def test_the_words_of_every_ended_move_are_kept_when_its_spec_is_touched() -> No
 
 @pytest.mark.covers("MV-13")
 def test_a_move_that_does_not_come_on_says_why_in_its_condition_and_in_one_event() -> None:
-    trouble = "the new copies come no nearer: raise the bandwidth of the move well above 9000 bytes/s"
+    trouble = "the new copies do not catch up: raise the bandwidth of the move well above 9000 bytes/s"
     slow = RunningMove(
         "uid-move",
         PROGRESS.model_copy(update={"trouble": trouble, "eta_seconds": None}),

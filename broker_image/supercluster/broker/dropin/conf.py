@@ -248,7 +248,7 @@ class _Parser:
         at, sign = self._at, self._next()
         if sign in ("{", "["):
             if self._depth >= DEPTH_MAX:
-                raise self._error(f"values stand in one another more than {DEPTH_MAX} deep")
+                raise self._error(f"values are nested more than {DEPTH_MAX} deep")
             self._depth += 1
             self._at += 1
             data: Plain = self._map(scope, "}") if sign == "{" else self._list(scope)

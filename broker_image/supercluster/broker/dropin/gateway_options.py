@@ -66,7 +66,7 @@ def read_gateway(found: Fields, warnings: list[str]) -> GatewayOption:
     if not found.boolean("reject_unknown_cluster", "reject_unknown", default=True):
         warnings.append(
             f"{place.place}: gateway.reject_unknown_cluster has no effect here: "
-            "clusters that are not named are never let in"
+            "clusters that are not named are always refused"
         )
     remotes = _remotes(found, name)
     found.of_no_use("connect_retries", "connect_backoff", "write_deadline", "write_timeout")

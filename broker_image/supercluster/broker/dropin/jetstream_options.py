@@ -47,7 +47,7 @@ def read_jetstream_block(root: Fields) -> JetStreamOption:
         return replace(base, enabled=is_on(value, "jetstream"))
     found = root.inner(value, "jetstream")
     found.refuse(
-        "encryption at rest is not there; encrypt the volume", "key", "cipher", "ek", "encryption_key"
+        "encryption at rest is not supported; encrypt the volume", "key", "cipher", "ek", "encryption_key"
     )
     option = JetStreamOption(
         enabled=found.boolean("enabled", default=True),

@@ -71,9 +71,7 @@ def read_link_tls(found: Fields, block: str) -> GatewayTls | None:
             raise inner.value.wrong(
                 f"{block}.tls needs {name}: both sides show a certificate, and check the other's"
             )
-    inner.refuse(
-        "this would let in only some of those whom the authority signed, and is not there", "pinned_certs"
-    )
+    inner.refuse("admitting only some of an authority's certificates is not supported", "pinned_certs")
     inner.refuse(
         "servers' names are not compared with their certificates here", "verify_cert_and_check_known_urls"
     )

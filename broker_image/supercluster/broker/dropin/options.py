@@ -272,8 +272,8 @@ def _gateway(root: Fields, options: Options, warnings: list[str]) -> Options:
 
 
 def _refused(root: Fields) -> None:
-    root.refuse("leaf nodes are not there", "leafnodes", "leafnode", "leaf")
-    root.refuse("MQTT is not there", "mqtt")
+    root.refuse("leaf nodes are not supported", "leafnodes", "leafnode", "leaf")
+    root.refuse("MQTT is not supported", "mqtt")
     root.refuse(NO_JWT, "operator", "operators", "resolver", "resolver_preload", "resolver_tls")
     root.refuse(NO_JWT, "resolver_pinned_accounts", "trusted", "trusted_keys", "roots", "root_keys")
     root.of_no_use("default_js_domain", "default_sentinel", "tls_timeout", "ocsp", "ocsp_cache")

@@ -50,7 +50,7 @@ def load(given: Flags, environment: Mapping[str, str]) -> Options:
         )
     if MARK in found.server_name:
         raise StartError(
-            f"server_name is {found.server_name!r}; {MARK} is not allowed in it: it stands between a server and its super-cluster"
+            f"server_name is {found.server_name!r}; {MARK} is not allowed in it: it separates the names of a server and its super-cluster"
         )
     if found.jetstream.enabled and found.is_linked:
         for name, value in (("server_name", found.server_name), ("cluster.name", found.cluster_name)):
@@ -77,7 +77,7 @@ def by_name_alone(found: Options) -> list[str]:
         return []
     bare = [user.user for user in found.users if user.user and not user.password and not user.token]
     return [
-        f"user {user!r} has no password, and no certificate says who comes by the port for {port}: its name is enough there"
+        f"user {user!r} has no password, and the port for {port} identifies clients by no certificate: the name alone logs in there"
         for port, is_mapped in maps.items()
         for user in bare
         if not is_mapped and user != found.no_auth_user

@@ -36,13 +36,13 @@ def read_tls(found: Fields) -> ClientTls:
         ConfError: something of it is wrong, or changes who is let in and is not there.
     """
     found.refuse(
-        "certificates of a system's store are not there; give files",
+        "certificates of a system's store are not supported; give files",
         "cert_store",
         "cert_match",
         "cert_match_by",
     )
     found.refuse(
-        "this would let in only some of those whom the authority signed, and is not there",
+        "admitting only some of an authority's certificates is not supported",
         "pinned_certs",
         "ocsp_peer",
     )
@@ -85,7 +85,7 @@ def _single(found: Fields) -> Fields:
     if not listed:
         return found
     if len(listed) > 1:
-        raise listed[1].wrong("certs: a second certificate is not there; one serves all clients")
+        raise listed[1].wrong("certs: a second certificate is not supported; one serves all clients")
     return found.inner(listed[0], "certs")
 
 
@@ -188,7 +188,7 @@ def read_websocket(found: Fields) -> ClientTls | None:
     """
     tls = found.map("tls")
     has_none = found.boolean("no_tls")
-    found.refuse("there are no accounts by JWT", "jwt_cookie")
+    found.refuse("accounts by JWT are not supported", "jwt_cookie")
     found.refuse("users are those of the server", "authorization")
     found.of_no_use("advertise", "compression", "handshake_timeout", "headers", "ping_interval")
     found.done()

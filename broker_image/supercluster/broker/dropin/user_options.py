@@ -26,7 +26,7 @@ SYSTEM_ACCOUNT = "$SYS"
 CLIENT = "client"
 CONNECTION_TYPES = (STANDARD, WEBSOCKET, "LEAFNODE", "LEAFNODE_WS", "MQTT", "MQTT_WS", "IN_PROCESS")
 """All that nats-server has: nobody comes here by the others, so they may be named, and let nobody in."""
-NO_JWT = "accounts by JWT are not there; name accounts and users in the file"
+NO_JWT = "accounts by JWT are not supported; name accounts and users in the file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def read_authorization(root: Fields, auth_timeout_ms: int) -> tuple[tuple[User, 
     found = root.map("authorization")
     if found is None:
         return (), auth_timeout_ms
-    found.refuse("auth callout is not there", "auth_callout")
+    found.refuse("auth callout is not supported", "auth_callout")
     usual = read_permissions(
         found, "default_permissions", "default_permission", "defaultperms", "permissions"
     )

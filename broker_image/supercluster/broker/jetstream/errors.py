@@ -414,7 +414,7 @@ def no_voter_left(stream: str, node: str) -> ApiError:
     """The stream's only copy lost data that may have been acknowledged, so nobody may lead it (SF-4)."""
     found = error(STREAM_OFFLINE)
     why = (
-        f"the only copy of stream {stream}, on {node}, lost data and nobody can lead it; delete the stream and create "
+        f"the only copy of stream {stream}, on {node}, lost data, so the stream can have no leader; delete the stream and create "
         f"it again (what was damaged lies in quarantine on {node}, and goes with the stream)"
     )
     return ApiError(found.code, found.err_code, f"{found.description}: {why}")

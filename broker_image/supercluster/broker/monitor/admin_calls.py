@@ -39,7 +39,7 @@ async def ask_core(core: Core, turn: Turn, call: CoreCall) -> Answer:
     try:
         return await asyncio.wait_for(answered, WAIT_S)
     except TimeoutError:
-        return 503, {"error": f"nobody answered within {WAIT_S:.0f} s"}
+        return 503, {"error": f"no broker answered within {WAIT_S:.0f} s"}
 
 
 class AdminCalls:

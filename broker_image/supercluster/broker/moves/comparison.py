@@ -157,7 +157,7 @@ class Comparison:
             what = "its state"
             if mine == theirs:
                 mine, theirs = self._state[_STATE_BYTES:], member.state[_STATE_BYTES:]
-                what = "what was deleted, its message ids or its subjects"
+                what = "its deleted sequences, message ids or subjects"
             self._differ(
                 name, f"differs in {what} at entry {self.mark} ({mine.hex()} here, {theirs.hex()} there)"
             )

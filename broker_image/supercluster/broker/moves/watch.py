@@ -84,4 +84,4 @@ def _why(sight: Sight) -> str:
         return "its broker is in contact and has not opened its copy"
     if not sight.is_heard:
         return "its broker is in contact and its replica has not answered"
-    return "it has confirmed nothing of what it was sent" if sight.is_owing else ""
+    return "it has confirmed none of the entries that it was sent" if sight.is_owing else ""

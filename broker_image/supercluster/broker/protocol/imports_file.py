@@ -178,7 +178,7 @@ def _mapping(subject: str, told: Any, path: Path) -> SubjectMapping:
                 place, "a mapping's destination has to be a subject, or a map with destination and weight"
             )
         if "cluster" in item:
-            raise WrongImportError(place, "mappings for one cluster are not there")
+            raise WrongImportError(place, "mappings for one cluster are not supported")
         if unknown := sorted(set(item) - {"destination", "dest", "weight"}):
             raise WrongImportError((*place, unknown[0]), f'unknown field "{unknown[0]}"')
         text = item.get("destination", item.get("dest"))

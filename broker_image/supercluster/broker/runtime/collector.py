@@ -75,5 +75,5 @@ class Collector:
         took_ms = 1000 * (time.perf_counter() - started)
         self._collected_ms = now_ms
         if took_ms > SLOW_MS:
-            log.warning("looking for garbage took %d ms, and found %d objects", took_ms, freed)
+            log.warning("a garbage collection took %d ms, and found %d objects", took_ms, freed)
         return True

@@ -394,7 +394,7 @@ class BrokerProcess:
         while not self._is_drained() and self.clock.machine_ms() < deadline_ms:
             await asyncio.sleep(DRAIN_CHECK_S)
         if not self._is_drained():
-            log.warning("not all that clients sent was committed within the time limit")
+            log.warning("not all messages of clients were committed within the time limit")
 
     async def stop(self) -> None:
         """Close everything."""

@@ -237,7 +237,7 @@ class ProcessCore(BrokerCore):
         ]
         if descriptors.are_short():
             found.append(
-                "few file descriptors are left: no new streams come here; give the process more (ulimit -n)"
+                "few file descriptors are left: no new streams are placed here; give the process more (ulimit -n)"
             )
         if not self.map.is_fresh:
             found.append(

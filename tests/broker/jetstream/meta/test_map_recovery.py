@@ -63,7 +63,11 @@ def refusal(found: MapSituation, accepted: int = 0, *, accepts_doubt: bool = Fal
 def test_what_is_left_of_three_may_be_chosen_and_it_is_said_what_may_be_lost() -> None:
     found, may_lose = judge_map(situation(copy(), copy("d", last_index=25)), 20, accepts_doubt=False)
     assert found.node == "a"
-    for words in ("committed up to 18", "d has entries up to 25", "decide until they hear of it: b, c"):
+    for words in (
+        "committed up to 18",
+        "d has entries up to 25",
+        "go on deciding until they learn of it: b, c",
+    ):
         assert words in may_lose
 
 
@@ -95,7 +99,7 @@ def test_one_that_begins_empty_goes_on_from_the_copy_of_before_and_never_from_a_
         MapSituation("a", "meta~1f", {"a"}, (empty, older, rival)), 0, accepts_doubt=False
     )
     assert found is older
-    assert "all that lineage meta~1f decided since is lost" in may_lose
+    assert "the decisions of lineage meta~1f since then are lost" in may_lose
 
 
 @pytest.mark.covers("SF-9")

@@ -66,7 +66,7 @@ def test_the_copy_that_is_left_is_taken_and_what_may_be_lost_is_said() -> None:
     found = judge(situation(copy("a")), "a", 10)
     assert (found.copy.node, found.group) == ("a", f"{GROUP}~1")
     assert "ends at sequence 10 and is known to be committed up to 9" in found.may_lose
-    assert found.may_lose.endswith("take until they hear of it: b, c")
+    assert found.may_lose.endswith("accept messages until they learn of it: b, c")
 
 
 def test_a_copy_in_contact_that_has_more_is_named() -> None:
@@ -136,7 +136,7 @@ def test_a_recovery_under_way_is_not_overtaken_while_its_broker_is_there() -> No
     gone = situation(copy("b"), group=group, recovery=pending, members=("a@1.t",))
     verdict = judge(gone, "b", 10)
     assert verdict.group == f"{GROUP}~2"
-    assert "the copy is of lineage 0: all that lineage 1 confirmed is lost" in verdict.may_lose
+    assert "the copy is of lineage 0: the messages that lineage 1 confirmed are lost" in verdict.may_lose
     lost = situation(copy("a", is_lost=True), copy("b"), group=group, recovery=pending, members=("a@1.t",))
     assert judge(lost, "b", 10).copy.node == "b"
 

@@ -276,7 +276,7 @@ def test_a_record_that_is_so_already_is_written_once_and_the_number_of_records_h
     [
         ([], "the body has to be an object with any of streamsMax"),
         ({"streamMax": 1}, "streamMax is no known field: known are streamsMax, consumersPerStreamMax"),
-        ({"consumersMax": 1}, "consumersPerStreamMax is what can be judged"),
+        ({"consumersMax": 1}, "use consumersPerStreamMax"),
         ({"streamsMax": -1}, "streamsMax is -1; it has to be a whole number from 0 (no limit) to 2147483647"),
         ({"streamsMax": True}, "streamsMax is True"),
         ({"storageBytesMax": "1Gi"}, "storageBytesMax is '1Gi'"),

@@ -240,7 +240,7 @@ def test_a_move_that_waits_too_long_for_somebody_to_fit_is_called_off_with_a_rea
     move = move_of(leader)
     assert move.cancelled
     assert "west-1" in move.cancel_reason
-    assert "nobody else can" in move.cancel_reason
+    assert "no other broker can" in move.cancel_reason
     assert leader.host.events.count("MoveGivenUp") == 1
 
 
@@ -326,7 +326,7 @@ def test_a_moving_stream_that_nobody_leads_is_told_of_once_though_all_brokers_ar
     text = leader.host.texts[leader.host.events.index("MoveWaits")]
     assert "most of west-0, west-1, west-2 too" in text
     assert text.endswith(
-        "all of them are in contact, so look at what each says of its copy in /healthz (a disk error, say)"
+        "all of them are in contact, so check /healthz of each for the state of its copy (a disk error, for instance)"
     )
     stage(leader, "learning")
     pass_time(leader, MOVE_LOOK_MS + 2000)
@@ -359,7 +359,7 @@ def test_where_nobody_fits_in_place_of_a_broker_that_leaves_the_move_is_called_o
     move = move_of(leader)
     assert move.cancelled
     assert "west-1" in move.cancel_reason
-    assert "its broker leaves the super-cluster, and nobody else can" in move.cancel_reason
+    assert "its broker leaves the super-cluster, and no other broker can" in move.cancel_reason
     assert "waited" not in move.cancel_reason
 
 

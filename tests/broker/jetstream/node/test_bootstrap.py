@@ -541,7 +541,7 @@ def test_the_last_that_stays_can_not_leave_and_nobody_knows_a_broker_that_is_non
     assert found.say("DELETE", "east-0", "east-0")[0] == 200
     status, told = found.say("DELETE", "east-0", "east-1")
     assert status == 409
-    assert "somebody has to stay" in told["error"]
+    assert "at least one has to stay" in told["error"]
     assert found.say("POST", "east-0", "nobody")[0] == 404
     assert found.say("DELETE", "east-0", "n" * 254)[0] == 400
 

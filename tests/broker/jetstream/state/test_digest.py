@@ -101,7 +101,7 @@ def test_a_large_state_is_hashed_in_slices_before_the_end_is_told(monkeypatch: p
     ("theirs", "difference"),
     [
         (b"h" * 16 + b"c" * 16, ""),
-        (b"h" * 16 + b"x" * 16, "m differs in what was deleted, its message ids or its subjects at entry 9"),
+        (b"h" * 16 + b"x" * 16, "m differs in its deleted sequences, message ids or subjects at entry 9"),
         (b"x" * 16 + b"c" * 16, "m differs in its state at entry 9"),
     ],
     ids=["equal", "contents", "state"],

@@ -124,7 +124,7 @@ def test_what_a_repeated_or_older_batch_is_told() -> None:
     code, text = refusal(writer.stage(message(), batch=4))
     assert (code, text) == (
         errors.SINK_BATCH_OLD,
-        "batch: 4 of writer q is committed, the last one is 4: these rows are of no use",
+        "batch: 4 of writer q is committed, the last one is 4: these rows are obsolete",
     )
     code, text = refusal(writer.commit({"token": "x", "rows": 1, "crc": 0}, batch=5))
     assert (code, text[:5]) == (errors.SINK_STAGE_MISSING, "parts")

@@ -49,7 +49,7 @@ def _told(caller: Caller, map_view: MapView, account: str) -> tuple[int, dict[st
         return 200, {"accounts": all_shown(state)}
     found = shown(state, account)
     if found is None:
-        return 404, {"error": f"nobody declares account {account}, and it has no streams"}
+        return 404, {"error": f"account {account} is not declared and has no streams"}
     return 200, found
 
 

@@ -62,7 +62,7 @@ def read_call(body: object, node: str) -> MapCall:
     if named != node:
         raise errors.error(
             10052,
-            f"node is {named!r}, and this is {node}: nobody leads who could pass it on, so ask the broker itself whose copy the "
+            f"node is {named!r}, and this is {node}: the map has no leader to forward the call; ask the broker itself whose copy the "
             "map is to go on from",
         )
     for field, value in (("dryRun", dry_run), ("acceptDoubtful", doubtful)):

@@ -188,8 +188,8 @@ DECLARED_BY = "declaredBy"
 DECLARED_BY_CHARACTERS_MAX = 253
 # NATS's own limit has the account's name, and what it would mean cannot be judged here.
 _NOT_JUDGED = {
-    "consumersMax": "consumers are counted by the leader of each stream, nobody knows those of all streams at one moment; "
-    "consumersPerStreamMax is what can be judged",
+    "consumersMax": "each stream's leader counts its own consumers, so no limit over all streams can be enforced; "
+    "use consumersPerStreamMax",
 }
 
 

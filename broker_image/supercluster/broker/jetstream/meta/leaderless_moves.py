@@ -49,7 +49,7 @@ def waits_for(found: Assignment, contact: Collection[str], silent_ms: int) -> st
         f"bring back {', '.join(away)}, which {'is' if len(away) == 1 else 'are'} out of contact; only if that can't be "
         "done, have the stream recovered by force, which may lose messages"
         if away
-        else "all of them are in contact, so look at what each says of its copy in /healthz (a disk error, say)"
+        else "all of them are in contact, so check /healthz of each for the state of its copy (a disk error, for instance)"
     )
     return (
         f"stream {found.name} has had no leader for {silent_ms // 1000} s: most of "

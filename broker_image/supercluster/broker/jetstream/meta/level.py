@@ -42,6 +42,6 @@ def check_level(needed: int, nodes: Iterable[str], speaks: Callable[[str], int |
     if why:
         raise errors.error(
             errors.MAP_LEVEL,
-            f"{what} can be in the map when all brokers speak version {needed}, and {', '.join(why)}: update them, bring them back, or "
-            "say that they go for good",
+            f"{what} needs version {needed} on all brokers, and {', '.join(why)}: update them, bring them back, or "
+            "remove them for good",
         )

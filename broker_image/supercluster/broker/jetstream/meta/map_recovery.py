@@ -128,8 +128,8 @@ def judge_map(found: MapSituation, accepted_index: int, *, accepts_doubt: bool) 
     copy = _chosen(found, accepted_index)
     if copy.is_doubtful and not accepts_doubt:
         raise errors.map_recovery_refused(
-            f"the copy on {copy.node} may lack what it had confirmed in the last moments before a power failure; choose another "
-            f"one, or say acceptDoubtful; copies: {_where(found)}"
+            f"the copy on {copy.node} may lack entries that it had confirmed just before a power failure; choose another "
+            f"one, or set acceptDoubtful; copies: {_where(found)}"
         )
     return copy, _may_lose(found, copy)
 
@@ -147,9 +147,7 @@ def _chosen(found: MapSituation, accepted_index: int) -> CopyFacts:
         last = max(copy.last_index for copy in sound)
         why = f"the copy on {found.node} ends at entry {last}, before the accepted {accepted_index}"
     elif mine:
-        why = (
-            f"the copy on {found.node} lost its data or has none so far, and nobody can go on from it (SF-4)"
-        )
+        why = f"the copy on {found.node} lost its data or has none so far, so the map cannot go on from it (SF-4)"
     else:
         why = f"broker {found.node} has no copy"
     raise errors.map_recovery_refused(f"{why}; copies: {_where(found) or 'none'}")
@@ -193,8 +191,8 @@ def _may_lose(found: MapSituation, chosen: CopyFacts) -> str:
         f"be committed up to {chosen.commit_index}"
     )
     behind = (
-        f"whatever was decided behind {chosen.commit_index} may be lost: streams created since are kept on their brokers and not "
-        "served, deleted ones may be there again, moves and changes of configuration are taken from the streams themselves"
+        f"decisions after entry {chosen.commit_index} may be lost: streams created since are kept on their brokers but not "
+        "served, deleted ones may reappear, moves and changes of configuration are read from the streams themselves"
     )
     parts = [goes_on, behind]
     if more:
@@ -202,12 +200,12 @@ def _may_lose(found: MapSituation, chosen: CopyFacts) -> str:
     gone = away(found)
     if gone:
         parts.append(
-            f"out of contact, so that nobody knows what they have, or decide until they hear of it: {', '.join(gone)}"
+            f"out of contact, so their copies are unknown, and they may go on deciding until they learn of it: {', '.join(gone)}"
         )
     if chosen.is_doubtful:
-        parts.append("the copy may lack what it had confirmed in the last moments before a power failure")
+        parts.append("the copy may lack entries that it had confirmed just before a power failure")
     if chosen.group != found.group:
         parts.append(
-            f"the copy is of lineage {chosen.group}: all that lineage {found.group} decided since is lost"
+            f"the copy is of lineage {chosen.group}: the decisions of lineage {found.group} since then are lost"
         )
     return "; ".join(parts)

@@ -206,7 +206,7 @@ def _chosen(found: Situation, node: str, accepted_seq: int) -> CopyFacts:
         last = max(copy.last_seq for copy in sound)
         why = f"the copy on {node} ends at sequence {last}, before the accepted {accepted_seq}"
     elif copies:
-        why = f"the copy on {node} lost its data, and nobody can go on from it (SF-4)"
+        why = f"the copy on {node} lost its data, so the stream cannot go on from it (SF-4)"
     else:
         why = f"broker {node} has no copy"
     raise errors.recovery_refused(found.stream, f"{why}; copies: {_where(found) or 'none'}")
@@ -233,17 +233,17 @@ def _may_lose(found: Situation, chosen: CopyFacts) -> str:
         f"stream {found.stream} goes on from the copy of {chosen.node}, which ends at sequence {chosen.last_seq} and is "
         f"known to be committed up to {chosen.commit_seq}"
     )
-    parts = [goes_on, f"whatever else was confirmed behind {chosen.commit_seq} may be lost"]
+    parts = [goes_on, f"other messages that were confirmed after {chosen.commit_seq} may be lost"]
     if more:
         parts.append(f"{', '.join(more)}, which go to a file there")
     if away:
         parts.append(
-            f"out of contact, so that nobody knows what they have, or take until they hear of it: {', '.join(away)}"
+            f"out of contact, so their copies are unknown, and they may accept messages until they learn of it: {', '.join(away)}"
         )
     if chosen.is_doubtful:
-        parts.append("the copy may lack what it had confirmed in the last moments before a power failure")
+        parts.append("the copy may lack entries that it had confirmed just before a power failure")
     if chosen.group != found.group:
         parts.append(
-            f"the copy is of lineage {chosen.lineage}: all that lineage {lineage_of(found.group)} confirmed is lost"
+            f"the copy is of lineage {chosen.lineage}: the messages that lineage {lineage_of(found.group)} confirmed are lost"
         )
     return "; ".join(parts)

@@ -63,7 +63,7 @@ class BrokerRequests(MapRequests):
             return state.applied_index
         if leaves and not state.brokers.keys() - state.leaving - {node}:
             raise errors.error(
-                10052, f"broker {node} is the last one that does not leave; somebody has to stay"
+                10052, f"broker {node} is the last one that does not leave; at least one has to stay"
             )
         told = (record.cluster, record.incarnation, record.tags)
         index = self._tail.propose(put_broker(node, *told, leaving=leaves)).index

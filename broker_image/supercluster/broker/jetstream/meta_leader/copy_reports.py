@@ -87,7 +87,7 @@ class CopyReports:
                 self._host.event(
                     group,
                     "CopyUnusable",
-                    f"the copy of stream {held[group].name} on {node} is of no use: {self._why[node][group]}",
+                    f"the copy of stream {held[group].name} on {node} is unusable: {self._why[node][group]}",
                 )
 
     def _changes(self, node: str, mine: Collection[str], now_ms: int) -> dict[str, int]:

@@ -234,7 +234,7 @@ class Migrations(MapRequests):
                 found.group,
                 "EvidenceDiffers",
                 f"stream {found.name} stays: green says digest {word.digest} and last sequence {word.last_seq}, and blue's record "
-                f"says {way.digest} and {way.last_seq}; nothing of it is cleaned until a person has compared both",
+                f"says {way.digest} and {way.last_seq}; none of its copies is removed until an administrator has compared both",
             )
 
     # ---- turns ----------------------------------------------------------------------------------------------------

@@ -173,7 +173,7 @@ class MoveTargets:
             patience_ms = 0 if why == LEAVES else GIVE_UP_MS
             if patience_ms:
                 self._say(found, old, why, choice.refusal)
-            reason = f"{old} could not join: {why}, and nobody else can: {choice.refusal}"
+            reason = f"{old} could not join: {why}, and no other broker can: {choice.refusal}"
             self._give_up(found, old, reason, patience_ms)
             return
         node = choice.nodes[0]
@@ -205,7 +205,7 @@ class MoveTargets:
         home = home_cluster([node_of(m) for m in move.targets], known)
         is_there = lost_node in known and known[lost_node].in_contact
         if is_stuck:
-            taken[lost_node] = "was tried in vain"
+            taken[lost_node] = "was tried without success"
         elif is_there:
             del taken[lost_node]
         wanted = wanted_of(found.config, home, copy_bytes(facts), taken)
@@ -254,5 +254,5 @@ class MoveTargets:
         self._host.event(
             found.group,
             "MoveWaits",
-            f"the move of stream {found.name} waits for {target} ({what}), and nobody comes instead: {why}",
+            f"the move of stream {found.name} waits for {target} ({what}), and no other broker can take its place: {why}",
         )

@@ -117,7 +117,7 @@ def why_not_dead(
     held = {node_of(voter) for voter in facts.voters}
     for node in nodes:
         if node not in held:
-            return f"broker {node} holds none of the stream"
+            return f"broker {node} holds no copy of the stream"
         away_ns, failed_ns = state.away.get(node), state.failed_copies.get(node, {}).get(group)
         since_ns = min((since for since in (away_ns, failed_ns) if since is not None), default=None)
         if away_ms and since_ns is None:

@@ -138,7 +138,7 @@ class CurrentMigration:
                 self._host.event(
                     self._replica.id,
                     "MigrationLost",
-                    f"no migration explains the learners of {nodes}: they go",
+                    f"no migration explains the learners of {nodes}: they are removed",
                 )
 
     def info(self) -> dict[str, Any] | None:

@@ -85,7 +85,7 @@ class Migrator:
         """Did it end by green's refusal?"""
         self._entered: tuple[int, Stage] | None = None
         """Attempt and stage of the last event."""
-        self.step = Step(Stage.LEARNING, Do.WAIT, "the leader has not looked yet")
+        self.step = Step(Stage.LEARNING, Do.WAIT, "the leader has not checked yet")
 
     def set_record(self, record: StreamMigration) -> None:
         """The map has moved on."""

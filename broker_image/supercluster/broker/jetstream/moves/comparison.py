@@ -57,7 +57,7 @@ class MoveComparison:
     @property
     def difference(self) -> str:
         if self._starts > STARTS_MAX:
-            return f"the comparison was started {self._starts} times and did not come to an end"
+            return f"the comparison was started {self._starts} times and was never completed"
         return self._comparison.difference if self._comparison is not None else ""
 
     def equal(self, *, joint: bool) -> frozenset[str]:

@@ -64,7 +64,7 @@ class Mover:
         """Number of the comparison whose outcome this leader has put into the log."""
         self._look_ms = 0
         self._progress = MoveProgress(moving)
-        self.step = Step(Stage.PLANNED, Do.WAIT, "the leader has not looked yet")
+        self.step = Step(Stage.PLANNED, Do.WAIT, "the leader has not checked yet")
         self.set_move(move)
 
     def _stages_before(self) -> dict[str, int]:

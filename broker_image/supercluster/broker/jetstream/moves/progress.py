@@ -43,7 +43,7 @@ class MoveProgress:
     @property
     def trouble(self) -> str:
         """What people should do something about; empty: nothing."""
-        found = [f"{target} makes no headway: {why}" for target, why in self.stuck.items()]
+        found = [f"{target} makes no progress: {why}" for target, why in self.stuck.items()]
         found += [f"{member} {why}" for member, why in self._out_of_contact().items()]
         found += [f"{member} {why}" for member, why in self._unanswered().items()]
         return "; ".join([*found, *([self._too_slow] if self._too_slow else [])])
@@ -177,6 +177,6 @@ class MoveProgress:
         else:
             advice = "the move has no limit, so their disks or the network to them are too slow"
         return (
-            f"the new copies come no nearer: {advice}; they are sent {rates.sent} bytes/s together, and the stream grows "
+            f"the new copies do not catch up: {advice}; they are sent {rates.sent} bytes/s together, and the stream grows "
             f"by {needed} bytes/s for {len(fed)} of them"
         )

@@ -451,7 +451,7 @@ class CopyManager:
             elif group_id in self._env.store.registered():
                 self._env.store.destroy(group_id)
         except DiskError as error:
-            self._env.event(group_id, "DiskFailed", f"files of a copy that was to go stay behind: {error}")
+            self._env.event(group_id, "DiskFailed", f"files of a dropped copy could not be removed: {error}")
             if is_deleted:
                 # Nobody takes the name again: it stays known, so that they go later, at the next start at the latest.
                 self._look_again[group_id] = self._env.clock.monotonic_ms() + OPEN_RETRY_MS_MAX

@@ -78,7 +78,7 @@ class Opener:
         try:
             act()
         except DiskError as error:
-            event(group_id, "DiskFailed", f"{node} cannot follow what is decided: {error}")
+            event(group_id, "DiskFailed", f"{node} cannot apply committed entries: {error}")
             return False
         except Exception as error:
             if is_meta(group_id):
@@ -87,7 +87,7 @@ class Opener:
             event(
                 group_id,
                 "GroupFailed",
-                f"{node} cannot follow what is decided, which is an error in the broker: {type(error).__name__}: {error}",
+                f"{node} cannot apply committed entries because of an error in the broker: {type(error).__name__}: {error}",
             )
             return False
         return True

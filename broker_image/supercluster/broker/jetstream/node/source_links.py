@@ -57,7 +57,7 @@ class SourceLinks:
         if asked not in (b"$JS.API." + call, f"$JS.{self._env.settings.domain}.API.".encode() + call):
             return errors.detailed(
                 errors.STREAM_NOT_FOUND,
-                f"nothing that account {account} imports leads from {external.api} to an API",
+                f"no import of account {account} leads from {external.api} to an API",
             )
         delivered = f"{external.deliver}.x".encode()
         if not (external.deliver or home == account) or not self._env.accounts.hears(
@@ -65,7 +65,7 @@ class SourceLinks:
         ):
             return errors.detailed(
                 errors.STREAM_NOT_FOUND,
-                f"account {account} has to import from {home} what is delivered below {external.deliver or 'deliver'!r}",
+                f"account {account} has to import the subjects below {external.deliver or 'deliver'!r} from {home}",
             )
         return self._map.stream_of(home, origin.name)
 

@@ -221,7 +221,9 @@ class PublishWindows:
             size_bytes = sum(map(len, message[1:]))
             if self._moving_bytes + size_bytes > self._window_bytes:
                 self._refuse(
-                    window, [(message[2], message[0])], "too much waits for the stream that has the subject"
+                    window,
+                    [(message[2], message[0])],
+                    "too many messages wait for the stream that captures the subject",
                 )
                 continue
             self._moving_bytes += size_bytes

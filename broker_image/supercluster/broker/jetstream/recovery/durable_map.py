@@ -25,7 +25,7 @@ class DurableMap:
             DiskError: it is not durable; to be tried again.
         """
         meta = self._map.replica
-        assert meta is not None, "whoever asks knows something by the map"
+        assert meta is not None, "the caller has read the map"
         if self._durable == (meta, meta.applied_index):
             return
         if meta.log.persisted_index < meta.applied_index:

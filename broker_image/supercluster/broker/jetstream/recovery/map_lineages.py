@@ -137,7 +137,7 @@ class MapLineages:
         found = [self._words(self._rivals[node]) for node in sorted(self._rivals)]
         if self._following:
             found.append(
-                f"the disk has not taken lineage {self._following} of the map of streams: this broker works in none until then"
+                f"the disk has not stored lineage {self._following} of the map of streams: this broker works in none until then"
             )
         return found
 
@@ -251,7 +251,7 @@ class MapLineages:
         self._env.event(
             other,
             "LineageFollowed",
-            f"{self._env.node} joins it as {member}, and begins with nothing; before: {before}",
+            f"{self._env.node} joins it as {member}, and begins empty; before: {before}",
         )
         shown = self._map.replica.state if self._map.replica is not None else None
         self._install(before, member, opened, shown)

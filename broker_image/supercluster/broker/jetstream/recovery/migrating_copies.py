@@ -293,7 +293,7 @@ class MigratingCopies:
         assert told is not None
         replica, cut = copy.replica, copy.stream.state.cut
         if replica.failed is not None or replica.raft.doubtful:
-            return "it may lack what it had confirmed"
+            return "it may lack entries that it had confirmed"
         if not replica.is_recovered or self._is_behind:
             return "it is not read yet"
         return why_not(cut, told.migration, told.attempt, replica.member, replica.applied_index, replica.log)

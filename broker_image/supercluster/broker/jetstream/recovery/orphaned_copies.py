@@ -49,7 +49,7 @@ class OrphanedCopies:
             self._env.event(
                 META_GROUP,
                 "NoteDamaged",
-                "which copies are kept is not known any more: all that the map lacks are",
+                "the list of kept copies is lost: all copies that the map lacks are kept",
             )
 
     def takes(self, group_id: str) -> bool:

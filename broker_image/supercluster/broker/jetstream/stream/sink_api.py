@@ -254,7 +254,7 @@ def _refusal(
     name, number = batch.writer, batch.number
     match outcome:
         case Outcome.BATCH_OLD if stage is not None:
-            why = f"batch: {number} of writer {name} is committed, the last one is {last}: these rows are of no use"
+            why = f"batch: {number} of writer {name} is committed, the last one is {last}: these rows are obsolete"
             return errors.error(errors.SINK_BATCH_OLD, why)
         case Outcome.BATCH_OLD:
             why = (

@@ -35,7 +35,7 @@ def step_down(own: Member, tags_of: TagsOf, wanted: Placement) -> None:
         return
     names = ", ".join(sorted(map(node_of, others)))
     state = "cannot now: leadership is on its way, or its log is in doubt" if well else "is not in contact"
-    raise errors.no_suitable_peers(f"nobody can take the leadership over: {names} {state}")
+    raise errors.no_suitable_peers(f"no member can take the leadership over: {names} {state}")
 
 
 def _is_wanted(own: Member, tags_of: TagsOf, node: str, wanted: Placement) -> bool:

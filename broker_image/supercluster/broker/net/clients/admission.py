@@ -104,9 +104,9 @@ class Admission:
                 "client %d (%s): %s",
                 client.id,
                 client.peer[0],
-                "it came with a JWT, and there are no accounts by JWT here"
+                "it presented a JWT, and accounts by JWT are not supported"
                 if by_jwt
-                else "wrong or missing credentials, or those of a user who may not come this way",
+                else "wrong or missing credentials, or a user who may not use this kind of connection",
             )
             return False
         client.showed_nothing = shown.is_nothing

@@ -159,9 +159,11 @@ class Rebalance:
         except CannotAskError as error:
             self.stop(str(error))
         if too_many > 0 and run.asked >= ASKED_MAX * run.wanted:
-            self.stop(f"{run.asked} were asked, and as many came back that {too_many} are too many still")
+            self.stop(
+                f"{run.asked} were asked, and so many came back that there are still {too_many} too many"
+            )
         elif too_many > 0 and now_ms >= run.give_up_ms:
-            self.stop(f"{too_many} that are too many would lose something, or do not understand being asked")
+            self.stop(f"{too_many} surplus clients would lose messages, or do not support being asked")
 
     def _see_off(self, run: Run, now_ms: int) -> None:
         """Count who is gone; who does not close is cut off."""

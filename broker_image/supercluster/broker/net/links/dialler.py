@@ -93,7 +93,7 @@ class Dialler:
 
     def _check_faults(self, node: str, cluster: str) -> None:
         if self._environment.faults.cuts(node, cluster):
-            raise TimeoutError("a fault that is switched on cuts it off")
+            raise TimeoutError("an injected fault cuts it")
 
     async def _connect(self, connection: LinkConnection, address: str) -> None:
         environment, tls = self._environment, connection.door.tls

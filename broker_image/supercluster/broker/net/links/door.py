@@ -101,4 +101,4 @@ def name_refusal(hello: Hello) -> str:
     """A broker calls itself by the name that its own super-cluster has for it."""
     if MARK not in hello.node:
         return ""
-    return f"its name is {hello.node}, and {MARK} is not allowed in it: it stands between a broker and its super-cluster"
+    return f"its name is {hello.node}, and {MARK} is not allowed in it: it separates the names of a broker and its super-cluster"

@@ -127,7 +127,7 @@ class FarSearch:
             hello, error = await self._dialler.attempt(f"asking at {address}", dial)
             if error not in ("", self.errors.get(address)):
                 log.warning(
-                    "super-cluster %s: nobody answers at %s: %s", self.wanted.identity, address, error
+                    "super-cluster %s: no broker answers at %s: %s", self.wanted.identity, address, error
                 )
             self.errors[address] = error
             if hello is not None:

@@ -207,7 +207,7 @@ class Gateways:
             error = await self._ask_once(seed)
             if error not in ("", seed.error):
                 log.warning(
-                    "nobody to be linked with at gateways.%s: %s: %s", seed.cluster, seed.address, error
+                    "no broker to link with at gateways.%s: %s: %s", seed.cluster, seed.address, error
                 )
             seed.error = error
 

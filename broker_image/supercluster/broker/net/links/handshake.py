@@ -121,9 +121,9 @@ class Handshakes:
             self._greet(connection, connection.channel)
             return
         if (evicted := self._strangers.add(connection, connection.address)) is not None:
-            evicted.close("it said nothing while others came")
+            evicted.close("it sent nothing while other connections waited")
         if self.is_closed:
-            connection.close("nobody is let in any more")
+            connection.close("no broker is let in any more")
 
     def closed(self, connection: LinkConnection, reason: str) -> None:
         """A connection is gone, and its link with it."""
@@ -244,7 +244,7 @@ class Handshakes:
             return
         self._strangers.discard(connection)
         if (evicted := self._open.add(connection, connection.address)) is not None:
-            evicted.close("others shook hands while it went no further")
+            evicted.close("its handshake went no further while other connections waited")
         if hello.introduces:
             connection.introduces = True
             self._greet(connection, Channel.CONTROL)
@@ -287,7 +287,7 @@ def identity_refusal(
         return reason
     if hello.version < facts.map_level():
         return (
-            f"its frame version is {hello.version}, and the map of streams has what came with version {facts.map_level()}: no older "
+            f"its frame version is {hello.version}, and the map of streams uses features of version {facts.map_level()}: no older "
             "image can read it"
         )
     if hello.node == facts.node:

@@ -22,7 +22,7 @@ def tell_interest(link: Link, account: str, entries: Interest) -> None:
     for start in range(0, len(told), INTEREST_ENTRIES_PER_FRAME):
         body = frames.encode_interest(account, told[start : start + INTEREST_ENTRIES_PER_FRAME])
         if not link.frame(FrameType.INTEREST, [body], Channel.CONTROL):
-            link.control.close("its queue is full, and subscriptions have to be told")
+            link.control.close("its queue is full, and subscriptions have to be sent")
             return
 
 

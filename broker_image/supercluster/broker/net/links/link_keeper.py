@@ -97,9 +97,7 @@ class LinkKeeper:
             if error not in ("", said):
                 log.warning("no link with %s at %s yet: %s", target.name, address, error)
                 said = error
-        log.warning(
-            "%s is not to be found at any address that was known; it is looked for no more", target.name
-        )
+        log.warning("%s is at none of its known addresses; it is no longer dialled", target.name)
         del self._tasks[node]
 
     async def _reach(self, node: str, target: Target, address: str) -> str:

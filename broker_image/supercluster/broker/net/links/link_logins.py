@@ -75,7 +75,7 @@ class LinkLogins:
                 self._retry = self._loop.call_later(RETRY_S, self.changed)
             return
         link.control.showed = link.bulk.showed = sent
-        log.info("another login is shown to %s from now on", link.peer.node)
+        log.info("%s gets another login from now on", link.peer.node)
 
     def _judge(self, link: Link) -> None:
         offered = link.offered
@@ -94,7 +94,7 @@ class LinkLogins:
         self._timer = None
         for link in self._links():
             if not (is_accepted(link.control) and is_accepted(link.bulk)):
-                link.control.close("it shows no login, and one is asked for now")
+                link.control.close("it presents no login, and one is required now")
 
 
 def is_accepted(connection: LinkConnection) -> bool:

@@ -454,7 +454,7 @@ class Mesh:
         still_ms = now_ms - self._awake_ms
         if still_ms > STOOD_STILL_MS + patience_ms(self._stall_told_ms) // 2:
             self._awake_ms = now_ms
-            self._log_stall("this process stood still for %d ms", still_ms)
+            self._log_stall("this process was stopped for %d ms", still_ms)
             self.server.stood_still()
             if self._core is not None:
                 self._tell_core(self._core.stood_still)

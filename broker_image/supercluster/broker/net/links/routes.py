@@ -116,7 +116,9 @@ class Routes:
         self._heard[teller] = frozenset(nodes)
         for node in sorted(self.strangers):
             log.warning(
-                "%s is a server of this cluster, says %s, and no route leads there so far", node, teller
+                "%s is a server of this cluster according to %s, and no route leads there so far",
+                node,
+                teller,
             )
         self._judge()
 

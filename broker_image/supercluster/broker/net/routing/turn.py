@@ -142,7 +142,7 @@ class Turn:
                 if first.go_on(self):
                     waiting.append(first)
             except Exception:  # Of one client or link: the others go on.
-                log.exception("what waited for room is given up")
+                log.exception("deliveries that waited for room are dropped")
             left -= share - self.room_bytes
         self.room_bytes = left
         if waiting or self.dirty:

@@ -587,7 +587,7 @@ class EntryLog:
 
     def _guard(self) -> None:
         if self.failed is not None:
-            raise DiskError(f"the log refuses everything since a failure: {self.failed}", self._directory)
+            raise DiskError(f"the log refuses all operations after a failure: {self.failed}", self._directory)
         if self._closed:
             raise DiskError("the log is closed", self._directory)
 

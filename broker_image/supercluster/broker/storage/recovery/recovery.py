@@ -176,7 +176,7 @@ class _LogOpener:
             state = HardState()
             if self.known:
                 # Written with the first byte: the next start finds a directory, and must not take it for the one that was.
-                self._lose(f"{self.directory}: the volume has joined this group, and has nothing of it")
+                self._lose(f"{self.directory}: the volume has joined this group, and has none of its data")
                 state = replace(state, integrity=Integrity.LOST)
             return SlotFile.create(self.disk, path, state.encode())
         found = SlotFile.load(self.disk, path, durable=True) if self.disk.exists(path) else None

@@ -31,7 +31,7 @@ def test_a_record_that_cant_be_read_is_written_anew(tmp_path: Path) -> None:
 
 def test_a_location_that_arrow_does_not_reach_is_not_checked(capsys: pytest.CaptureFixture[str]) -> None:
     record_writer("abfss://c@a.dfs.core.windows.net/x", Writer("4.3.0"))
-    assert "nobody checks who has written to checkpoint abfss://" in capsys.readouterr().err
+    assert "the writer of checkpoint abfss://" in capsys.readouterr().err
 
 
 def test_a_folder_that_cant_be_written_fails_the_driver(tmp_path: Path) -> None:

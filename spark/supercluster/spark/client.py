@@ -312,7 +312,7 @@ class ClientConnection:
                         kept.append(message)
                 if answer is not None:
                     if status_of(answer[3])[0] == NO_RESPONDERS:
-                        raise ConnectionFailedError(f"{self.address}: nobody answers at present")
+                        raise ConnectionFailedError(f"{self.address}: nothing serves this subject at present")
                     return answer[4]
         finally:
             self._ready = kept + self._ready

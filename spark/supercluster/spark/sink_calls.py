@@ -58,7 +58,7 @@ class ReleaseStoppedError(Exception):
         why = found.get("stopped") or "the stream's leader releases no rows"
         super().__init__(
             f"batch {found['batch']} is committed to stream {stream!r}, and {found['released']} of {found['rows']} rows are"
-            f" released; nothing came on for {patience_seconds:g} s: {why}. The brokers go on when the cause is gone; start the"
+            f" released; no row was released for {patience_seconds:g} s: {why}. The brokers go on when the cause is gone; start the"
             " query again, which waits for them"
         )
 

@@ -107,7 +107,7 @@ def test_an_audit_without_an_end_sums_up_once_all_that_is_stored_was_read() -> N
     assert len(lines) == 2, "what was not read yet may be late numbers"
     assert work.fold(0, [], 1_000 * SECOND_NS)
     assert lines[2:] == [
-        "lost: stream S, 1 numbers of unknown publishers: so many more count as expired or deleted than sequences are missing"
+        "lost: stream S, 1 numbers of unknown publishers: more of them count as expired or deleted than sequences are missing"
     ]
     assert not work.fold(0, [], 1_001 * SECOND_NS)
 

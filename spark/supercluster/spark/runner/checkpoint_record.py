@@ -64,7 +64,7 @@ def record_writer(location: str, now: Writer, take_over_from: str = "") -> None:
         if not scheme:
             raise
         # Spark may reach it by a file system, or with credentials, that Arrow does not have.
-        print(f"nobody checks who has written to checkpoint {location}: {error}", file=sys.stderr)
+        print(f"the writer of checkpoint {location} is not checked: {error}", file=sys.stderr)
 
 
 def _check(location: str, before: Writer, now: Writer, take_over_from: str) -> None:

@@ -206,8 +206,8 @@ def replayed(
         return found
     if found and not ended:
         raise ParameterError(
-            f"parameter 'into': an earlier replay has written into stream {state.name!r}, which keeps {limit} messages of a subject, so nobody"
-            " can tell its missing messages from removed ones. If that replay has ended, leave the stream as it is. If it has not, and nothing"
+            f"parameter 'into': an earlier replay has written into stream {state.name!r}, which keeps {limit} messages of a subject, so its"
+            " missing messages cannot be told from removed ones. If that replay has ended, leave the stream as it is. If it has not, and nothing"
             " else has written since, delete the stream, make it again, and replay once more"
         )
     raise ParameterError(

@@ -117,7 +117,7 @@ def check_file(location: Location, lineage: str, name: str) -> FileCheck:
     if not wrong and (says.get(ROWS_KEY), says.get(DIGEST_KEY)) != (str(rows), digest):
         wrong = "its rows are not those that were written"
     if not wrong and says.get(LINEAGE_KEY) != lineage:
-        wrong = f"it is of another life of the stream (lineage {says.get(LINEAGE_KEY)})"
+        wrong = f"it is of another lineage of the stream ({says.get(LINEAGE_KEY)})"
     return FileCheck(name, rows, digest, wrong)
 
 

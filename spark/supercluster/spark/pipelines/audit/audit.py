@@ -60,7 +60,7 @@ class Finding:
     def line(self) -> str:
         if self.kind == LOST and not self.before:
             return (
-                f"{self.kind}: stream {self.stream}, {self.count} numbers of unknown publishers: so many more count as expired or deleted"
+                f"{self.kind}: stream {self.stream}, {self.count} numbers of unknown publishers: more of them count as expired or deleted"
                 " than sequences are missing"
             )
         whose = "" if self.kind == UNREADABLE else f", publisher {self.publisher!r}, run {self.run!r}"

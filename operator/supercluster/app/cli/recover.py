@@ -1,4 +1,4 @@
-"""`supercluster recover`: go on from one copy after the majority was lost for good (RP-8)."""
+"""`supercluster recover`: continue from one copy after the majority was lost for good (RP-8)."""
 
 from __future__ import annotations
 

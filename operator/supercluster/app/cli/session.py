@@ -1,8 +1,9 @@
 """Commands that talk to a Kubernetes API server.
 
-Such a command is a coroutine that takes a `Site` first. `command` adds the options that say which API server and namespace are meant,
-connects, and turns what the API server or the brokers refuse into a `CommandError`. Modules that take long to import are imported where
-they are used, here and in the commands: `supercluster version`, `--help` and completion need none of them.
+Such a command is a coroutine that takes a `Site` first. `command` adds the options for the API server and the
+namespace, connects, and turns errors of the API server or the brokers into a `CommandError`. Modules with a
+slow import are imported where they are used, here and in the commands: `supercluster version`, `--help` and
+completion need none of them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`supercluster dev up` and `dev down`: the embedded control plane and the operator as background processes.
 
-The state folder holds everything: objects, volumes, logs, the kubeconfig, and which processes were started. `down`
-ends exactly those.
+The state folder holds all state: objects, volumes, logs, the kubeconfig, and the list of started processes.
+`down` ends exactly those.
 """
 
 from __future__ import annotations

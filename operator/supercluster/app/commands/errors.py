@@ -1,4 +1,4 @@
-"""How a command of `supercluster` ends: the exit codes, and the errors that carry one."""
+"""The end of a command of `supercluster`: the exit codes, and the errors that carry one."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""`supercluster explain`: why a stream is where it is, or nowhere: what its conditions say, and each broker with its reason.
+"""`supercluster explain`: the reasons for a stream's location, or for its absence: its conditions, and each
+broker with its reason.
 
-Everything is in the status of the Stream; here it is put so that a person finds the reason first.
+All of it comes from the status of the Stream; the output puts the reason first.
 """
 
 from __future__ import annotations

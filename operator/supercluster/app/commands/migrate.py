@@ -1,6 +1,7 @@
-"""`supercluster migrate`: plan, start, watch, approve, abort and finalize the cutover of a super-cluster to another one.
+"""`supercluster migrate`: plan, start, watch, approve, abort and finalize the cutover of a super-cluster to
+another one.
 
-All of it works through the Migration resource, so that whoever keeps manifests in git sees the same.
+All of it works through the Migration resource, so manifests in git have the same effect.
 """
 
 from __future__ import annotations

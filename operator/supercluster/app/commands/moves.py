@@ -1,8 +1,8 @@
-"""`supercluster move`, `replica`, `moves` and `cancel-move`: move a stream, give it a replica more or one less by name, see how
-moves stand, call one off.
+"""`supercluster move`, `replica`, `moves` and `cancel-move`: move a stream, add or remove a replica by name,
+list moves, cancel one.
 
-A stream that a resource declares is moved by its own placement, as GitOps would do it; only one that nobody declares, and
-a dry run, get a StreamMove from here.
+A stream that a resource declares is moved by its own placement, as GitOps would do it. Only an undeclared
+stream, and a dry run, get a StreamMove from here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`supercluster status`: super-clusters, clusters and streams with what their conditions say, as a table or as JSON."""
+"""`supercluster status`: super-clusters, clusters and streams with their conditions, as a table or as JSON."""
 
 from __future__ import annotations
 

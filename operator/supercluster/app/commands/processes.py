@@ -1,6 +1,7 @@
-"""Processes that outlive the command that started them: started detached, found again and ended by pid and start time.
+"""Processes that outlive the command that started them: started detached, identified and ended by pid and
+start time.
 
-A pid alone may be somebody else's by the time we look; with the time at which the kernel started it, it is ours.
+A pid alone may belong to another process by now. With the time at which the kernel started it, it is unique.
 Linux only, as the embedded control plane is.
 """
 

@@ -1,8 +1,10 @@
-"""`supercluster rebalance`: have the brokers of a cluster ask clients to go to those that have fewer (CL-7).
+"""`supercluster rebalance`: makes the brokers of a cluster ask clients to move to brokers with fewer clients
+(CL-7).
 
-The brokers are asked how many clients each has, a pure planner says how many each asks to leave, and with `--dry-run` that is
-all. Where a client goes is its own choice, so the plan is made again from what came of it, a bounded number of times. The
-brokers' monitoring ports have to be reachable from here, as they are from a pod in the cluster and on the development plane.
+Each broker reports its count of clients, and a pure planner computes how many each asks to leave; `--dry-run`
+stops there. A client chooses its next broker itself, so the plan is repeated with the actual counts, a
+bounded number of times. The brokers' monitoring ports have to be reachable from here, as they are from a pod
+in the cluster and on the development plane.
 """
 
 from __future__ import annotations

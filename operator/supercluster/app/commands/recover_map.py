@@ -1,8 +1,9 @@
-"""`supercluster recover meta`: have the map of streams of a super-cluster that lost most of its voters go on from one copy (RP-8,
-SF-9).
+"""`supercluster recover meta`: continues the map of streams from one copy after a super-cluster lost most of
+the map's voters (RP-8, SF-9).
 
-Without `--node`, or with `--dry-run`, it says what copies there are and what choosing each of them may lose, and does nothing. It
-needs the monitoring ports of the brokers that are left: the broker whose copy it is to be is asked itself, since nobody leads.
+Without `--node`, or with `--dry-run`, it lists the copies and the data that choosing each of them may lose,
+and changes nothing. It needs the monitoring ports of the remaining brokers. The map has no leader, so the
+call goes to the broker whose copy is chosen.
 """
 
 from __future__ import annotations

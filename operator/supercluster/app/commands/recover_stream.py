@@ -1,7 +1,8 @@
-"""`supercluster recover stream`: have a stream that lost its majority go on from one copy (RP-8, SF-9).
+"""`supercluster recover stream`: continues a stream from one copy after it lost its majority (RP-8, SF-9).
 
-Without `--node`, or with `--dry-run`, it says what copies there are and what choosing each of them may lose, and does nothing.
-It needs brokers' monitoring ports that can be reached from here; a Stream resource has an annotation for the same.
+Without `--node`, or with `--dry-run`, it lists the copies and the data that choosing each of them may lose,
+and changes nothing. It needs monitoring ports of brokers that are reachable from here; a Stream resource has
+an annotation for the same.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Tables as text: on a terminal as wide as it is, anywhere else as wide as their content, since a program may read them."""
+"""Tables as text. On a terminal they have its width, elsewhere the width of their content, since a program
+may read them.
+"""
 
 from __future__ import annotations
 

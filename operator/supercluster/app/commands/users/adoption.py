@@ -1,7 +1,8 @@
-"""`supercluster users adopt`: the manifests of Users that take over what a person wrote into users.json (invariant 5 of docs/adr/users.md).
+"""`supercluster users adopt`: the manifests of Users that take over hand-written entries of users.json
+(invariant 5 of docs/adr/users.md).
 
-A manifest has account, permissions and limits as they are today, so that clients notice nothing. No password, hash or token is printed, and
-a token is not even named.
+A manifest keeps the account, permissions and limits of the entry, so that clients notice nothing. No
+password, hash or token is printed, and tokens are not even mentioned.
 """
 
 from __future__ import annotations

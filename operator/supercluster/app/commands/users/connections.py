@@ -1,7 +1,9 @@
-"""`supercluster users who-uses`: which clients show which credential of a User, by the word of each broker.
+"""`supercluster users who-uses`: the clients that present each credential of a User, as each broker reports
+them.
 
-The brokers are found as the operator finds them: every pod of every Cluster, ready or not. One that does not answer is named, since it may
-have clients that show the former credential. Of Secrets, only the operator's password and the numbers of credentials are read.
+The brokers are found as the operator finds them: every pod of every Cluster, ready or not. A broker that does
+not answer is named, since it may have clients with the former credential. Of Secrets, only the operator's
+password and the numbers of credentials are read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Users by name, as the API server has them, and what is asked of each of them in several places."""
+"""Finds Users by name at the API server, and reads fields of them that several commands need."""
 
 from __future__ import annotations
 

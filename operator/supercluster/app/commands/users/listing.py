@@ -1,4 +1,6 @@
-"""Users for people: all of them as a table, and one with its rotation and what to do next. No password and no seed is read."""
+"""The output about Users: all of them as a table, and one with its rotation and the next step. No password
+and no seed is read.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""`supercluster users rotate`: ask for the rotation of a User's credential, hold it, take it back, and follow it to its end.
+"""`supercluster users rotate`: requests the rotation of a User's credential, holds it, cancels it, and
+follows it to its end.
 
-All of it works through the User: the annotation `supercluster.dev/rotate` and spec.rotation. Whether a rotation may begin is judged by the
-very version of the User that is changed, so that two people who ask at once get one rotation and one refusal.
+All of it works through the User: the annotation `supercluster.dev/rotate` and spec.rotation. Whether a
+rotation may begin is checked against the very version of the User that is changed, so two simultaneous
+requests get one rotation and one refusal.
 """
 
 from __future__ import annotations

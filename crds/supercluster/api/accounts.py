@@ -29,7 +29,7 @@ TOKENS_MAX = 128
 
 
 class AccountLimits(ApiModel):
-    """What an account may have; what is unset, or 0, has no limit. Bytes are counted as limits.maxBytes times replicas of each
+    """The limits of an account; an unset or 0 field is no limit. Bytes are counted as limits.maxBytes times replicas of each
     stream, so with a limit of bytes every new stream has to have maxBytes."""
 
     streams_max: Count | None = Field(default=None, description="Streams.")
@@ -64,7 +64,7 @@ def _only_for(field: str, kind: str, parent: str) -> CelRule:
 
 
 class Export(ApiModel):
-    """What other accounts may hear or ask. Its kind is the field that has the subject."""
+    """An export of an account: subjects that other accounts may import. Its kind is the field that has the subject."""
 
     stream: Subject | None = Field(default=None, description="Subject, with * and >, that others may hear.")
     service: Subject | None = Field(default=None, description="Subject, with * and >, that others may ask.")
@@ -94,23 +94,23 @@ class Export(ApiModel):
 
 
 class ImportSource(ApiModel):
-    """What another account exports, or a part of it."""
+    """An export of another account, or a part of it."""
 
     account: AccountName = Field(description="The account that exports it.")
     subject: Subject = Field(description="Its subject in that account, with * and >.")
 
 
 class Import(ApiModel):
-    """What another account exports, and how it is called here. Its kind is the field that has the source."""
+    """An import of an account: an export of another one, and its name here. Its kind is the field that has the source."""
 
-    stream: ImportSource | None = Field(default=None, description="What is heard.")
-    service: ImportSource | None = Field(default=None, description="What is asked.")
+    stream: ImportSource | None = Field(default=None, description="The imported stream of messages.")
+    service: ImportSource | None = Field(default=None, description="The imported service.")
     to: Subject | None = Field(
         default=None,
         description="The subject here; $1, $2 are the wildcards of the source. Unset is the source's subject.",
     )
     prefix: Subject | None = Field(
-        default=None, description="What stands before the source's subject here, for a stream without to."
+        default=None, description="Prefix of the source's subject here, for a stream without to."
     )
     share: bool | None = Field(
         default=None,
@@ -140,9 +140,9 @@ class MappingDestination(ApiModel):
 
 
 class Mapping(ApiModel):
-    """What clients of the account publish to a subject goes to another one."""
+    """A mapping: messages that clients of the account publish to a subject go to another one."""
 
-    subject: Subject = Field(description="What clients publish to, with * and >.")
+    subject: Subject = Field(description="The subject that clients publish to, with * and >.")
     destinations: tuple[MappingDestination, ...] = Field(
         min_length=1,
         max_length=DESTINATIONS_MAX,
@@ -156,16 +156,16 @@ class Account(ApiModel):
     name: AccountName = Field(description="Its name, as users' credentials have it.")
     limits: AccountLimits = Field(
         default=AccountLimits(),
-        description="What it may have. Lowering a limit takes nothing away: it counts for what is asked for from then on.",
+        description="Its limits. A lowered limit applies to later requests and removes nothing.",
     )
     jetstream: bool | None = Field(
         default=None, description="false: its clients have no JetStream. Unset is true."
     )
     exports: tuple[Export, ...] = Field(
-        default=(), max_length=ITEMS_MAX, description="What it lets other accounts hear or ask."
+        default=(), max_length=ITEMS_MAX, description="Subjects that other accounts may import."
     )
     imports: tuple[Import, ...] = Field(
-        default=(), max_length=ITEMS_MAX, description="What it hears or asks of other accounts."
+        default=(), max_length=ITEMS_MAX, description="Imports of other accounts' exports."
     )
     mappings: tuple[Mapping, ...] = Field(
         default=(),
@@ -181,7 +181,7 @@ class Account(ApiModel):
 
 
 class AccountStatus(ApiModel):
-    """What the brokers have of an account."""
+    """An account as the brokers report it."""
 
     name: str = Field(description="Its name.")
     in_force: bool = Field(default=False, description="Whether the brokers judge by the limits of the spec.")
@@ -190,5 +190,5 @@ class AccountStatus(ApiModel):
     memory_bytes: int = Field(default=0, description="Bytes that its streams in memory reserve.")
     message: str = Field(
         default="",
-        description="What of it is beyond its limits, or why they are not in force; empty: nothing.",
+        description="Limits that are exceeded, or the reason why they are not in force; empty without either.",
     )

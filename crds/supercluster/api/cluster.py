@@ -47,9 +47,9 @@ class Resources(ApiModel):
 
     requests: ResourceList = Field(
         default=ResourceList(cpu="100m", memory="128Mi"),
-        description="What is reserved for a broker. Where neither request nor limit names processor time, 100m of it.",
+        description="Resources that are reserved for a broker. Where neither request nor limit names processor time, 100m of it.",
     )
-    limits: ResourceList | None = Field(default=None, description="What a broker may use at most.")
+    limits: ResourceList | None = Field(default=None, description="The most that a broker may use.")
 
 
 class VolumeSpec(ApiModel):
@@ -236,7 +236,7 @@ _SECOND_CLUSTER = "create another Cluster with the new value, move the streams t
 
 
 class ClusterSpec(ApiModel):
-    """What a cluster is to be."""
+    """The desired state of a cluster."""
 
     super_cluster: LabelName = Field(description="Name of the SuperCluster, in the same namespace.")
     replicas: int = Field(
@@ -270,7 +270,7 @@ class ClusterSpec(ApiModel):
     cordoned: tuple[LabelText, ...] = Field(
         default=(),
         max_length=BROKERS_MAX,
-        description="Names of brokers that get no new copies of streams, whoever places them; copies that they hold stay. So do "
+        description="Names of brokers that get no new copies of streams from any source; copies that they hold stay. The same applies to "
         "brokers whose Kubernetes node is cordoned.",
         json_schema_extra={"x-kubernetes-list-type": "set"},
     )
@@ -278,8 +278,8 @@ class ClusterSpec(ApiModel):
     rollout: RolloutSpec = Field(default=RolloutSpec(), description="How brokers are restarted.")
     deletion_policy: DeletionPolicy = Field(
         default="Retain",
-        description="What becomes of the volume claims when the Cluster is deleted, and of those of brokers that went since "
-        "replicas was lowered: Retain keeps them, Delete deletes them and every message on them.",
+        description="The fate of the volume claims when the Cluster is deleted, and of claims of brokers that were removed "
+        "when replicas was lowered: Retain keeps them, Delete deletes them and every message on them.",
     )
 
     cel_rules: ClassVar[tuple[CelRule, ...]] = (
@@ -343,8 +343,8 @@ class DrainStatus(ApiModel):
     brokers: tuple[DrainingBroker, ...] = Field(
         default=(),
         max_length=BROKERS_MAX,
-        description="Those that are not forgotten yet. What is not in this list was not told by the operator, and is not "
-        "taken back by it.",
+        description="Those that are not forgotten yet. A departure that is not in this list was not ordered by the "
+        "operator, which does not take it back.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     )
 
@@ -361,7 +361,7 @@ class RetiredClaim(ApiModel):
 
 
 class ClusterStatus(Status):
-    """What was observed of a cluster."""
+    """The observed state of a cluster."""
 
     replicas: int = Field(default=0, description="Brokers that the StatefulSet was told to run.")
     ready_replicas: int = Field(default=0, description="Brokers that are ready.")

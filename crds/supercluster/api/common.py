@@ -133,7 +133,7 @@ class Resource(ApiModel):
 
 
 class Status(ApiModel):
-    """What was observed of a resource."""
+    """The observed state of a resource."""
 
     observed_generation: int = Field(
         default=0, description="The generation of the spec that the status is about."
@@ -143,7 +143,7 @@ class Status(ApiModel):
 class Condition(ApiModel):
     """One statement about a resource, in Kubernetes' own form."""
 
-    type: Annotated[str, StringConstraints(max_length=64)] = Field(description="What the statement is about.")
+    type: Annotated[str, StringConstraints(max_length=64)] = Field(description="The type of the condition.")
     status: Literal["True", "False", "Unknown"] = Field(description="Whether it holds.")
     reason: Annotated[str, StringConstraints(max_length=64)] = Field(
         description="Why, as one word for programs; docs/api.md lists them."
@@ -159,6 +159,6 @@ Conditions = Annotated[
     tuple[Condition, ...],
     Field(
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
-        description="What is true of the resource now; docs/api.md lists types and reasons.",
+        description="The current conditions of the resource; docs/api.md lists types and reasons.",
     ),
 ]

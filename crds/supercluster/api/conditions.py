@@ -15,7 +15,7 @@ class Entry:
 
 
 class ConditionType(StrEnum):
-    """What a condition is about."""
+    """The types of conditions."""
 
     READY = "Ready"
     WHOLE = "Whole"
@@ -202,7 +202,7 @@ class Reason(StrEnum):
 
 
 class EventReason(StrEnum):
-    """What an event tells of."""
+    """The reasons of events."""
 
     CREATED = "Created"
     UPDATED = "Updated"

@@ -112,7 +112,7 @@ class Side(ApiModel):
 
 
 class Scope(ApiModel):
-    """What goes over."""
+    """The streams and clients that are migrated."""
 
     account: AccountName | None = Field(
         default=None,
@@ -133,7 +133,7 @@ class Scope(ApiModel):
 
 
 class ClientPolicy(ApiModel):
-    """What becomes of clients."""
+    """The treatment of clients."""
 
     cannot_follow: Literal["Refuse", "Bridge"] = Field(
         default="Refuse",
@@ -143,18 +143,18 @@ class ClientPolicy(ApiModel):
 
 
 class MigrationSpec(ApiModel):
-    """What is to go from blue to green."""
+    """The migration of streams and clients from blue to green."""
 
     blue: Side = Field(description="The super-cluster that is left.")
     green: Side = Field(description="The super-cluster that takes over.")
-    scope: Scope = Field(default=Scope(), description="What goes over.")
+    scope: Scope = Field(default=Scope(), description="The streams and clients that are migrated.")
     clusters: dict[str, ClusterName] | None = Field(
         default=None,
         max_length=CLUSTERS_MAX,
         description="How clusters of blue are called on green, such as {west: east}: streams placed in west are placed in east there. A name that "
         "is not here stays if green has it; else green's only cluster takes its place.",
     )
-    clients: ClientPolicy = Field(default=ClientPolicy(), description="What becomes of clients.")
+    clients: ClientPolicy = Field(default=ClientPolicy(), description="The treatment of clients.")
     approval: Approval = Field(
         default="Automatic",
         description="Automatic: it starts once preflight has passed. Manual: it waits until spec.approved is true.",
@@ -194,19 +194,17 @@ class Finding(ApiModel):
 
     level: Literal["Refused", "Warning"] = Field(description="Refused: the migration does not start.")
     code: Annotated[str, StringConstraints(max_length=64)] = Field(
-        description="What it is about, as one word for programs."
+        description="The kind of the finding, as one word for programs."
     )
     subject: ShortText = Field(default="", description="The stream, account, broker or client.")
     message: Annotated[str, StringConstraints(max_length=1024)] = Field(
-        default="", description="What was found."
+        default="", description="The finding."
     )
-    remedy: Annotated[str, StringConstraints(max_length=1024)] = Field(
-        default="", description="What to do about it."
-    )
+    remedy: Annotated[str, StringConstraints(max_length=1024)] = Field(default="", description="The remedy.")
 
 
 class PreflightReport(ApiModel):
-    """What was found before the start."""
+    """The findings before the start."""
 
     checked_at: Time = Field(default="", description="When it was made.")
     streams: int = Field(default=0, description="Streams in scope.")
@@ -324,7 +322,7 @@ class Proof(ApiModel):
 
 
 class MigrationStatus(Status):
-    """What was observed of a migration."""
+    """The observed state of a migration."""
 
     phase: Phase | None = Field(default=None, description="How far it is.")
     migration_id: ShortText | None = Field(
@@ -332,7 +330,7 @@ class MigrationStatus(Status):
     )
     blue: SideStatus | None = Field(default=None, description="Blue, by its own answer.")
     green: SideStatus | None = Field(default=None, description="Green, by its own answer.")
-    preflight: PreflightReport | None = Field(default=None, description="What was found before the start.")
+    preflight: PreflightReport | None = Field(default=None, description="The findings before the start.")
     streams: int | None = Field(default=None, description="Streams in scope.")
     on_green: int | None = Field(default=None, description="Those that green serves.")
     stages: StageCounts | None = Field(default=None, description="How many have come to which stage.")
@@ -362,7 +360,7 @@ class MigrationStatus(Status):
     )
     ended_at: Time | None = Field(default=None, description="When it ended.")
     message: Annotated[str, StringConstraints(max_length=4096)] | None = Field(
-        default=None, description="What it does or waits for, or how it ended, for people."
+        default=None, description="Its progress or the reason for its wait, or how it ended, for people."
     )
     conditions: Conditions = ()
 

@@ -60,7 +60,7 @@ class MovePolicy(ApiModel):
 
 
 class MoveBudget(ApiModel):
-    """What moves of a super-cluster may take together."""
+    """The budget that all moves of a super-cluster share."""
 
     concurrent_max: int = Field(default=2, ge=1, le=64, description="Moves at the same time.")
     concurrent_per_node_max: int = Field(

@@ -23,10 +23,10 @@ one value permits one beginning."""
 
 
 class RecoveryStatus(ApiModel):
-    """What became of an annotation that asks for a forced recovery."""
+    """The outcome of an annotation that requests a forced recovery."""
 
     request: str = Field(description="The annotation's value: one that stands here is not acted upon again.")
     outcome: Literal["Recovered", "Refused"] = Field(description="Whether the brokers did it.")
     message: Annotated[str, StringConstraints(max_length=4096)] = Field(
-        default="", description="What may be lost by it, or why it was refused."
+        default="", description="Data that it may lose, or the reason why it was refused."
     )

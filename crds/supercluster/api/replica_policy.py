@@ -37,7 +37,7 @@ AutoRemove = Literal["Never", "BeyondTarget"]
 
 
 class RepairBudget(ApiModel):
-    """What repairs may take together, within the budget that spec.moves of the SuperCluster gives to all moves."""
+    """The budget that all repairs share, within the one that spec.moves of the SuperCluster gives to all moves."""
 
     concurrent_max: int = Field(default=2, ge=1, le=64, description="Repairs at the same time.")
     concurrent_per_node_max: int = Field(
@@ -86,11 +86,11 @@ class RepairRules(ApiModel):
     )
     auto_remove: AutoRemove = Field(
         default="Never",
-        description="What becomes of usable replicas beyond a stream's count, which people have added by name. Never: they are "
+        description="Removal of usable replicas beyond a stream's count, which people have added by name. Never: they are "
         "left alone, and lost ones among all of them are replaced, so that the stream keeps the size that people gave it. "
         "BeyondTarget: the worst placed go, lost ones first, until the count is reached.",
     )
-    budget: RepairBudget = Field(default=RepairBudget(), description="What repairs may take together.")
+    budget: RepairBudget = Field(default=RepairBudget(), description="The budget that all repairs share.")
 
     cel_rules: ClassVar[tuple[CelRule, ...]] = (
         CelRule(
@@ -149,7 +149,7 @@ class ReplicaPolicySpec(RepairRules):
 
 
 class ReplicaPolicyStatus(Status):
-    """What was observed of a policy."""
+    """The observed state of a policy."""
 
     selected: int = Field(default=0, description="Declared streams that it selects.")
     in_force: int = Field(default=0, description="Those of them for which no other policy comes first.")

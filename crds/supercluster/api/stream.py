@@ -76,7 +76,7 @@ class Placement(ApiModel):
 
 
 class StreamSpec(ApiModel):
-    """What a stream is to be."""
+    """The desired state of a stream."""
 
     super_cluster: LabelName = Field(description="Name of the SuperCluster, in the same namespace.")
     name: StreamName | None = Field(
@@ -93,11 +93,11 @@ class StreamSpec(ApiModel):
     )
     retention: Literal["Limits", "Interest", "WorkQueue"] = Field(
         default="Limits",
-        description="What ends a message's life: the limits alone, acknowledgement by all consumers, or by one.",
+        description="When a message is removed: by the limits alone, after all consumers have acknowledged it, or after one has.",
     )
     limits: StreamLimits = Field(default=StreamLimits(), description="Bounds of the stream.")
     discard: Literal["Old", "New"] = Field(
-        default="Old", description="What gives way at a limit: the oldest message or the new one."
+        default="Old", description="The message that is dropped at a limit: the oldest or the new one."
     )
     discard_new_per_subject: bool = Field(
         default=False,
@@ -147,7 +147,7 @@ class StreamSpec(ApiModel):
     )
     deletion_policy: DeletionPolicy = Field(
         default="Retain",
-        description="What becomes of the stream when this resource is deleted: Retain leaves it on the brokers, Delete "
+        description="The fate of the stream when this resource is deleted: Retain leaves it on the brokers, Delete "
         "deletes it with every message.",
     )
 
@@ -196,7 +196,7 @@ class ReplicaStatus(ApiModel):
 
 
 class NodeFinding(ApiModel):
-    """What was found of one broker when a place was looked for."""
+    """A broker as a candidate for a copy."""
 
     name: str = Field(description="The broker.")
     reason: str = Field(default="", description="Why it was chosen, or why it was no use.")
@@ -235,7 +235,7 @@ class ReplicationStatus(ApiModel):
 
 
 class StreamStatus(Status):
-    """What was observed of a stream."""
+    """The observed state of a stream."""
 
     stream_name: str | None = Field(default=None, description="Name of the stream on the brokers.")
     cluster: str | None = Field(default=None, description="Cluster that it lives in.")
@@ -262,7 +262,7 @@ class StreamStatus(Status):
         default=None, description="How many usable replicas are kept up, and how it stands."
     )
     recovery: RecoveryStatus | None = Field(
-        default=None, description="What became of the last forced recovery that was asked for."
+        default=None, description="The outcome of the last requested forced recovery."
     )
     rejected: tuple[NodeFinding, ...] = Field(
         default=(),

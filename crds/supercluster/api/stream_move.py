@@ -110,7 +110,7 @@ class MembersChange(ApiModel):
 
 
 class StreamMoveSpec(MovePolicy):
-    """What is to be moved, and where to."""
+    """The stream to move, and its destination."""
 
     super_cluster: LabelName = Field(description="Name of the SuperCluster, in the same namespace.")
     stream_ref: ShortText | None = Field(
@@ -192,7 +192,7 @@ class Quorum(ApiModel):
 
 
 class MovePlan(ApiModel):
-    """What the move would do, found out without doing it."""
+    """The effects of the move, planned without carrying it out."""
 
     planned_at: Time = Field(default="", description="When it was made.")
     origin: tuple[str, ...] = Field(default=(), description="Brokers that hold the stream now.")
@@ -249,7 +249,7 @@ class MoveProgress(ApiModel):
     """How far the move is."""
 
     stage: MoveStage | None = Field(
-        default=None, description="What is being done; absent while the stream's leader does not answer."
+        default=None, description="The current stage; absent while the stream's leader does not answer."
     )
     targets: tuple[str, ...] = Field(default=(), description="Brokers that are to hold the stream.")
     bytes_left: int = Field(default=0, description="Bytes that the new replicas lack.")
@@ -264,7 +264,7 @@ class MoveProgress(ApiModel):
     )
     trouble: str = Field(
         default="",
-        description="What keeps the move from coming on, and what to do about it; empty while nothing does.",
+        description="The obstacle to the move's progress, and the remedy; empty without one.",
     )
 
 
@@ -295,7 +295,7 @@ class MoveAudit(ApiModel):
 class StageTime(ApiModel):
     """How long one stage of a move took."""
 
-    stage: MoveStage = Field(description="What was done.")
+    stage: MoveStage = Field(description="The stage.")
     milliseconds: int = Field(default=0, description="For how long.")
 
 
@@ -307,7 +307,7 @@ class WindowStatus(ApiModel):
 
 
 class StreamMoveStatus(Status):
-    """What was observed of a move."""
+    """The observed state of a move."""
 
     phase: Phase | None = Field(default=None, description="How far the move is in its life.")
     stream_name: str | None = Field(default=None, description="Name of the stream on the brokers.")
@@ -318,7 +318,7 @@ class StreamMoveStatus(Status):
     ticket: int = Field(
         default=0, description="How often the move has queued: a place in the budget is given to one ticket."
     )
-    plan: MovePlan | None = Field(default=None, description="What the move would do.")
+    plan: MovePlan | None = Field(default=None, description="The effects of the move.")
     approval_void: bool = Field(
         default=False,
         description="spec.approved is true for a plan that could not be carried out any more; the next one needs an approval "
@@ -334,7 +334,9 @@ class StreamMoveStatus(Status):
     )
     started_at: Time | None = Field(default=None, description="When it was started.")
     ended_at: Time | None = Field(default=None, description="When it ended.")
-    message: str | None = Field(default=None, description="What it waits for, or how it ended, for people.")
+    message: str | None = Field(
+        default=None, description="The reason for its wait, or how it ended, for people."
+    )
     conditions: Conditions = ()
 
 

@@ -87,7 +87,7 @@ class NamedPipeline(ApiModel):
 
 
 class ProcessSize(ApiModel):
-    """What one process may use."""
+    """The resources of one process."""
 
     cores: int = Field(default=1, ge=1, le=64, description="Tasks at the same time, each on a core.")
     cpu: Quantity | None = Field(
@@ -159,7 +159,7 @@ _SECOND_PIPELINE = (
 
 
 class StreamPipelineSpec(ApiModel):
-    """What runs, and with what."""
+    """The program of a pipeline, and its environment."""
 
     super_cluster: LabelName = Field(
         description="Name of the SuperCluster whose streams are read or written."
@@ -244,7 +244,7 @@ class StreamPipelineSpec(ApiModel):
     )
     allow_beside_brokers: bool = Field(
         default=False,
-        description="true: run in a namespace that has a SuperCluster or a Cluster. Who makes pods there can mount each of its "
+        description="true: run in a namespace that has a SuperCluster or a Cluster. A user who can create pods there can mount each of its "
         "Secrets, so the program can read the credentials of all brokers.",
     )
 
@@ -308,7 +308,7 @@ class PipelineProgress(ApiModel):
 
 
 class StreamPipelineStatus(ApiModel):
-    """What was observed of a pipeline."""
+    """The observed state of a pipeline."""
 
     observed_generation: int = Field(
         default=0, description="The generation of the spec that the status is about."

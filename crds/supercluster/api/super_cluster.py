@@ -38,8 +38,8 @@ class Tls(ApiModel):
 
     issuer: Literal["Operator", "Secrets"] = Field(
         default="Operator",
-        description="Who signs certificates. Operator: an authority of the super-cluster's own, whose key is in the Secret "
-        "<name>-authority. Secrets: somebody else, such as cert-manager, makes the Secret <cluster>-tls of each Cluster with tls.crt, "
+        description="The signer of certificates. Operator: an authority of the super-cluster's own, whose key is in the Secret "
+        "<name>-authority. Secrets: another program, such as cert-manager, makes the Secret <cluster>-tls of each Cluster with tls.crt, "
         "tls.key and ca.crt; the certificate has to be for brokers.<name>.<namespace>.supercluster.internal.",
     )
     certificate_lifetime: Duration = Field(
@@ -70,7 +70,7 @@ class MigrationDoor(ApiModel):
 
 
 class SuperClusterSpec(ApiModel):
-    """What a super-cluster is to be."""
+    """The desired state of a super-cluster."""
 
     identity: Annotated[str, StringConstraints(pattern=UUID_PATTERN, max_length=36)] | None = Field(
         default=None,
@@ -88,7 +88,7 @@ class SuperClusterSpec(ApiModel):
         "needs no entry here: one without has no limits. Declared Streams are in account $G.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     )
-    moves: MoveBudget = Field(default=MoveBudget(), description="What moves of streams may take together.")
+    moves: MoveBudget = Field(default=MoveBudget(), description="The budget that all moves of streams share.")
     repair: RepairRules = Field(
         default=RepairRules(),
         description="How lost replicas are replaced of declared streams for which no ReplicaPolicy counts.",
@@ -167,7 +167,7 @@ class WaitingRepair(ApiModel):
     """A stream whose replicas are to be exchanged, and are not being exchanged just now."""
 
     stream: str = Field(description="Name on the brokers.")
-    reason: str = Field(default="", description="What is waited for.")
+    reason: str = Field(default="", description="The reason for the wait.")
 
 
 class UndeclaredStreams(ApiModel):
@@ -225,14 +225,14 @@ class LeavingStatus(ApiModel):
 
 
 class MigrationDoorStatus(ApiModel):
-    """What brokers have for links with another super-cluster."""
+    """The brokers' settings for links with another super-cluster."""
 
     port: bool = Field(default=False, description="They listen on ports.migration.")
     tls: bool = Field(default=False, description="These links are encrypted.")
 
 
 class SuperClusterStatus(Status):
-    """What was observed of a super-cluster."""
+    """The observed state of a super-cluster."""
 
     identity: str | None = Field(default=None, description="The identity in force.")
     members: tuple[MemberStatus, ...] = Field(
@@ -242,7 +242,7 @@ class SuperClusterStatus(Status):
     )
     founder: FounderStatus | None = Field(
         default=None,
-        description="Who starts the map of streams. Recorded once, before any broker is made; it changes only when nothing "
+        description="The cluster that starts the map of streams. Recorded once, before any broker is made; it changes only when nothing "
         "is left of what it began.",
     )
     streams: int = Field(default=0, description="Streams that are declared in it.")
@@ -272,11 +272,11 @@ class SuperClusterStatus(Status):
     )
     map_recovery: RecoveryStatus | None = Field(
         default=None,
-        description="What became of the last forced recovery of the map of streams that was asked for.",
+        description="The outcome of the last requested forced recovery of the map of streams.",
     )
     migration: MigrationDoorStatus | None = Field(
         default=None,
-        description="What brokers have for links with another super-cluster; absent while it is nothing.",
+        description="The brokers' settings for links with another super-cluster; absent without any.",
     )
     client_secret: str | None = Field(
         default=None, description="Secret with user, password and url for applications."

@@ -45,7 +45,7 @@ class SecretKey(ApiModel):
 
 
 class Authentication(ApiModel):
-    """What the client shows."""
+    """The credential that the client presents."""
 
     type: Literal["Password", "NKey"] = Field(
         default="Password",
@@ -96,7 +96,7 @@ class Responses(ApiModel):
 
 
 class Permissions(ApiModel):
-    """What a client may do; what is unset is not limited."""
+    """The permissions of a client; an unset field is no limit."""
 
     publish: SubjectRules = Field(default=SubjectRules(), description="Subjects that it may publish to.")
     subscribe: SubjectRules = Field(
@@ -110,7 +110,7 @@ class Permissions(ApiModel):
 
 
 class UserLimits(ApiModel):
-    """What the clients of a user may have. Each broker counts its own; a limit of the account counts too."""
+    """The limits of a user's clients. Each broker counts its own; a limit of the account counts too."""
 
     connections_max: Count | None = Field(default=None, description="Connections to each broker.")
     subscriptions_max: Count | None = Field(default=None, description="Subscriptions of each connection.")
@@ -131,7 +131,7 @@ class Rotation(ApiModel):
     )
     deadline: Time | None = Field(
         default=None,
-        description="The former credential is withdrawn at this time, whoever still shows it. Unset: it stays until nobody does.",
+        description="The former credential is withdrawn at this time, even if clients still present it. Unset: it stays until none does.",
     )
     deadline_after: Period | None = Field(
         default=None,
@@ -178,12 +178,12 @@ class UserSpec(ApiModel):
         description="Its account: $G, or one of spec.accounts of the SuperCluster.",
     )
     authentication: Authentication = Field(
-        default=Authentication(), description="What clients show to be let in."
+        default=Authentication(), description="The credential that clients present."
     )
     permissions: Permissions | None = Field(
-        default=None, description="What clients may do; unset is everything in their account."
+        default=None, description="The permissions of clients; unset is everything in their account."
     )
-    limits: UserLimits = Field(default=UserLimits(), description="What its clients may have.")
+    limits: UserLimits = Field(default=UserLimits(), description="The limits of its clients.")
     rotation: Rotation = Field(default=Rotation(), description="How its credential is exchanged.")
     adopt: bool = Field(
         default=False,
@@ -224,11 +224,13 @@ class RotationStatus(ApiModel):
     )
     started_at: Time | None = Field(default=None, description="When clients could read the new credential.")
     deadline: Time | None = Field(
-        default=None, description="When the former one is withdrawn, whoever shows it."
+        default=None, description="When the former one is withdrawn, even if clients still present it."
     )
     connections: int = Field(default=0, description="Connections that show the former credential.")
     clients: tuple[ClientUse, ...] = Field(
-        default=(), max_length=CLIENTS_NAMED_MAX, description="Who they are; at most 16 are named."
+        default=(),
+        max_length=CLIENTS_NAMED_MAX,
+        description="Those connections' clients; at most 16 are named.",
     )
     waits_for: tuple[str, ...] = Field(
         default=(), max_length=BROKERS_NAMED_MAX, description="Brokers that the stage waits for."
@@ -236,7 +238,7 @@ class RotationStatus(ApiModel):
 
 
 class UserStatus(Status):
-    """What was observed of a user."""
+    """The observed state of a user."""
 
     user: str | None = Field(default=None, description="The user name that clients show.")
     secret: str | None = Field(default=None, description="Secret with what clients need to connect.")

@@ -323,7 +323,7 @@ def text() -> str:
         "broker alone, on a cluster of three and on nats-server: what is said here with *yes* is what both do. This file is",
         "written by `python -m tests.compat.documents` from the code's own tables; `make check` compares.",
         "",
-        "What is not supported is refused with an error that names it (err_code 19002), never passed over.",
+        "Unsupported features are refused with an error that names them (err_code 19002), never passed over.",
         "",
         "Operator mode (JWTs: operators, accounts and users that are signed, and their resolvers) is not supported, by",
         "design: accounts and users come from Kubernetes resources or from the configuration, and one place says who may do",

@@ -17,7 +17,7 @@ wildcard_interest = Differs(
     "a wildcard subscription and a push consumer's deliver subject",
     nats="only a subscription to just the deliver subject makes the consumer deliver",
     ours="any subscription that would get the messages does",
-    reason="whoever would be given the messages listens for them",
+    reason="every client that would get the messages has a subscription for them",
 )
 
 
@@ -49,7 +49,7 @@ durable_update = Differs(
     "an update of a durable consumer that does not say that it is one",
     nats="it is no durable consumer any more",
     ours="it stays a durable one",
-    reason="it was to stay until somebody deletes it: an update about something else does not end that",
+    reason="it was to stay until it is deleted: an update about something else does not end that",
 )
 
 
@@ -294,7 +294,7 @@ no_group = Differs(
     "a pull request that is no JSON object (nothing, or a number), of a consumer with priority groups",
     nats="is served, though it names no group",
     ours="is refused with 400 Bad Request - Priority Group missing, as a JSON object without a group is by both",
-    reason="a policy holds for whoever asks: else an empty request would pass the client that is pinned",
+    reason="a policy holds for every request: else an empty request would pass the client that is pinned",
 )
 
 

@@ -36,7 +36,7 @@ check: $(STAMP) ## Format, lint, types, import contracts, generated files, mutan
 	$(PY) -m ruff check --quiet .
 	$(PY) -m mypy
 	$(VENV)/bin/lint-imports --cache-dir .cache/import-linter
-	$(PY) -m pytest --quiet --numprocesses 0 tests/test_contracts.py tests/test_architecture.py -k 'not can_fail'
+	$(PY) -m pytest --quiet --numprocesses 0 tests/test_contracts.py tests/test_architecture.py tests/test_words.py -k 'not can_fail'
 	$(PY) -m supercluster.api.generate --check
 	$(PY) -m supercluster.app.cli.reference --check docs/reference/cli.md
 	$(PY) -m tests.compat.documents --check

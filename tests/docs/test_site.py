@@ -76,6 +76,12 @@ def test_no_page_loads_anything_from_another_host(site: Path) -> None:
         assert not re.search(r"(url\(|@import)\s*['\"]?(https?:)?//", path.read_text(encoding="utf-8")), path
 
 
+def test_what_the_forge_shows_as_code_and_tables_is_so_in_the_site(site: Path) -> None:
+    assert "(Ki|Mi|Gi|Ti|k|M|G|T)" in (site / "api/index.html").read_text(encoding="utf-8")
+    for path in site.rglob("*.html"):
+        assert not re.search(r"<p>(```|\|)|\n```", path.read_text(encoding="utf-8")), path
+
+
 def test_the_site_can_be_searched_and_has_pages_of_the_top_level(site: Path) -> None:
     assert "A move takes the replicas of one stream" in (site / "search/search_index.json").read_text()
     assert "The way of a message" in (site / "project/architecture/index.html").read_text()

@@ -28,6 +28,8 @@ FENCE = r"^[ \t]*(?P<fence>`{3,}|~{3,})[^\n]*\n.*?^[ \t]*(?P=fence)[ \t]*$"
 CODE = r"(?P<ticks>`+)(?!`)(?:(?!\n\n).)+?(?<!`)(?P=ticks)(?!`)"
 LINK = r"!?\[(?P<text>(?:[^\[\]]|\[[^\[\]]*\])*)\]\((?P<target>[^()\s]+)\)"
 LINK_OR_CODE = re.compile(f"{FENCE}|{CODE}|{LINK}", re.MULTILINE | re.DOTALL)
+INFO = re.compile(r"^( *```\w+) [^\n{`]+$", re.MULTILINE)
+CELL = re.compile(r"<td[^>]*>.*?</td>", re.DOTALL)
 ITEM = re.compile(r"(?P<indent> *)(?:[-*+]|\d+\.) ")
 
 
@@ -43,7 +45,13 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     for number, complaint in misread_lines(markdown):
         LOG.warning("%s, line %d: %s", uri, number, complaint)
     name = next((name for name, where in TOP_PAGES.items() if where == uri), f"{DOCS}/{uri}")
-    return LINK_OR_CODE.sub(lambda found: _link(found, name, config), markdown)
+    # A block such as "sh cluster", which only tests tell from "sh".
+    return INFO.sub(r"\1", LINK_OR_CODE.sub(lambda found: _link(found, name, config), markdown))
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """The forge takes the backslash off a bar inside code in a cell of a table; Python-Markdown leaves it there."""
+    return CELL.sub(lambda found: found[0].replace("\\|", "|"), html)
 
 
 def misread_lines(markdown: str) -> list[tuple[int, str]]:

@@ -14,7 +14,7 @@ SECONDS = 240
 @pytest.mark.e2e
 @pytest.mark.timeout(2 * SECONDS)
 @pytest.mark.parametrize(
-    "name", ["scale", "restart", "recover-stream", "recover-map", "certificates", "back-up"]
+    "name", ["move-streams", "scale", "restart", "recover-stream", "recover-map", "certificates", "back-up"]
 )
 def test_a_guides_commands_print_what_it_shows(name: str, tmp_path: Path, kubectl: Path) -> None:
     guide = (ROOT / "docs/guides" / f"{name}.md").read_text(encoding="utf-8")

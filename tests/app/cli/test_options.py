@@ -48,3 +48,11 @@ def test_exit_codes_are_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     for code, meaning in EXIT_CODES.items():
         assert f"\n    {code}  {meaning}\n" in text
+
+
+def test_a_move_as_json_needs_something_to_print(
+    kubeconfig: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is refused before anything is asked of the API server."""
+    assert main(["move", "flights", "--to", "west", "-o", "json"]) == EXIT_USAGE
+    assert "-o json needs --wait or --dry-run" in capsys.readouterr().err

@@ -22,7 +22,7 @@ def test_it_has_every_command_with_arguments_options_defaults_and_exit_codes() -
     assert "```text\nsupercluster move [OPTIONS] {STREAM}\n```" in move
     assert "| `STREAM <str>` | Name of the Stream" in move
     assert "| `--to CLUSTER` | Name of the Cluster. [required] |" in move
-    assert "| `--timeout SECONDS` | Limit for --wait and --dry-run. [default: 600.0] |" in move
+    assert "| `--timeout SECONDS` | Limit for the wait. [default: 600.0] |" in move
     assert "| `-n, --namespace NAME` |" in move
     assert str(Path.home()) not in page
 

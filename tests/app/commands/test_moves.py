@@ -102,7 +102,7 @@ async def test_moves_are_listed_with_how_far_they_are(server: Server, kube: Kube
     server.answers = [
         (200, {"items": [move(phase="Running", percent="40%", progress=progress), move("new")]})
     ]
-    header, running, new = (await moves.listed(kube, "ns")).splitlines()
+    header, running, new = moves.table(await moves.fetch(kube, "ns")).splitlines()
     assert header.split()[:5] == ["NAME", "STREAM", "FROM", "TO", "PHASE"]
     assert running.split() == ["a", "-", "-", "-", "Running", "40%", "tail", "4", "s"]
     assert new.split()[4] == "Pending"
@@ -114,7 +114,7 @@ async def test_a_move_without_an_end_in_sight_says_so_instead_of_a_time(
     trouble = "the new copies do not catch up: raise the bandwidth of the move well above 9000 bytes/s"
     found = move(phase="Running", message=trouble, progress={"stage": "learning", "trouble": trouble})
     server.answers = [(200, {"items": [found]})]
-    _, row = (await moves.listed(kube, "ns")).splitlines()
+    _, row = moves.table(await moves.fetch(kube, "ns")).splitlines()
     assert " unknown " in row
     assert "raise the bandwidth of the move well above 9000" in row
 

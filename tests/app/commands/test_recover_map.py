@@ -54,8 +54,11 @@ class Admin(BrokerAdmin):
 async def test_without_a_broker_each_is_asked_about_its_own_copy() -> None:
     answer = {"copies": [COPY], "outOfContact": ["east-2"], "alive": "", "mayLose": "what is behind 138"}
     admin = Admin(silent=MONITORS["east-1"], kept=[{"group": "S.$G.x.1"}], **answer)
-    possible, text = await recover_map(admin, TARGET, MONITORS, MapWish())
+    possible, text, told = await recover_map(admin, TARGET, MONITORS, MapWish())
     assert possible
+    assert told["brokers"].keys() == MONITORS.keys()
+    assert told["brokers"]["east-0"]["copies"] == [COPY]
+    assert "error" in told["brokers"]["east-1"]
     assert [url for url, _ in admin.calls] == list(MONITORS.values())
     _, row, *rest = text.splitlines()
     assert row.split() == ["east-0", "meta", "140", "138", "3", "votes"]
@@ -70,7 +73,7 @@ async def test_without_a_broker_each_is_asked_about_its_own_copy() -> None:
 @pytest.mark.covers("RP-8")
 async def test_the_broker_itself_is_asked_and_says_what_may_be_lost() -> None:
     admin = Admin(lineage="meta~1f", recovery={"mayLose": "the end"})
-    possible, text = await recover_map(admin, TARGET, MONITORS, MapWish("east-1", 140, accepts_doubt=True))
+    possible, text, _ = await recover_map(admin, TARGET, MONITORS, MapWish("east-1", 140, accepts_doubt=True))
     assert (possible, text) == (True, "lineage meta~1f: the end")
     ((url, body),) = admin.calls
     assert url == MONITORS["east-1"]
@@ -80,7 +83,7 @@ async def test_the_broker_itself_is_asked_and_says_what_may_be_lost() -> None:
 
 async def test_a_dry_run_says_a_refusal_and_a_broker_without_a_pod_is_named() -> None:
     admin = Admin(copies=[COPY], refusal="it ends before", mayLose="")
-    possible, text = await recover_map(admin, TARGET, MONITORS, MapWish("east-0", 150, dry_run=True))
+    possible, text, _ = await recover_map(admin, TARGET, MONITORS, MapWish("east-0", 150, dry_run=True))
     assert not possible
     assert text.endswith("refused: it ends before")
     assert admin.calls[0][1]["dryRun"] is True
@@ -90,7 +93,7 @@ async def test_a_dry_run_says_a_refusal_and_a_broker_without_a_pod_is_named() ->
 
 async def test_a_broker_is_told_to_follow_another_lineage() -> None:
     admin = Admin(lineage="meta~1f")
-    possible, text = await recover_map(admin, TARGET, MONITORS, MapWish("east-1", follow="meta~2e"))
+    possible, text, _ = await recover_map(admin, TARGET, MONITORS, MapWish("east-1", follow="meta~2e"))
     assert possible
     assert "follows meta~2e; it had meta~1f" in text
     assert admin.calls[0][1] == {"node": "east-1", "follow": "meta~2e", "dryRun": False}

@@ -52,8 +52,9 @@ class Admin(BrokerAdmin):
 @pytest.mark.covers("RP-8")
 async def test_without_a_broker_the_copies_are_shown_and_nothing_is_done() -> None:
     admin = Admin(copies=[COPY], outOfContact=["east-1", "east-2"], alive="")
-    possible, text = await recover(admin, TARGET, Wish("rec"))
+    possible, text, told = await recover(admin, TARGET, Wish("rec"))
     assert possible
+    assert told == {"copies": [COPY], "outOfContact": ["east-1", "east-2"], "alive": ""}
     assert admin.calls == [("state", "rec")]
     header, row, *rest = text.splitlines()
     assert header.split("  ")[0] == "BROKER"
@@ -63,7 +64,7 @@ async def test_without_a_broker_the_copies_are_shown_and_nothing_is_done() -> No
 
 async def test_a_dry_run_asks_for_the_plan_alone_and_says_a_refusal() -> None:
     admin = Admin(copies=[COPY], alive="", refusal="it ends before", mayLose="")
-    possible, text = await recover(admin, TARGET, Wish("rec", "east-0", 121, dry_run=True))
+    possible, text, _ = await recover(admin, TARGET, Wish("rec", "east-0", 121, dry_run=True))
     assert not possible
     assert text.endswith("refused: it ends before")
     assert admin.calls == [("plan", "rec", "east-0", 121)]
@@ -71,7 +72,7 @@ async def test_a_dry_run_asks_for_the_plan_alone_and_says_a_refusal() -> None:
 
 async def test_it_is_forced_and_says_what_may_be_lost_and_who_declares_the_stream() -> None:
     admin = Admin(lineage=1, declaredBy="ns/rec", recovery={"mayLose": "the end"})
-    possible, text = await recover(admin, TARGET, Wish("rec", "east-0", 120))
+    possible, text, _ = await recover(admin, TARGET, Wish("rec", "east-0", 120))
     assert possible
     assert admin.calls == [("recover", "rec", "east-0", 120)]
     assert text.startswith("lineage 1: the end")

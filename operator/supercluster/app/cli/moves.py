@@ -1,13 +1,14 @@
-"""`supercluster move`, `replica`, `moves` and `cancel-move`."""
+"""`supercluster plan`, `move`, `replica`, `moves` and `cancel-move`."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import typer
 
-from supercluster.app.cli.options import DryRun, argument, flag, option, seconds, size
+from supercluster.app.cli.options import DryRun, Output, TextOutput, argument, flag, option, seconds, size
 from supercluster.app.cli.session import Site, say
 from supercluster.app.commands.errors import EXIT_FAILED, EXIT_NOT_READY, EXIT_OK, NotReadyError
 
@@ -15,13 +16,13 @@ StreamName = Annotated[
     str,
     argument("STREAM", "Name of the Stream, or of a stream that no resource declares."),
 ]
+Destination = Annotated[str, option("CLUSTER", "Name of the Cluster.")]
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """What a move is asked for with."""
+class PlanOptions:
+    """What a plan of a move is asked for with."""
 
-    dry_run: DryRun = False
     bytes_per_s: Annotated[
         str | None,
         option("N", "Limit for copying, such as 50Mi. Default: a share of the budget.", parser=size),
@@ -30,14 +31,35 @@ class Options:
         str | None,
         option("NAME", "Of a stream that no resource declares. Default: the only one."),
     ] = None
+    output: TextOutput = "text"
+    timeout: Annotated[float, seconds("Limit for the wait.")] = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options(PlanOptions):
+    """What a move is asked for with."""
+
+    dry_run: DryRun = False
     wait: Annotated[bool, flag("wait", "Wait until the move has ended, and show its progress.")] = False
-    timeout: Annotated[float, seconds("Limit for --wait and --dry-run.")] = 600.0
+
+    def __post_init__(self) -> None:
+        if self.output == "json" and not (self.wait or self.dry_run):
+            raise typer.BadParameter("-o json needs --wait or --dry-run")
+
+
+async def plan(site: Site, stream: StreamName, to: Destination, options: PlanOptions) -> int:
+    """Show what a move of a stream would do: brokers and reasons, bytes, time, quorum.
+
+    The same as `move --dry-run`.
+    """
+    fields = {key: getattr(options, key) for key in PlanOptions.__dataclass_fields__}
+    return await move(site, stream, to, Options(**fields, dry_run=True))
 
 
 async def move(
     site: Site,
     stream: StreamName,
-    to: Annotated[str, option("CLUSTER", "Name of the Cluster.")],
+    to: Destination,
     options: Options,
 ) -> int:
     """Move a stream to another cluster.
@@ -75,15 +97,19 @@ async def _follow(site: Site, asked: tuple[str, str], options: Options) -> int:
     from supercluster.app.commands import moves
 
     name, said = asked
+    is_json = options.output == "json"
     if not options.dry_run:
-        print(said, flush=True)
+        (say if is_json else print)(said)
     if not name or not (options.wait or options.dry_run):
         return EXIT_OK
     found = await moves.watch(site.kube, site.namespace, name, options.timeout, say)
     if found is None:
         raise NotReadyError(f"StreamMove {name} did not end within {options.timeout:g} s")
+    if is_json:
+        print(json.dumps(found.to_object(), indent=2))
     if options.dry_run:
-        print(moves.described(found))
+        if not is_json:
+            print(moves.described(found))
         await moves.forget(site.kube, site.namespace, found)
         return EXIT_OK if found.status.phase == "Planned" else EXIT_FAILED
     if found.status.phase in ("AwaitingApproval", "AwaitingWindow"):
@@ -91,12 +117,15 @@ async def _follow(site: Site, asked: tuple[str, str], options: Options) -> int:
     return EXIT_OK if found.status.phase == "Succeeded" else EXIT_FAILED
 
 
-async def moves(site: Site) -> None:
+async def moves(site: Site, output: Output = "table") -> None:
     """List moves and their progress."""
     from supercluster.app.commands import moves
 
-    if text := await moves.listed(site.kube, site.namespace):
-        print(text)
+    found = await moves.fetch(site.kube, site.namespace)
+    if output == "json":
+        print(json.dumps(found, indent=2))
+    elif found:
+        print(moves.table(found))
     else:
         say(f"no moves in namespace {site.namespace}")
 

@@ -24,6 +24,7 @@ def argument(metavar: str, help_text: str, **more: Any) -> Any:
 
 
 Output = Annotated[Literal["table", "json"], typer.Option("-o", "--output", help="Format of the output.")]
+TextOutput = Annotated[Literal["text", "json"], typer.Option("-o", "--output", help="Format of the output.")]
 DryRun = Annotated[bool, flag("dry-run", "Show what would happen; change nothing.")]
 Wait = Annotated[bool, flag("wait", "Wait until the resources are Ready.")]
 OfSuperCluster = Annotated[

@@ -55,7 +55,7 @@ app = typer.Typer(
 )
 for work in (
     *(manifests.apply, status.status, status.explain),
-    *(moves.move, moves.replica, moves.moves, moves.cancel_move, rebalance.rebalance),
+    *(moves.plan, moves.move, moves.replica, moves.moves, moves.cancel_move, rebalance.rebalance),
 ):
     command(app)(work)
 for name, group in {"migrate": migrate, "users": users, "recover": recover, "dev": dev}.items():

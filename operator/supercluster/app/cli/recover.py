@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from supercluster.app.cli.options import DryRun, OfSuperCluster, argument, flag, option
+from supercluster.app.cli.options import DryRun, OfSuperCluster, TextOutput, argument, flag, option
 from supercluster.app.cli.session import Site, command
 from supercluster.app.commands.errors import EXIT_FAILED, EXIT_OK
+
+if TYPE_CHECKING:
+    from supercluster.app.commands.recover_stream import Outcome
 
 recover = typer.Typer(
     help="Recover a stream, or the map of streams, that lost its majority for good, from one copy. Messages may be lost. Without --node, or "
@@ -25,6 +29,7 @@ async def recover_stream(
     accept_last_seq: Annotated[int | None, option("S", "Refuse a copy whose last sequence is lower.")] = None,
     dry_run: DryRun = False,
     super_cluster: OfSuperCluster = "",
+    output: TextOutput = "text",
 ) -> int:
     """Recover a stream from the copy of one broker."""
     from supercluster.app.admin import BrokerAdmin
@@ -35,9 +40,7 @@ async def recover_stream(
     wish = recover_stream.Wish(stream, node, accept_last_seq or 0, dry_run, super_cluster)
     target = await recover_stream.find(site.kube, site.namespace, super_cluster)
     async with BrokerAdmin() as admin:
-        possible, text = await recover_stream.recover(admin, target, wish)
-    print(text)
-    return EXIT_OK if possible else EXIT_FAILED
+        return _end(await recover_stream.recover(admin, target, wish), output)
 
 
 @command(recover)
@@ -60,6 +63,7 @@ async def meta(
     ] = "",
     dry_run: DryRun = False,
     super_cluster: OfSuperCluster = "",
+    output: TextOutput = "text",
 ) -> int:
     """Recover the map of streams of a super-cluster from the copy of one broker."""
     from supercluster.app.admin import BrokerAdmin
@@ -72,6 +76,9 @@ async def meta(
     wish = recover_map.MapWish(node, accept_last_index or 0, dry_run, accept_doubtful, follow)
     target, monitors = await recover_stream.find_all(site.kube, site.namespace, super_cluster)
     async with BrokerAdmin() as admin:
-        possible, text = await recover_map.recover_map(admin, target, monitors, wish)
-    print(text)
-    return EXIT_OK if possible else EXIT_FAILED
+        return _end(await recover_map.recover_map(admin, target, monitors, wish), output)
+
+
+def _end(outcome: Outcome, output: str) -> int:
+    print(json.dumps(outcome.told, indent=2) if output == "json" else outcome.text)
+    return EXIT_OK if outcome.is_possible else EXIT_FAILED

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from supercluster.app.cli.options import Output, Wait, argument, seconds
+from supercluster.app.cli.options import Output, TextOutput, Wait, argument, seconds
 from supercluster.app.cli.session import Site, say
 
 
@@ -35,8 +35,14 @@ async def status(
         say(f"no resources in {'any namespace' if scope is None else f'namespace {scope}'}")
 
 
-async def explain(site: Site, stream: Annotated[str, argument("STREAM", "Name of the Stream.")]) -> None:
+async def explain(
+    site: Site, stream: Annotated[str, argument("STREAM", "Name of the Stream.")], output: TextOutput = "text"
+) -> None:
     """Say why a stream is where it is: its conditions, and the reason for each broker that was rejected."""
     from supercluster.app.commands import explanation
 
-    print(explanation.text_of(await explanation.find(site.kube, site.namespace, stream)))
+    body = await explanation.find(site.kube, site.namespace, stream)
+    if output == "json":
+        print(json.dumps(explanation.facts(body), indent=2))
+    else:
+        print(explanation.text_of(body))

@@ -31,31 +31,41 @@ async def find(kube: KubeClient, namespace: str, name: str) -> Json:
     return body
 
 
-def text_of(body: Mapping[str, Any]) -> str:
-    return "\n".join(_lines(body))
-
-
-def _lines(body: Mapping[str, Any]) -> Iterator[str]:
+def facts(body: Mapping[str, Any]) -> Json:
+    """What there is to say of a Stream, for programs: of its conditions those that are not as they should be."""
     status, spec = mapping(body.get("status")), mapping(body.get("spec"))
-    name = mapping(body.get("metadata")).get("name")
-    replicas = [mapping(entry) for entry in status.get("replicas") or ()]
+    return {
+        "name": mapping(body.get("metadata")).get("name"),
+        "replicasWanted": spec.get("replicas"),
+        "placement": dict(mapping(spec.get("placement"))),
+        "replicas": [mapping(entry) for entry in status.get("replicas") or ()],
+        "conditions": [
+            entry for entry in map(mapping, status.get("conditions") or ()) if not is_as_it_should_be(entry)
+        ],
+        "move": status.get("move"),
+        "rejected": [mapping(entry) for entry in status.get("rejected") or ()],
+    }
+
+
+def text_of(body: Mapping[str, Any]) -> str:
+    return "\n".join(_lines(facts(body)))
+
+
+def _lines(found: Json) -> Iterator[str]:
+    replicas, placement, wrong = found["replicas"], found["placement"], found["conditions"]
     where = ", ".join(_replica(entry) for entry in replicas) or "no broker"
-    placement = mapping(spec.get("placement"))
-    asked = [f"{spec.get('replicas')} wanted"]
+    asked = [f"{found['replicasWanted']} wanted"]
     asked += [f"cluster {placement['cluster']}"] if placement.get("cluster") else []
     asked += [f"tags {', '.join(placement['tags'])}"] if placement.get("tags") else []
-    yield f"stream/{name}: {len(replicas)} replicas ({'; '.join(asked)}) on {where}"
-    wrong = [entry for entry in map(mapping, status.get("conditions") or ()) if not is_as_it_should_be(entry)]
+    yield f"stream/{found['name']}: {len(replicas)} replicas ({'; '.join(asked)}) on {where}"
     for entry in wrong:
         yield f"{entry.get('type')} is {entry.get('status')}: {entry.get('reason')}: {entry.get('message', '')}"
-    move = mapping(status.get("move"))
+    move = mapping(found["move"])
     if move and wrong:
         yield f"move: {move.get('name')}, {move.get('phase')} (supercluster moves)"
-    rejected = [mapping(entry) for entry in status.get("rejected") or ()]
-    if rejected:
-        yield columns(
-            [(f"  {entry.get('name')}", str(entry.get("reason", ""))) for entry in rejected], has_header=False
-        )
+    if found["rejected"]:
+        rows = [(f"  {entry.get('name')}", str(entry.get("reason", ""))) for entry in found["rejected"]]
+        yield columns(rows, has_header=False)
     if not wrong:
         yield "everything is as it is declared"
 

@@ -11,7 +11,7 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -179,11 +179,14 @@ async def cancel(kube: KubeClient, namespace: str, name: str) -> str:
     return f"streammove/{name} is being called off"
 
 
-async def listed(kube: KubeClient, namespace: str) -> str:
-    """All moves of a namespace, the youngest last, as a table; empty when there are none."""
+async def fetch(kube: KubeClient, namespace: str) -> list[Json]:
+    """All moves of a namespace, the youngest last."""
     items = (await kube.list(API_VERSION, "StreamMove", namespace)).get("items") or ()
-    bodies = sorted(items, key=lambda body: str(body["metadata"].get("creationTimestamp", "")))
-    return columns([HEADER, *(_row(body) for body in bodies)]) if bodies else ""
+    return sorted(items, key=lambda body: str(body["metadata"].get("creationTimestamp", "")))
+
+
+def table(bodies: Sequence[Json]) -> str:
+    return columns([HEADER, *map(_row, bodies)])
 
 
 def _row(body: Mapping[str, Any]) -> tuple[str, ...]:

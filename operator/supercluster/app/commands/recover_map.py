@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from supercluster.app.admin import BrokerAdmin
-from supercluster.app.commands.recover_stream import RecoverError, copies_table, verdict
+from supercluster.app.commands.recover_stream import Outcome, RecoverError, copies_table, verdict
 from supercluster.reconcilers.ports import BrokersError, BrokerTarget, Json, mapping
 
 FIGURES = ("lineage", "lastIndex", "committedIndex", "lastTerm")
@@ -34,9 +34,8 @@ class MapWish:
 
 async def recover_map(
     admin: BrokerAdmin, target: BrokerTarget, monitors: Mapping[str, str], wish: MapWish
-) -> tuple[bool, str]:
-    """Do it, or say what it would do; whether that is possible, and the words for it. `monitors` are the monitoring ports of
-    all brokers that have an address, by name.
+) -> Outcome:
+    """Do it, or say what it would do. `monitors` are the monitoring ports of all brokers that have an address, by name.
 
     Raises:
         BrokersUnreachableError, BrokersRefusedError: the broker cannot be asked, or refused it.
@@ -51,9 +50,9 @@ async def recover_map(
     if wish.follow:
         body: dict[str, Any] = {"node": wish.node, "follow": wish.follow, "dryRun": wish.dry_run}
         told = await admin.recover_map(one, body)
-        return (
-            True,
-            f"broker {wish.node} gives up what it has and follows {wish.follow}; it had {told.get('lineage')}",
+        had = f"it had {told.get('lineage')}"
+        return Outcome(
+            True, f"broker {wish.node} gives up what it has and follows {wish.follow}; {had}", told
         )
     body = {"node": wish.node, "acceptLastIndex": wish.accepted_index, "acceptDoubtful": wish.accepts_doubt}
     if wish.dry_run:
@@ -61,19 +60,22 @@ async def recover_map(
         return verdict(told, described(told))
     told = await admin.recover_map(one, {**body, "id": f"cli-{uuid.uuid4()}"})
     done = mapping(told.get("recovery"))
-    return True, f"lineage {told.get('lineage')}: {done.get('mayLose', '')}"
+    return Outcome(True, f"lineage {told.get('lineage')}: {done.get('mayLose', '')}", told)
 
 
-async def _show(admin: BrokerAdmin, target: BrokerTarget, monitors: Mapping[str, str]) -> tuple[bool, str]:
+async def _show(admin: BrokerAdmin, target: BrokerTarget, monitors: Mapping[str, str]) -> Outcome:
     """Every broker is asked about its own copy: each can only speak for whom it is in contact with."""
     lines: list[str] = []
+    copies: Json = {}
     is_possible = False
     for node, url in sorted(monitors.items()):
         try:
             told = await admin.map_recovery_state(replace(target, monitors=(url,)))
         except BrokersError as error:
             lines.append(f"{node}: {error}")
+            copies[node] = {"error": str(error)}
             continue
+        copies[node] = told
         if not is_possible and not told.get("alive"):
             lines.insert(0, described(told))
         is_possible = is_possible or not told.get("alive")
@@ -86,7 +88,7 @@ async def _show(admin: BrokerAdmin, target: BrokerTarget, monitors: Mapping[str,
         lines += [
             f"{node}: keeps a copy of {kept.get('group')}" for kept in map(mapping, told.get("kept") or ())
         ]
-    return is_possible, "\n".join(lines) or "no broker has an address"
+    return Outcome(is_possible, "\n".join(lines) or "no broker has an address", {"brokers": copies})
 
 
 def described(told: Json) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from supercluster.api import API_VERSION, Cluster
 from supercluster.api.recovery import FORCE_RECOVER
@@ -91,15 +92,23 @@ async def find_all(
     return target, by_name
 
 
-async def recover(admin: BrokerAdmin, target: BrokerTarget, wish: Wish) -> tuple[bool, str]:
-    """Do it, or say what it would do; whether that is possible, and the words for it.
+class Outcome(NamedTuple):
+    """What was done, or would be: whether it is possible, the words for it, and what brokers said."""
+
+    is_possible: bool
+    text: str
+    told: Json
+
+
+async def recover(admin: BrokerAdmin, target: BrokerTarget, wish: Wish) -> Outcome:
+    """Do it, or say what it would do.
 
     Raises:
         BrokersUnreachableError, BrokersRefusedError: nobody could be asked, or it was refused.
     """
     if not wish.node:
         told = await admin.recovery_state(target, wish.stream)
-        return not told.get("alive"), described(told)
+        return Outcome(not told.get("alive"), described(told), told)
     if wish.dry_run:
         told = await admin.plan_recovery(target, wish.stream, wish.node, wish.accepted_sequence)
         return verdict(told, described(told))
@@ -111,7 +120,7 @@ async def recover(admin: BrokerAdmin, target: BrokerTarget, wish: Wish) -> tuple
     trace = (
         f"\nStream {declared} declares it: its annotation {FORCE_RECOVER} does the same" if declared else ""
     )
-    return True, f"lineage {told.get('lineage')}: {done.get('mayLose', '')}{trace}"
+    return Outcome(True, f"lineage {told.get('lineage')}: {done.get('mayLose', '')}{trace}", told)
 
 
 def described(told: Json) -> str:
@@ -128,11 +137,11 @@ def described(told: Json) -> str:
     return "\n".join(lines)
 
 
-def verdict(told: Json, text: str) -> tuple[bool, str]:
+def verdict(told: Json, text: str) -> Outcome:
     """Of a dry run: whether it would be done, and `text` with the words for it."""
     refusal = str(told.get("refusal", ""))
     said = f"refused: {refusal}" if refusal else f"it would be so: {told.get('mayLose', '')}"
-    return not refusal, f"{text}\n{said}"
+    return Outcome(not refusal, f"{text}\n{said}", told)
 
 
 def copies_table(told: Json, header: Sequence[str], figures: Sequence[str], otherwise: str) -> str:

@@ -1,0 +1,71 @@
+"""`supercluster plan`, `move`, `moves` and `explain` as a user types them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.app.commands.test_moves import NOT_FOUND, STREAM, move
+from tests.app.test_adapters import Server, kube, server
+from tests.support.command_line import run_line
+
+from supercluster.app.commands.errors import EXIT_OK, CommandError
+from supercluster.app.kube import KubeClient
+
+__all__ = ["kube", "server"]
+
+QUORUM = {"voters": 3, "majority": 2, "well": 3}
+PLAN = {
+    "targets": [{"name": "west-0", "reason": "most room"}],
+    "rejected": [],
+    "quorumBefore": QUORUM,
+    "quorumAfter": QUORUM,
+    "headRoom": [],
+    "disturbs": [],
+}
+
+
+@pytest.mark.covers("MV-13")
+@pytest.mark.parametrize("words", [("plan",), ("move", "--dry-run")])
+async def test_a_plan_is_json_on_standard_output_alone_and_changes_nothing(
+    words: tuple[str, ...], server: Server, kube: KubeClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    planned = move(phase="Planned", message="may start", plan=PLAN)
+    planned["spec"]["dryRun"] = True
+    server.answers = [(200, STREAM), (201, {}), (200, planned), (200, {})]
+    assert await run_line(kube, *words, "flights", "--to", "west", "-o", "json") == EXIT_OK
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["status"]["plan"]["targets"] == PLAN["targets"]
+    assert printed.err == "Planned: may start\n"
+    asked = [(method, path.rpartition("/")[2]) for method, path, *_ in server.asked]
+    assert asked[0] == ("GET", "flights")
+    assert asked[1] == ("POST", "streammoves")
+    assert asked[-1][0] == "DELETE"
+    assert server.asked[1][4]["spec"]["dryRun"] is True
+
+
+async def test_moves_are_a_table_or_json(
+    server: Server, kube: KubeClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    listed = {"items": [move(phase="Running", percent="40%")]}
+    server.answers = [(200, listed), (200, listed), (200, {"items": []})]
+    assert await run_line(kube, "moves") == EXIT_OK
+    assert capsys.readouterr().out.splitlines()[1].split()[:6] == ["a", "-", "-", "-", "Running", "40%"]
+    assert await run_line(kube, "moves", "-o", "json") == EXIT_OK
+    assert json.loads(capsys.readouterr().out)[0]["status"]["percent"] == "40%"
+    assert await run_line(kube, "moves") == EXIT_OK
+    assert capsys.readouterr() == ("", "no moves in namespace ns\n")
+
+
+async def test_a_stream_is_explained_as_json_with_what_is_not_as_it_should_be(
+    server: Server, kube: KubeClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fine = {"type": "Ready", "status": "True", "reason": "R", "message": ""}
+    wrong = {"type": "Synced", "status": "False", "reason": "Moving", "message": "m"}
+    status = {"conditions": [fine, wrong], "replicas": [{"name": "east-0"}], "rejected": []}
+    server.answers = [(200, {**STREAM, "status": status}), NOT_FOUND]
+    assert await run_line(kube, "explain", "flights", "-o", "json") == EXIT_OK
+    found = json.loads(capsys.readouterr().out)
+    assert (found["name"], found["conditions"]) == ("flights", [wrong])
+    with pytest.raises(CommandError, match="no Stream flights in namespace ns; `supercluster status`"):
+        await run_line(kube, "explain", "flights")

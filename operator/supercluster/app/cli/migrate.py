@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from supercluster.app.cli.completion import names
 from supercluster.app.cli.options import Output, argument, flag, option, seconds
 from supercluster.app.cli.session import Site, command, say
 from supercluster.app.commands.errors import EXIT_FAILED, EXIT_OK, CommandError, NotReadyError
@@ -19,7 +20,7 @@ migrate = typer.Typer(
     help="Migrate a live super-cluster, blue, to another one, green: streams, consumers and clients. Nothing is deleted on blue before "
     "finalize."
 )
-Name = Annotated[str, argument("NAME", "Name of the Migration.")]
+Name = Annotated[str, argument("NAME", "Name of the Migration.", autocompletion=names("Migration"))]
 
 
 def _side(kind: str, which: str) -> Any:
@@ -106,7 +107,10 @@ async def start(
 @command(migrate)
 async def status(
     site: Site,
-    name: Annotated[str | None, argument("NAME", "Name of the Migration. Default: all.")] = None,
+    name: Annotated[
+        str | None,
+        argument("NAME", "Name of the Migration. Default: all.", autocompletion=names("Migration")),
+    ] = None,
     output: Output = "table",
 ) -> None:
     """Show all migrations, or one with its stages."""

@@ -8,15 +8,20 @@ from typing import Annotated, Literal
 
 import typer
 
+from supercluster.app.cli.completion import names
 from supercluster.app.cli.options import DryRun, Output, TextOutput, argument, flag, option, seconds, size
 from supercluster.app.cli.session import Site, say
 from supercluster.app.commands.errors import EXIT_FAILED, EXIT_NOT_READY, EXIT_OK, NotReadyError
 
 StreamName = Annotated[
     str,
-    argument("STREAM", "Name of the Stream, or of a stream that no resource declares."),
+    argument(
+        "STREAM",
+        "Name of the Stream, or of a stream that no resource declares.",
+        autocompletion=names("Stream"),
+    ),
 ]
-Destination = Annotated[str, option("CLUSTER", "Name of the Cluster.")]
+Destination = Annotated[str, option("CLUSTER", "Name of the Cluster.", autocompletion=names("Cluster"))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +135,10 @@ async def moves(site: Site, output: Output = "table") -> None:
         say(f"no moves in namespace {site.namespace}")
 
 
-async def cancel_move(site: Site, name: Annotated[str, argument("MOVE", "Name of the StreamMove.")]) -> None:
+async def cancel_move(
+    site: Site,
+    name: Annotated[str, argument("MOVE", "Name of the StreamMove.", autocompletion=names("StreamMove"))],
+) -> None:
     """Cancel a move. Until the hand-over, the stream stays with its old brokers."""
     from supercluster.app.commands import moves
 

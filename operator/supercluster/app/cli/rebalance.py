@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from supercluster.app.cli.completion import names
 from supercluster.app.cli.options import DryRun, argument, number, option, seconds
 from supercluster.app.cli.session import Site
 from supercluster.app.commands.errors import NotReadyError
@@ -11,7 +12,7 @@ from supercluster.app.commands.errors import NotReadyError
 
 async def rebalance(
     site: Site,
-    cluster: Annotated[str, argument("CLUSTER", "Name of the Cluster.")],
+    cluster: Annotated[str, argument("CLUSTER", "Name of the Cluster.", autocompletion=names("Cluster"))],
     dry_run: DryRun = False,
     per_s: Annotated[
         int,

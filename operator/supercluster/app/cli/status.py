@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from supercluster.app.cli.completion import names
 from supercluster.app.cli.options import Output, TextOutput, Wait, argument, seconds
 from supercluster.app.cli.session import Site, say
 
@@ -36,7 +37,9 @@ async def status(
 
 
 async def explain(
-    site: Site, stream: Annotated[str, argument("STREAM", "Name of the Stream.")], output: TextOutput = "text"
+    site: Site,
+    stream: Annotated[str, argument("STREAM", "Name of the Stream.", autocompletion=names("Stream"))],
+    output: TextOutput = "text",
 ) -> None:
     """Say why a stream is where it is: its conditions, and the reason for each broker that was rejected."""
     from supercluster.app.commands import explanation

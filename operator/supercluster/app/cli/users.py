@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from supercluster.app.cli.completion import names
 from supercluster.app.cli.options import OfSuperCluster, Output, argument, flag, option, period, seconds
 from supercluster.app.cli.session import Site, command, complain, say
 from supercluster.app.commands.errors import EXIT_FAILED, EXIT_OK, CommandError, NotReadyError
@@ -15,7 +16,7 @@ from supercluster.app.commands.errors import EXIT_FAILED, EXIT_OK, CommandError,
 users = typer.Typer(
     help="Show Users, rotate their credentials, and list the clients that use them. No password and no seed is printed."
 )
-Name = Annotated[str, argument("NAME", "Name of the User.")]
+Name = Annotated[str, argument("NAME", "Name of the User.", autocompletion=names("User"))]
 
 
 @command(users, "list")

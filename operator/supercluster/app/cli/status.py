@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from contextlib import ExitStack, suppress
 from typing import Annotated
 
 import typer
 
 from supercluster.app.cli.completion import names
-from supercluster.app.cli.options import Output, TextOutput, Wait, argument, seconds
+from supercluster.app.cli.options import Output, TextOutput, Wait, argument, flag, seconds
 from supercluster.app.cli.session import Site, say
+
+WATCH_INTERVAL_S = 1.0
 
 
 async def status(
@@ -20,11 +24,17 @@ async def status(
     output: Output = "table",
     wait: Wait = False,
     timeout: Annotated[float, seconds("Limit for --wait.")] = 60.0,
+    watch: Annotated[bool, flag("watch", "Show a tree, and keep it up to date until Ctrl-C.")] = False,
 ) -> None:
     """Show the resources and their conditions."""
     from supercluster.app.commands import overview
 
+    if watch and (output == "json" or wait):
+        raise typer.BadParameter("--watch goes with neither -o json nor --wait")
     scope = None if all_namespaces else site.namespace
+    if watch:
+        await _watch(site, scope)
+        return
     if wait:
         await overview.wait_until_ready(site.kube, [scope], timeout)
     found = await overview.fetch(site.kube, scope)
@@ -34,6 +44,25 @@ async def status(
         print(overview.table(found, with_namespace=scope is None))
     else:
         say(f"no resources in {'any namespace' if scope is None else f'namespace {scope}'}")
+
+
+async def _watch(site: Site, scope: str | None) -> None:
+    """A terminal shows one tree, which changes. Anything else gets another tree when something has changed."""
+    from rich.live import Live
+
+    from supercluster.app.commands import overview, tables, tree
+
+    shown, screen = "", tables.console()
+    with suppress(asyncio.CancelledError), ExitStack() as stack:  # Ctrl-C ends it, as a user means it to.
+        live = stack.enter_context(Live(console=screen, auto_refresh=False)) if screen.is_terminal else None
+        while True:
+            found = tree.tree(await overview.fetch(site.kube, scope), with_namespace=scope is None)
+            if live is not None:
+                live.update(found, refresh=True)
+            elif (text := tables.rendered(found)) != shown:
+                print(text, flush=True)
+                shown = text
+            await asyncio.sleep(WATCH_INTERVAL_S)
 
 
 async def explain(

@@ -131,8 +131,9 @@ def _replica_policy(_: Mapping[str, Any], status: Mapping[str, Any]) -> str:
 
 
 def _migration(_: Mapping[str, Any], status: Mapping[str, Any]) -> str:
-    on_green = f"{status.get('onGreen', 0)}/{status.get('streams', 0)} streams on green"
-    return f"{status.get('phase') or 'Pending'}, {on_green}"
+    on_green, streams = int(status.get("onGreen", 0)), int(status.get("streams", 0))
+    percent = f" ({100 * on_green // streams}%)" if streams else ""
+    return f"{status.get('phase') or 'Pending'}, {on_green}/{streams} streams on green{percent}"
 
 
 def _user(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:

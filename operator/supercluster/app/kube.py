@@ -102,9 +102,25 @@ class KubeClient:
         answer: Json = await retrying(self._request_once, method, path, body, content_type, query)
         return answer
 
+    async def read_text(self, path: str, query: Mapping[str, str]) -> str:
+        """What is no JSON, such as the log of a pod.
+
+        Raises:
+            KubeError: it was refused, or the server could not be asked.
+        """
+        status, text = await self._exchange("GET", path, None, "", query)
+        if status >= 400:
+            _read_answer(status, text)
+        return text
+
     async def _request_once(
         self, method: str, path: str, body: Any, content_type: str, query: Mapping[str, str] | None
     ) -> Json:
+        return _read_answer(*await self._exchange(method, path, body, content_type, query))
+
+    async def _exchange(
+        self, method: str, path: str, body: Any, content_type: str, query: Mapping[str, str] | None
+    ) -> tuple[int, str]:
         assert self._session is not None, "use `async with`"
         headers = {"Accept": "application/json"}
         token = self._connection.bearer_token()
@@ -124,12 +140,10 @@ class KubeClient:
             async with self._session.request(
                 method, url, data=data, headers=headers, params=query, timeout=timeout
             ) as response:
-                text = await response.text()
-                status = response.status
+                return response.status, await response.text(errors="replace")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             words = str(error) or type(error).__name__
             raise KubeError(0, "Unreachable", f"the API server {self._connection.server}: {words}") from error
-        return _read_answer(status, text)
 
     async def get(self, api_version: str, kind: str, namespace: str, name: str) -> Json | None:
         try:

@@ -38,6 +38,8 @@ class Connection:
     client_certificate: str | None = field(default=None, repr=False)
     client_key: str | None = field(default=None, repr=False)
     insecure: bool = False
+    file: Path | None = None
+    """The kubeconfig that it is of."""
 
     def bearer_token(self) -> str | None:
         if self.token_file is not None:
@@ -135,6 +137,7 @@ def from_file(path: Path, context_name: str | None = None) -> Connection:
         client_certificate=_inline_or_file(user, "client-certificate", folder),
         client_key=_inline_or_file(user, "client-key", folder),
         insecure=bool(cluster.get("insecure-skip-tls-verify", False)),
+        file=path,
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from supercluster.app.cli import manifests, moves, rebalance, status
+from supercluster.app.cli import manifests, moves, rebalance, report, status
 from supercluster.app.cli.dev import dev
 from supercluster.app.cli.migrate import migrate
 from supercluster.app.cli.recover import recover
@@ -55,7 +55,15 @@ app = typer.Typer(
 )
 for work in (
     *(manifests.apply, status.status, status.explain),
-    *(moves.plan, moves.move, moves.replica, moves.moves, moves.cancel_move, rebalance.rebalance),
+    *(
+        moves.plan,
+        moves.move,
+        moves.replica,
+        moves.moves,
+        moves.cancel_move,
+        rebalance.rebalance,
+        report.report,
+    ),
 ):
     command(app)(work)
 for name, group in {"migrate": migrate, "users": users, "recover": recover, "dev": dev}.items():

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, is_dataclass
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -50,6 +51,7 @@ class Site:
 
     kube: KubeClient
     namespace: str
+    kubeconfig: Path | None = None
 
 
 @asynccontextmanager
@@ -65,7 +67,7 @@ async def connect(to: Connection) -> AsyncIterator[Site]:
     try:
         found = kubeconfig.load(to.kubeconfig, context=to.context)
         async with KubeClient(found, field_manager="supercluster-cli") as kube:
-            yield Site(kube, to.namespace or found.namespace)
+            yield Site(kube, to.namespace or found.namespace, found.file)
     except kubeconfig.KubeconfigError as error:
         raise UsageError(str(error)) from error
     except KubeError as error:

@@ -1,0 +1,126 @@
+"""Text and objects without what is secret: for what leaves the machine, as a support bundle does.
+
+Values that Secrets hold are replaced wherever they stand. Text of these forms is replaced too: values of keys, variables and options
+with a name such as `password`, user and password in an address, authorization headers, private keys, and seeds of NKeys.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64decode
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from supercluster.reconcilers.ports import Json, mapping
+
+MASK = "***"
+VALUE_CHARACTERS_MIN = 6
+"""Of a value that is looked for everywhere; shorter ones are words of the language."""
+_NAME = r"pass(?:wor|phras|w)|token|seed|api[-_]?key|private[-_]?key"
+VALUE_CHARACTERS_MAX = 4_096
+_KEY = re.compile(_NAME, re.IGNORECASE)
+_VARIABLE = re.compile(rf"{_NAME}|secret|credential|auth|(?:^|[-_])key", re.IGNORECASE)
+_FLAG = re.compile(rf"--?[\w-]*(?:{_NAME}|secret)[\w-]*", re.IGNORECASE)
+_PUBLIC = re.compile(r".*user(?:name)?|.*nkey|.*urls?|.*\.crt|namespace|type", re.IGNORECASE)
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+# Each begins with a few fixed words and is bounded from there: a log may have lines of megabytes.
+_GIVEN = rf"(?:{_NAME}|secret)[\w.-]{{0,64}}"
+_FLAGS = re.IGNORECASE | re.MULTILINE
+_PATTERNS = (
+    (re.compile(r"(://)[^\s/\"'<>]{0,512}@"), rf"\1{MASK}@"),
+    (
+        re.compile(rf"""({_GIVEN}["']?\s{{0,9}}[:=]\s{{0,9}})(["'])(?:\\.|(?!\2)[^\\\n])*(?:\2|$)""", _FLAGS),
+        rf"\1\2{MASK}\2",
+    ),
+    (
+        re.compile(rf"""({_GIVEN}\\["']\s{{0,9}}:\s{{0,9}})(\\["'])(?:(?!\2)[^\n])*(?:\2|$)""", _FLAGS),
+        rf"\1\2{MASK}\2",
+    ),
+    (
+        re.compile(
+            rf"""({_GIVEN}\\?["']?\s{{0,9}}[:=]\s{{0,9}})(?!{re.escape(MASK)})[^\s,;{{}}\[\]"'\\]+""", _FLAGS
+        ),
+        rf"\1{MASK}",
+    ),
+    (
+        re.compile(rf"""(--[\w-]{{0,64}}{_GIVEN}\s{{1,9}})("[^"\n]*"|'[^'\n]*'|[^\s"']+)""", _FLAGS),
+        rf"\1{MASK}",
+    ),
+    (re.compile(r"\b(basic|bearer)\s{1,9}[\w+/=.~-]{6,}", re.IGNORECASE), rf"\1 {MASK}"),
+    (
+        re.compile(
+            r"-----BEGIN [\w ]{0,30}PRIVATE KEY-----.*?(?:-----END [\w ]{0,30}PRIVATE KEY-----|\Z)", re.DOTALL
+        ),
+        MASK,
+    ),
+    (re.compile(r"\bS[ACNOUX][A-Z2-7]{50,}"), MASK),
+)
+
+
+class Masker:
+    """Replaces these values, and what looks like a secret."""
+
+    def __init__(self, values: Iterable[str] = ()) -> None:
+        written = {
+            form
+            for value in values
+            for form in (value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
+        }
+        known = sorted((each for each in written if len(each) >= VALUE_CHARACTERS_MIN), key=len, reverse=True)
+        self._known = re.compile("|".join(map(re.escape, known))) if known else None
+
+    def text(self, text: str) -> str:
+        if self._known is not None:
+            text = self._known.sub(MASK, text)
+        for pattern, mask in _PATTERNS:
+            text = pattern.sub(mask, text)
+        return text
+
+    def value(self, value: Any) -> Any:
+        """An object as JSON has it."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            return dict(self._fields(value))
+        return list(self._items(value)) if isinstance(value, list | tuple) else value
+
+    def _fields(self, value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        is_variable = "name" in value and _VARIABLE.search(str(value["name"])) is not None
+        for key, field in value.items():
+            if key in ("managedFields", _LAST_APPLIED):
+                continue
+            is_secret = _KEY.search(key) is not None or (key == "value" and is_variable)
+            yield key, MASK if is_secret and isinstance(field, str) else self.value(field)
+
+    def _items(self, value: Iterable[Any]) -> Iterator[Any]:
+        is_next = False
+        for item in value:
+            yield MASK if is_next and isinstance(item, str) else self.value(item)
+            is_next = isinstance(item, str) and _FLAG.fullmatch(item) is not None
+
+
+def values_of(secrets: Iterable[Json]) -> Iterator[str]:
+    """What is secret in these Secrets: all but names, addresses and certificates; of JSON, what a key says is secret."""
+    for secret in secrets:
+        for key, encoded in mapping(secret.get("data")).items():
+            text = b64decode(str(encoded)).decode("utf-8", "replace")
+            try:
+                document = json.loads(text)
+            except ValueError:
+                document = None
+            if isinstance(document, dict | list):
+                yield from _leaves(document)
+            elif not _PUBLIC.fullmatch(key) and len(text) <= VALUE_CHARACTERS_MAX:
+                yield text.strip()
+
+
+def _leaves(value: Any, key: str = "") -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for name, field in value.items():
+            yield from _leaves(field, str(name))
+    elif isinstance(value, list):
+        for item in value:
+            yield from _leaves(item, key)
+    elif isinstance(value, str) and _KEY.search(key):
+        yield value

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from supercluster.app.cli import manifests, moves, rebalance, report, status
+from supercluster.app.cli import manifests, messages, moves, rebalance, report, status
 from supercluster.app.cli.dev import dev
 from supercluster.app.cli.migrate import migrate
 from supercluster.app.cli.recover import recover
@@ -54,7 +54,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["--help", "-h"]},
 )
 for work in (
-    *(manifests.apply, status.status, status.explain),
+    *(manifests.apply, status.status, status.explain, messages.publish, messages.pull),
     *(
         moves.plan,
         moves.move,

@@ -1,7 +1,7 @@
 """The embedded control plane as one process: the API server, and its clients.
 
-Guarantees: the kubeconfig and the token in it are readable by their owner only; `ready.json` exists only
-while the API answers; a second start over the same directory finds the objects and the token of the first.
+The kubeconfig and the token in it are readable by their owner only. `ready.json` exists only while the API
+answers. A second start over the same directory finds the objects and the token of the first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The seams of the reconcilers: Kubernetes, brokers and the clock are handed in.
+"""The seams of the reconcilers: the interfaces to Kubernetes, brokers and the clock.
 
 `app` implements them for the process, and the tests have their own. Every call may raise the errors declared
 here; a reconciler need not know any others.

@@ -4,9 +4,8 @@ An ephemeral consumer without acknowledgements delivers from the first wanted se
 requested ahead, so that the broker never waits for the reader. The rules that make it complete:
 
 * a delivery below the next wanted sequence is dropped, so no message is repeated;
-* deliveries of one consumer are counted by the broker; a hole in that count means a lost delivery, and the
-  reader starts a new consumer at the next wanted sequence, as it does after every time-out, error and
-  reconnection;
+* the broker counts deliveries of one consumer, so a hole in that count means a lost delivery, and the reader
+  starts a new consumer at the next wanted sequence, as it does after every time-out, error and reconnection;
 * a hole in the stream's own sequences (a deleted message) is no hole in that count, and is passed over;
 * the end is reached by the range's last sequence, or when the stream's leader says that no message exists
   between the next wanted sequence and that one. "Nothing pending" from a consumer is a reason to ask, not a

@@ -1,7 +1,7 @@
 """The client protocol's bytes, as a reader needs them: one parse pass per read, no sockets.
 
-`WireParser` turns bytes into messages; `delivery` reads the position that a JetStream delivery carries in its
-reply subject; `parse_headers` reads a header block. Nothing here keeps a reference to the caller's buffers.
+`WireParser` turns bytes into messages. `delivery` reads the position that a JetStream delivery carries in its
+reply subject. `parse_headers` reads a header block. Nothing here keeps a reference to the caller's buffers.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ Contract for the caller, which runs one node per group and turn of its loop:
    before any message leaves.
 3. Call `tick` no later than at `next_deadline_ms`.
 
-Guarantees: at most one leader per term; a committed entry is in the log of every later leader; nothing is
-confirmed that the log does not call durable; a member with a doubtful log grants no ordinary vote (RP-8,
+There is at most one leader per term. A committed entry is in the log of every later leader. No entry is
+confirmed that the log does not call durable. A member with a doubtful log grants no ordinary vote (RP-8,
 SF-4).
 
 The node owns the parts and connects them. Each part is given the state and the calls that it needs, never the

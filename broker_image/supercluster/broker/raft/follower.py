@@ -1,7 +1,7 @@
-"""The follower's side: entries and snapshots from the leader, and honest answers about what is durable.
+"""The follower's side: entries and snapshots from the leader, and answers that confirm only durable entries.
 
-A follower confirms only entries that its log calls durable and that it knows to equal the leader's. It does not answer
-for entries that it could not write.
+A follower confirms only entries that its log calls durable and that it knows to equal the leader's. It does
+not answer for entries that it could not write.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Stretches of the log that a leader read for one learner, kept for the others: copies that start together get the same
-stretches, and each is read and checked once.
+"""Entries that a leader read from its log for one learner, cached for the others: copies that start together
+get the same runs of entries, and each is read and checked once.
 
-The log of a leader is only appended to, so a stretch stays true for as long as it leads. It is dropped with the office.
+A leader only appends to its log, so a cached run stays valid for as long as it leads. The cache is dropped
+when it stops leading.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Reads that a leader has to confirm: it still led after they were asked, so its commit index is new enough.
+"""Reads that a leader has to confirm: it still leads after they were requested, so its commit index is new
+enough.
 
-A read is given the commit index of the moment, and is confirmed once a quorum answered a heartbeat round that started
-later. Reads of one turn share a round; their number is bounded.
+A read is given the commit index of the moment, and is confirmed once a quorum answered a heartbeat round that
+started later. Reads of one turn share a round; their number is bounded.
 """
 
 from __future__ import annotations

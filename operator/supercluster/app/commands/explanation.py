@@ -1,5 +1,5 @@
-"""`supercluster explain`: the reasons for a stream's location, or for its absence: its conditions, and each
-broker with its reason.
+"""`supercluster explain`: the reasons for a stream's location, or for its absence. It prints the stream's
+conditions, and each broker with its reason.
 
 All of it comes from the status of the Stream; the output puts the reason first.
 """

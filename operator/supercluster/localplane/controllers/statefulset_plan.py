@@ -1,9 +1,9 @@
 """The next step of a StatefulSet, as a pure function of the observed objects.
 
-Guarantees: at most one pod per ordinal; OrderedReady makes and ends one pod at a time and only while all
-before it are healthy; a rolling update ends one old pod at a time, from the highest ordinal down to the
-partition; OnDelete leaves old pods alone and gives new ones the newest template; claims are made before their
-pod and never deleted here.
+There is at most one pod per ordinal. OrderedReady creates and ends one pod at a time, and only while all
+before it are healthy. A rolling update ends one old pod at a time, from the highest ordinal down to the
+partition. OnDelete leaves old pods alone and gives new ones the newest template. Claims are created before
+their pod and never deleted here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Maps a container image to a local program. Registry, tag and digest are ignored.
 
-A user can add images: `images.json` in the plane's state directory, which is read at every start of a
+A user can add images. `images.json` in the plane's state directory, which is read at every start of a
 container, has a command for each, by the whole name: `{"supercluster/broker:0.0.9": ["python",
 "/opt/older/broker.py"]}`. They take precedence, so a tag of a known image may be another program, such as an
 older version.

@@ -1,4 +1,6 @@
-"""Logs of containers: files that a container's processes append to; reading, rotating and following them."""
+"""Logs of containers: files that a container's processes append to. This module reads, rotates and follows
+them.
+"""
 
 from __future__ import annotations
 

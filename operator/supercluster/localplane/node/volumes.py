@@ -1,7 +1,7 @@
 """A pod's volumes as directories.
 
 ConfigMaps, Secrets, projected volumes and the downward API are written as a kubelet writes them: each version
-in a directory of its own, `..data` a link that is swapped in one rename, names linking through it; so a
+in a directory of its own, `..data` a link that is swapped in one rename, names linking through it. So a
 reader sees all of one version, and an update arrives in running pods. The caller determines the directory of
 a claim's data.
 """

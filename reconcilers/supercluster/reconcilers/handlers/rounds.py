@@ -1,4 +1,4 @@
-"""A round: observe, plan, execute one step, and again until there is none; then patch the status.
+"""A round: observe, plan, execute one step, repeat until there is none, and patch the status.
 
 A round that is interrupted anywhere leaves no state that the next one could not observe.
 """

@@ -1,4 +1,4 @@
-"""Compares an object with its declaration: declared fields must be there; fields of others (defaults,
+"""Compares an object with its declaration. Declared fields must be there; fields of others (defaults,
 injected parts) may stay.
 
 Fields that were declared once and no longer are don't show here. The planner writes a digest of the whole

@@ -1,5 +1,5 @@
-"""Moves and changes of the replica count on behalf of the operator: plan (a dry run), start, cancel and
-status; behind `/admin/streams/…/move`.
+"""Moves and changes of the replica count on behalf of the operator, behind `/admin/streams/…/move`: plan (a
+dry run), start, cancel and status.
 
 The broker that receives a call forwards it to the meta group's leader as an internal request, on a subject
 that no client can publish to. An outcome is an HTTP status and a JSON object.

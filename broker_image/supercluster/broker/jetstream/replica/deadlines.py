@@ -4,7 +4,7 @@ A broker holds thousands of groups of which nearly all are idle, so neither a tu
 of them (RP-3). Setting a time later than the one in the heap costs nothing: busy groups postpone their
 deadlines all the time. An entry of the heap is compared with the true time when it comes up.
 
-Guarantees: `next_ms` is the earliest time that was set; `due` returns each key once per time that came.
+`next_ms` is the earliest time that was set. `due` returns each key once per time that came.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ When a broker is lost that led hundreds of groups, each of them elects a leader.
 each other at every stage, until their time-outs were over and all began again. A few at a time finish at
 once, and make room for the next. A group that stands late does no harm: its time-out was longer.
 
-Guarantees: a slot is held until the election ends, at the latest until the group's next time-out; a group
-that cannot win, because too few of its voters are linked, takes none; the meta group never waits.
+A slot is held until the election ends, at the latest until the group's next time-out. A group that cannot
+win, because too few of its voters are linked, takes none. The meta group never waits.
 """
 
 from __future__ import annotations

@@ -1,10 +1,13 @@
-"""Transactions of writers that repeat their batches, such as Spark's queries: replicated state of the stream that they write to.
+"""The state of sink transactions: writers that repeat their batches, such as Spark's queries. It is
+replicated with the stream that they write to.
 
-Rows are staged as blocks in the stream's log, under a random token for each attempt, without sequences. One commit entry of a
-writer and a batch makes the rows of the tokens that it names, in that order, the batch. Release entries have the rows as messages,
-and the position reached. Rows become messages in no other way (`docs/adr/spark-sink.md`).
+Rows are staged as blocks in the stream's log, under a random token for each attempt, without sequences. One
+commit entry of a writer and a batch lists tokens; their rows, in that order, form the batch. Release entries
+contain the rows as messages, and the position reached. Rows become messages in no other way
+(`docs/adr/spark-sink.md`).
 
-Every request is judged here, when its entry is applied, so all replicas come to the same outcome. Nothing here reads the log.
+Every request is judged here, when its entry is applied, so all replicas come to the same outcome. Nothing
+here reads the log.
 """
 
 from __future__ import annotations

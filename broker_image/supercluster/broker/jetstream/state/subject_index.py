@@ -2,7 +2,7 @@
 replays, never stored twice.
 
 Adding is the hot path of every replica: one dictionary operation a message. The first sequence is kept
-lazily: after a removal it is a lower bound ("not before"), which is exact again when one message is left; a
+lazily: after a removal it is a lower bound ("not before"), which is exact again when one message is left. A
 caller that needs it exactly scans on from there. Under a small max_msgs_per_subject, where every message
 costs a removal, the sequences of each subject are kept, so no scan is needed.
 

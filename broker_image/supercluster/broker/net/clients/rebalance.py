@@ -1,8 +1,8 @@
 """Asks some of a broker's clients to reconnect elsewhere, so that the brokers of a cluster have about as many
 each (CL-7).
 
-A client is asked as in lame duck mode: INFO with `ldm` and the other brokers, least loaded first, then FIN;
-its remaining input is accepted (SF-16). Only clients that lose nothing at that moment are asked. Excluded is
+A client is asked as in lame duck mode: INFO with `ldm` and the other brokers, least loaded first, then FIN.
+Its remaining input is accepted (SF-16). Only clients that lose nothing at that moment are asked. Excluded is
 a client that waits for an acknowledgement or an API answer, whose messages wait for a full stream, or that
 has unread output. The pace is bounded, and so is the time.
 

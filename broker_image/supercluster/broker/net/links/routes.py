@@ -10,8 +10,8 @@ Of brokers that know one another only the one with the smallest name may start t
 be complete before others. A broker that was asked knows the asking one from then on, and its answer tells
 whether it has a map of streams. So of two brokers that know a common third one, at most one starts a map.
 
-Brokers of other clusters may be linked with two brokers that do not know each other. They report that
-(`heard`), and neither of the two is complete.
+Brokers of other clusters may be linked with two brokers that do not know each other. They report that, and
+neither of the two is complete.
 """
 
 from __future__ import annotations

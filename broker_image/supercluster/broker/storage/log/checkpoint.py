@@ -1,7 +1,8 @@
 """Checkpoints: the state machine's snapshots as of committed entries, one file each, written durably.
 
-Kept are the newest two, the newest one whose entries are durable, the one at the log's base, and one for each boundary of segments that a later head drop may
-take as its new base. Header, little endian: magic, version, checksum, epoch, index, term; then the state.
+Kept are the newest two, the newest one whose entries are durable, the one at the log's base, and one for each
+boundary of segments that a later head drop may take as its new base. Header, little endian: magic, version,
+checksum, epoch, index, term. The state follows.
 """
 
 from __future__ import annotations

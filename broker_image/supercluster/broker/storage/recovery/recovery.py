@@ -2,9 +2,9 @@
 
 The meaning of damage depends on how the last process ended (`Stop`) and on earlier notes (SF-4):
 
-- a write cut short at the very end is a *torn tail* after a kill: it was never confirmed, and is cut off;
-- after a power failure, damage above the index that was noted as durable makes the log *doubtful*: it may
-  have lost a tail that it had confirmed (where each was synced, by the mark `group_files.EACH_SYNCED`, a
+- a write cut short at the very end is a *torn tail* after a kill, which was never confirmed and is cut off;
+- after a power failure, damage above the index that was noted as durable makes the log *doubtful*, since it
+  may have lost a tail that it had confirmed (where each was synced, by the mark `group_files.EACH_SYNCED`, a
   write cut short is no more than that: it was never confirmed);
 - anything else (a wrong checksum, a gap, an end below the noted commit index, no file for term and vote) is a
   *lost record*: the member must not vote with its old identity.

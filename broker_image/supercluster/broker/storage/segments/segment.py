@@ -1,7 +1,8 @@
 """A segment: one file of records, from one index on, without a gap.
 
-Header, little endian, 64 bytes: magic, version, checksum, epoch, base index, base term, first possible sequence; then
-records as in `raft/entry.py`. The epoch tells the files of a log that was thrown away from those that replaced it.
+Header, little endian, 64 bytes: magic, version, checksum, epoch, base index, base term, first possible
+sequence. Records as in `raft/entry.py` follow. The epoch tells the files of a log that was thrown away from
+those that replaced it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The subresources that are not merely a part of their object: scale, eviction, log, token and binding; and
+"""The subresources that are not merely a part of their object (scale, eviction, log, token and binding), and
 reviews.
 """
 

@@ -1,6 +1,6 @@
 """Checks that the schema of a definition is structural, and the other requirements of kube-apiserver.
 
-Every value has one type; `properties` lists all fields; the keywords around them only narrow it. Defaults
+Every value has one type. `properties` lists all fields, and the keywords around them only narrow it. Defaults
 must be valid as they are, unfilled. Pure functions over the schema; paths and reasons are those of
 kube-apiserver.
 """

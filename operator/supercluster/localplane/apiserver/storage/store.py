@@ -1,9 +1,9 @@
 """All objects with one global revision, the recent changes for watches, and SQLite under both.
 
-Guarantees: every change gets the next integer revision; changes before a completed `flush` survive the end of
-the process, with their revision; a watch either gets every change after its revision or the error that the
-revision is too old. Objects handed in and out belong to the store and must not be changed in place: copy them
-with `clone` first.
+Every change gets the next integer revision. Changes before a completed `flush` survive the end of the
+process, with their revision. A watch gets either every change after its revision or the error that the
+revision is too old. Objects that the store takes or returns belong to it and must not be changed in place:
+copy them with `clone` first.
 """
 
 from __future__ import annotations

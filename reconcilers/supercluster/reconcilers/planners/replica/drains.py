@@ -5,8 +5,8 @@ group never has fewer members than configured, nor more. All leaving copies of a
 change. A stream that would not fit on the rest of its cluster goes to another cluster as a whole, if its
 placement allows that; it is never spread over two.
 
-The same question is asked before a broker is told to leave: a copy without a place is then the reason not to
-begin.
+The same question is asked before a broker is marked as leaving: a copy without a place is then the reason not
+to begin.
 """
 
 from __future__ import annotations

@@ -117,6 +117,7 @@ CAUGHT_BY: dict[str, int] = {
     "usable-copies-are-exchanged": 0,
     "usable-again-stays-noted": 0,
     "unusable-copies-are-not-told": 2,
+    "carried-is-replayed-without-its-state": 12,
     "interest-not-asked": 25,
     "work-queue-keeps-what-was-done": 25,
     "given-up-and-forgotten": 25,
@@ -198,10 +199,6 @@ CAUGHT_BY_TEST: dict[str, str] = {
     "sent-without-the-state-that-counts": (
         "tests/simulator/test_carrying.py::"
         "test_a_copy_that_was_away_gets_the_state_that_counts_with_what_was_carried"
-    ),
-    "carried-is-replayed-without-its-state": (
-        "tests/simulator/test_carrying.py::"
-        "test_a_copy_whose_checkpoints_are_damaged_is_no_member_any_more_where_messages_were_carried"
     ),
     "uncommitted-membership-in-checkpoints": (
         "tests/broker/jetstream/replica/test_applied_membership.py::"

@@ -79,15 +79,15 @@ RETENTION_MUTANTS: tuple[Mutant, ...] = (
         "A member that is too far behind replays messages that were carried forward, in their new order.",
         (
             "jetstream/stream/replica.py",
-            "elif self.state.carried:",
-            "elif False:",
+            "if for_member and self.state.carried:",
+            "if False:",
         ),
     ),
     mutant(
         "carried-is-replayed-without-its-state",
-        "SF-4",
-        "A copy whose checkpoints are damaged goes on as if it had what was carried forward.",
-        ("jetstream/stream/replica.py", "if entry.index <= self._bare_until:", "if False:"),
+        "SF-33",
+        "A copy whose state was emptied goes on as if it had what was carried forward.",
+        ("jetstream/stream/replica.py", "if done.presumes_emptied:", "if False:"),
     ),
     mutant(
         "ttls-a-second-early",

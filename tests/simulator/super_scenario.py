@@ -63,7 +63,7 @@ class SuperWeather(Weather):
         if not up:
             return
         node = self.rng.choice(up)
-        if self.rng.random() < 0.6 and self._may_lose_data(node):
+        if self.rng.random() < 0.6 and self.may_lose_data(node):
             if self.rng.random() < 0.4:
                 self._without_volume(node)
             else:

@@ -14,6 +14,7 @@ from tests.simulator.stores import SEGMENT_BYTES
 from tests.simulator.world import World
 
 from supercluster.broker.jetstream.core.broker import BrokerCore
+from supercluster.broker.jetstream.encoding.sections import Section, sections
 from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.ports import ClientInfo
 
@@ -312,3 +313,39 @@ def test_a_copy_whose_checkpoints_are_damaged_is_no_member_any_more_where_messag
 def test_nothing_that_is_carried_is_lost_whoever_comes_and_goes(seed: int) -> None:
     bucket = live(seed, 40)
     assert bucket.carried > 0
+
+
+def damage_first_carried(bucket: Bucket, node: str) -> int:
+    """A bit of the first entry behind the copy's base turns over that has carried messages; its broker is down. Returns its index."""
+    disk, log = bucket.world.nodes[node].store.disk, bucket.copies()[node].log
+    first = next(
+        entry
+        for entry in log.entries(log.base_index + 1, log.last_index, 1 << 30)
+        if any(kind == Section.CARRIED for kind, _ in sections(entry.payload))
+    )
+    bucket.world.stop(node, power=False)
+    record = bytes(first.record)
+    for path in disk.paths():
+        at = disk.read_file(path).find(record) if "%2eS%2e" in path else -1
+        if at >= 0:
+            disk.flip_bit(path, 8 * (at + len(record) - 1))
+    return first.index
+
+
+@pytest.mark.covers("SF-33", "SF-4")
+@pytest.mark.parametrize("seed", [3, 4])
+def test_a_copy_that_lost_what_was_carried_gets_it_from_its_leader(seed: int) -> None:
+    bucket = carried_bucket(seed=seed)
+    group = next(group for group in bucket.copies().values() if not group.serves and group.host.node != "n0")
+    node, member = group.host.node, group.member
+    index = damage_first_carried(bucket, node)
+    bucket.level()
+    opened = bucket.copies()[node]
+    if opened.member == member:  # It is not in the last segment, which a start reads.
+        opened.guarded(lambda: opened.log.entry(index))
+        assert opened.failed is not None
+    bucket.level()
+    bucket.rounds_end()
+    bucket.level()
+    bucket.check()
+    assert bucket.copies()[node].member != member

@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable
 from functools import partial
 
+from tests.simulator.bad_disks import BadDisks
 from tests.simulator.moments import Moments
 from tests.simulator.plan import Plan
 from tests.simulator.world import Faults, World
@@ -42,6 +43,7 @@ class Weather:
         self._step_down = step_down
         world.on_crash = self._restart_soon
         Moments(world, plan, self)
+        self._bad_disks = BadDisks(self)
         self._acts: dict[str, Callable[[], None]] = {
             "kill": self._kill,
             "cut": self._cut,
@@ -79,6 +81,7 @@ class Weather:
             self.world.faults.bulk_bytes_per_ms = thin.choice((100.0, 400.0, 2000.0))
             self.world.faults.queue_bytes_max = 256 << 10
         self._draw_pauses(random.Random(f"pauses {self.world.seed}"), end_ms)
+        self._bad_disks.start(end_ms)
         at_ms = 1500 + rng.random() * 1500
         while at_ms < end_ms - 1000:
             self.world.at(at_ms, self._fault)
@@ -151,7 +154,7 @@ class Weather:
 
     # ---- who may be hurt ------------------------------------------------------------------------------------------
 
-    def _may_lose_data(self, victim: str) -> bool:
+    def may_lose_data(self, victim: str) -> bool:
         """May the victim lose what it has confirmed?"""
         for name, (group_id, member) in list(self._scars.items()):
             core = self.world.nodes[name].core
@@ -165,6 +168,11 @@ class Weather:
             if self._is_whole(name):
                 self._unsure.discard(name)
         return len({*self._unsure, *self._scars, victim}) <= self.plan.may_lose
+
+    def is_scarred(self, victim: str, copy: Replica) -> None:
+        """The files of its copy are damaged, which nobody may have noticed."""
+        self._unsure.add(victim)
+        self._scars[victim] = (copy.id, copy.member)
 
     def _newcomers(self) -> set[str]:
         """Brokers whose copy is not the member that the map has there, without any fault of ours: a founder that opens its copy
@@ -237,7 +245,7 @@ class Weather:
         # Also with fsync on every append a write that the power tore leaves a doubtful copy, which waits for a sure one; with
         # the copy of another broker damaged that might be one too many (seed 61).
         loses = (power and (not self.is_each_synced or bool(self._scars))) or self.plan.storage == "memory"
-        return not loses or self._may_lose_data(name)
+        return not loses or self.may_lose_data(name)
 
     def start_in(self, name: str, ms: float) -> None:
         self.world.at(ms, lambda: self.world.start(name))
@@ -282,7 +290,7 @@ class Weather:
 
     def _lose_volume(self) -> None:
         victim = self._victim()
-        if victim is not None and self._may_lose_data(victim):
+        if victim is not None and self.may_lose_data(victim):
             self._without_volume(victim)
             self._restart_soon(victim)
 
@@ -295,7 +303,7 @@ class Weather:
         """One group's directory is gone from a stopped broker's volume, which remembers that it was a member."""
         victim = self._victim()
         core = self.world.nodes[victim].core if victim is not None else None
-        if victim is None or core is None or self.plan.storage == "memory" or not self._may_lose_data(victim):
+        if victim is None or core is None or self.plan.storage == "memory" or not self.may_lose_data(victim):
             return
         group = self.rng.choice(sorted(core.groups)) if core.groups else ""
         self.stop(victim)
@@ -307,7 +315,7 @@ class Weather:
     def _damage(self) -> None:
         """A bit of a stopped broker's files turns over: a record that was committed may be gone."""
         victim = self._victim()
-        if victim is not None and self.plan.storage != "memory" and self._may_lose_data(victim):
+        if victim is not None and self.plan.storage != "memory" and self.may_lose_data(victim):
             self._with_damage(victim)
             self._restart_soon(victim)
 
@@ -320,8 +328,7 @@ class Weather:
         if newest:
             files = [path for path in files if path.endswith(".seg")][-1:]
         if files and group is not None:
-            self._unsure.add(victim)
-            self._scars[victim] = (group.id, group.member)
+            self.is_scarred(victim, group)
             path = self.rng.choice(files)
             size_bits = 8 * store.disk.size(path)
             bit = (
@@ -341,7 +348,7 @@ class Weather:
         C, which never had them, must not be elected with A's vote."""
         leader = self.leader()
         others = self._followers(leader)
-        if leader is None or len(others) < 2 or not self._may_lose_data(others[0]):
+        if leader is None or len(others) < 2 or not self.may_lose_data(others[0]):
             return
         loser, laggard = others[:2]
         for name in self.world.names:
@@ -350,7 +357,7 @@ class Weather:
         self.world.note(f"{laggard} lags behind")
 
         def strike() -> None:
-            if self.calm or not self._may_lose_data(loser) or not self.world.nodes[loser].up:
+            if self.calm or not self.may_lose_data(loser) or not self.world.nodes[loser].up:
                 return
             how = self.rng.random()
             if how < 0.4:

@@ -31,6 +31,13 @@ def decode_range(body: memoryview) -> tuple[int, int]:
     return reader.u64(), reader.u64()
 
 
+def first_carried(body: memoryview) -> int:
+    """The oldest message's sequence; 0: there is none."""
+    reader = Reader(body)
+    reader.u64(), reader.u64()
+    return reader.u64() if reader.u32() else 0
+
+
 def decode_carried(body: memoryview) -> tuple[array[int], array[int], list[bytes]]:
     """Sequences, times, and subject, header, payload per message.
 

@@ -69,6 +69,7 @@ class StreamView(StateView):
             "schedules": state.schedules.encoded(),
             "cut": (state.cut.encode(),),
             "sink": (state.sink.encode(),) if state.sink else (),
+            "emptied": (u64(state.emptied_below),) if state.emptied_below else (),
         }
         self._ids = state.message_ids.packed()
 
@@ -156,6 +157,7 @@ def _read_parts(
         "schedules": state.schedules.take,
         "cut": lambda part: setattr(state, "cut", Cut.decode(part)),
         "sink": lambda part: setattr(state, "sink", Sink.decode(part)),
+        "emptied": lambda part: setattr(state, "emptied_below", part.u64()),
     }
     while reader.left:
         name, data = reader.text(), reader.blob()

@@ -29,7 +29,7 @@ from supercluster.broker.jetstream.encoding.sections import (
 )
 from supercluster.broker.jetstream.sink.records import Commit, Release, StageRequest, decode_abort
 from supercluster.broker.jetstream.sink.sink import Outcome, Sink
-from supercluster.broker.jetstream.state.carried import decode_range
+from supercluster.broker.jetstream.state.carried import decode_range, first_carried
 from supercluster.broker.jetstream.state.consumer import ConsumerState
 from supercluster.broker.jetstream.state.cut import CUT_SECTIONS, NO_CUT, At, CutStage, Opened, after
 from supercluster.broker.jetstream.state.log_reader import (
@@ -78,6 +78,8 @@ class Applied:
     """Consumers that came, changed or went."""
     carried: bool = False
     """The entry has messages once more: what stood before it may not be needed any more."""
+    presumes_emptied: bool = False
+    """The entry has messages once more that were taken out of this state."""
     marked: bool = False
     """The entry sets a mark: the state as of it is to be compared (`moves`)."""
     unstaged: bool = False
@@ -108,6 +110,8 @@ class StreamState(RetainedMessages):
         """Writers that repeat their batches, and what is staged for them."""
         self.late: tuple[int, StreamState] | None = None
         """Of a state without messages: the one that counts from that entry on (`StreamReplica.emptied_state`)."""
+        self.emptied_below = 0
+        """Messages before this one were taken out of a state that was read, and nothing stands for them (`StreamReplica.emptied_state`)."""
 
     def read_from(self, log: StreamLog) -> None:
         """The log that the state is of was opened anew."""
@@ -330,6 +334,7 @@ class StreamState(RetainedMessages):
             self.carried.put(*decode_range(body), entry.index)
             self.carried.drop_below(self.first_seq)
             done.carried = True
+            done.presumes_emptied = 0 < first_carried(body) < self.emptied_below
             done.results.append(1)
         elif kind == Section.EXPIRE:
             done.results.append(self._remove_up_to(reader.u64()))

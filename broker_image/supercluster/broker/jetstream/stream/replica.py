@@ -97,9 +97,6 @@ class StreamReplica(Replica):
             self, self.stream, host, self.consumers.advisories, self.when_configured, self.created_answer
         )
         self._head = LogHead(self, self.stream)
-        self._is_bare = False
-        """Is what is being replayed a state without its messages, and no other is known?"""
-        self._bare_until = 0
         self._republisher = Republisher()
         self.copy = StreamCopy(
             self,
@@ -150,9 +147,9 @@ class StreamReplica(Replica):
         self.removed_by_entry = max(0, before + entry.count - self.state.messages)
         if done.cut:
             self.host.cut_moved(self.id)
+        if done.presumes_emptied:
+            raise self.log.lose(f"entry {entry.index} has messages of a state that is gone")
         if done.carried:
-            if entry.index <= self._bare_until:
-                raise self.log.lose(f"entry {entry.index} has messages of a state that is damaged")
             self._head.look_again()
         if done.unstaged:
             self._head.look_again()
@@ -179,10 +176,6 @@ class StreamReplica(Replica):
             self.take_state(late)
         if entry.kind == EntryKind.CONFIG:
             self.move.wake()
-
-    def recovered(self, commit_index: int) -> None:
-        self._bare_until = commit_index if self._is_bare else 0
-        super().recovered(commit_index)
 
     @property
     def is_at_its_end(self) -> bool:
@@ -274,9 +267,9 @@ class StreamReplica(Replica):
         """Also the state that counts from what is applied here on, where messages were carried forward: those stand in no
         order in which a replay could follow what removes them."""
         state = yield from read(data, self.log, without_messages=True)
-        if not for_member:
-            self._is_bare = state.late is None
-        elif self.state.carried:
+        # A member is as sure of what it is sent as this replica is.
+        state.emptied_below = self.state.emptied_below if for_member else state.first_seq
+        if for_member and self.state.carried:
             state.late = self.applied_index, self.state
         view, late = StreamView(state), StreamView(state.late[1]) if state.late is not None else None
         try:

@@ -1,0 +1,81 @@
+"""Faults of disks that only a reader notices: a bit that turned over long before.
+
+They are drawn apart from the rest of the weather, so what a seed stands for stays in the runs that have none of them.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from supercluster.broker.jetstream.encoding.sections import Section, sections
+from supercluster.broker.jetstream.replica.replica import Replica
+from supercluster.broker.raft.entry import Entry
+
+if TYPE_CHECKING:
+    from tests.simulator.weather import Weather
+
+# In so many of the runs on files, each.
+ROT_PART = 0.25
+RETRY_MS = 700
+
+
+class BadDisks:
+    """Of one run."""
+
+    def __init__(self, weather: Weather) -> None:
+        self._weather = weather
+        self._world = weather.world
+        self._rng = random.Random(f"bad disks {weather.world.seed}")
+
+    def start(self, end_ms: float) -> None:
+        if self._weather.plan.storage == "file" and self._rng.random() < ROT_PART:
+            self._world.at(end_ms * (0.4 + 0.4 * self._rng.random()), self._rot)
+
+    def _follower(self) -> Replica | None:
+        """A copy of the main stream that follows, and may lose what it has."""
+        weather = self._weather
+        cores = [node.core for node in self._world.nodes.values() if node.core is not None]
+        copies = [core.groups[weather.main_group] for core in cores if weather.main_group in core.groups]
+        found = [copy for copy in copies if copy.failed is None and not copy.serves and copy.log.base_index]
+        return self._rng.choice(found) if found else None
+
+    def _rot(self) -> None:
+        """A bit turns over in the middle of a follower's log, in messages that were carried if there are any. Nobody reads it
+        before the copy was opened again (SF-33)."""
+        weather, copy = self._weather, self._follower()
+        if weather.calm:
+            return
+        entries = list(_entries(copy)) if copy is not None else []
+        if copy is None or not entries or not weather.may_lose_data(copy.host.node):
+            self._world.at(RETRY_MS, self._rot)
+            return
+        node = copy.host.node
+        carried = [entry for entry in entries if _is_carried(entry)]
+        entry = carried[0] if carried else self._rng.choice(entries)
+        weather.stop(node)
+        weather.is_scarred(node, copy)
+        disk, record = self._world.nodes[node].store.disk, bytes(entry.record)
+        for path in self._world.nodes[node].store.files_of(copy.id):
+            at = disk.read_file(path).find(record)
+            if at >= 0:
+                disk.flip_bit(path, 8 * (at + self._rng.randrange(len(record))))
+                self._world.note(f"{node}: a bit of entry {entry.index} turns over in {path}")
+        weather.start_in(node, 20 + self._rng.random() * 100)
+        self._world.at(500 + self._rng.random() * 2000, lambda: self._read(node, entry.index))
+
+    def _read(self, node: str, index: int) -> None:
+        """Somebody reads that entry there."""
+        core = self._world.nodes[node].awake
+        copy = core.groups.get(self._weather.main_group) if core is not None else None
+        if copy is not None and copy.failed is None:
+            copy.guarded(lambda: copy.log.entry(index))
+            self._world.want_turn(node)
+
+
+def _entries(copy: Replica) -> list[Entry]:
+    return copy.log.entries(copy.log.base_index + 1, copy.log.last_index, 1 << 30)
+
+
+def _is_carried(entry: Entry) -> bool:
+    return entry.has_sections and any(kind == Section.CARRIED for kind, _ in sections(entry.payload))

@@ -166,7 +166,7 @@ def _parser() -> argparse.ArgumentParser:
         "--advertise",
         default=environment.get("POD_IP"),
         metavar="ADDR",
-        help="host that clients and brokers are told (the address to bind)",
+        help="host announced to clients and brokers (the address to bind)",
     )
     parser.add_argument(
         "--credentials",

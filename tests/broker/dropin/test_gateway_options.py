@@ -94,7 +94,7 @@ def test_a_port_without_a_secret_is_open_and_that_is_said_where_clients_have_one
     )
     assert DropInCredentials(found).gateways.accepts("", "")
     assert found.warnings == (
-        "a.conf:2:1: gateway has neither authorization nor tls: whoever reaches its port is let in as a server",
+        "a.conf:2:1: gateway has neither authorization nor tls: every program that reaches its port is let in as a server",
     )
 
 

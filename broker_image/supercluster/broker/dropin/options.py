@@ -266,7 +266,7 @@ def _gateway(root: Fields, options: Options, warnings: list[str]) -> Options:
     if options.users and not gateway.user and gateway.tls is None:
         warnings.append(
             f"{found.value.place}: gateway has neither authorization nor tls: "
-            "whoever reaches its port is let in as a server"
+            "every program that reaches its port is let in as a server"
         )
     return replace(options, cluster_name=gateway.name, gateway=gateway)
 

@@ -31,7 +31,7 @@ SHOWN_MAX = 20
 TEXT_CHARACTERS_MAX = 2000
 
 CHOICES = """\
-What can be done:
+Remedies:
 1. A newer version of the broker that can apply the entry: the copies halted there go on by themselves, at their next try.
 2. Where other replicas have applied the entry, replace the copy that halted. The operator does so by itself after the
    recovery interval; by hand: `supercluster replica add STREAM OTHER`, then `supercluster replica remove STREAM BROKER`.

@@ -289,8 +289,8 @@ class Migrations(MapRequests):
         if forgotten := self._farewells.forgotten(migration):
             self._tail.event(
                 "DropForgotten",
-                f"migration {migration.id}: green has not answered that it drops its copies of {named(forgotten)}, and is told no more, since "
-                f"{DROPPED_MAX} others came after; look for them on green",
+                f"migration {migration.id}: green has not confirmed that it drops its copies of {named(forgotten)}, and is not asked again, since "
+                f"{DROPPED_MAX} others followed; look for them on green",
             )
         for group, attempt in migration.dropped:
             self._meta_host.drop_far(migration.world, group, attempt, migration.id)

@@ -16,6 +16,11 @@ from tests.conftest import ROOT
 from tools.docs.commands import refused_commands, simple_commands
 from tools.docs.hooks import misread_lines
 
+STREAM = """\
+apiVersion: supercluster.dev/v1alpha1
+kind: Stream
+metadata: {name: orders}
+spec: {superCluster: demo, subject: orders}"""
 LOADED = {("script", "src"), ("img", "src"), ("iframe", "src"), ("source", "src"), ("link", "href")}
 
 
@@ -112,6 +117,8 @@ def test_what_leads_nowhere_is_refused(tmp_path: Path) -> None:
         "```sh\nsupercluster status --nowhere\n```": "--nowhere",
         "```sh\nkubectl get nowheres\n```": "nowheres is no kind",
         "```sh\nmake nowhere\n```": "the Makefile has no target nowhere",
+        f"```yaml\n{STREAM}\n```": 'Stream orders: unknown field "spec.subject"',
+        f"```sh\nkubectl apply -f - <<EOF\n{STREAM.replace('orders', 'bills')}\nEOF\n```": 'Stream bills: unknown field "spec.subject"',
     }
     folder = tree_of_pages(tmp_path)
     with (folder / "docs/index.md").open("a") as page:

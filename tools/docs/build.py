@@ -1,4 +1,4 @@
-"""`python -m tools.docs.build` checks the commands in the pages and builds the site; any warning is an error.
+"""`python -m tools.docs.build` checks the commands and manifests in the pages and builds the site; any warning is an error.
 
 mkdocs is called in this process, so that its warnings are shown and its progress is not. The build reads no clock and no network: the
 same pages give the same site.
@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from tools.docs.commands import refused_commands
+from tools.docs.manifests import refused_manifests
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGURATION = Path(__file__).with_name("mkdocs.yml")
@@ -20,7 +21,7 @@ CONSTANT = {"NO_MKDOCS_2_WARNING": "true", "SOURCE_DATE_EPOCH": "0"}
 
 
 def main() -> int:
-    refused = refused_commands(ROOT)
+    refused = [*refused_commands(ROOT), *refused_manifests(ROOT)]
     for text in refused:
         print(text, file=sys.stderr)
     return 1 if not _is_built() or refused else 0

@@ -25,7 +25,9 @@ from supercluster.app.cli.program import app
 
 BLOCK = re.compile(r"^(?P<indent> *)```(?P<language>[^\n`]*)\n(?P<text>.*?)^ *```$", re.MULTILINE | re.DOTALL)
 SHELL = {"", "sh", "sh cluster", "bash", "shell", "console"}
-HEREDOC = re.compile(r"<<-?\s*['\"]?(\w+)['\"]?(?P<rest>[^\n]*)\n.*?^\s*\1$", re.MULTILINE | re.DOTALL)
+HEREDOC = re.compile(
+    r"<<-?\s*['\"]?(\w+)['\"]?(?P<rest>[^\n]*)\n(?P<body>.*?)^\s*\1$", re.MULTILINE | re.DOTALL
+)
 COMMENT = re.compile(r"(^|\s)#\s.*$", re.MULTILINE)
 PLACEHOLDER = re.compile(r"<[A-Za-z][A-Za-z -]*>")
 FILE_NUMBER = re.compile(r"(?<=\s)\d(?=[<>])")

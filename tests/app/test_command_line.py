@@ -277,4 +277,4 @@ def test_a_stream_is_explained_with_what_is_wrong_and_each_broker() -> None:
         "  west-0  is not ready",
     ]
     well = {**whole, "status": {"replicas": replicas[:1], "conditions": [fine], "move": status["move"]}}
-    assert explanation.text_of(well).splitlines()[1:] == ["everything is as it is declared"]
+    assert explanation.text_of(well).splitlines()[1:] == ["the stream is as it is declared"]

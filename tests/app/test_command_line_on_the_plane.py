@@ -133,7 +133,7 @@ def test_what_a_message_needs_and_is_not_there_is_named_without_a_password(site:
             "Permissions Violation for Publish",
             "no broker can be reached at nats://127.0.0.1:9",
             "did you mean shop?",
-            "stream not found",
+            "the brokers have no stream nothing",
         ),
         strict=True,
     ):

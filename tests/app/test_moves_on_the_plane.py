@@ -631,7 +631,7 @@ def test_rebalancing_is_planned_from_the_command_line(site: MoveSite) -> None:
         "east-1",
         "east-2",
     ]
-    assert shown.stdout.endswith("nobody is asked to leave\n"), shown.stdout
+    assert shown.stdout.endswith("no client is asked to leave\n"), shown.stdout
     wrong = cli("rebalance", "nowhere", *kubeconfig)
     assert (wrong.returncode, "there is no Cluster nowhere" in wrong.stderr) == (1, True)
 

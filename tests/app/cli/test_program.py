@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from supercluster.app.cli import main, program, session
-from supercluster.app.commands.errors import EXIT_FAILED, EXIT_OK
+from supercluster.app.commands.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 from supercluster.app.kubeconfig import KubeconfigError, load
 
 
@@ -57,6 +57,8 @@ def test_the_plugin_of_kubectl_calls_itself_by_the_name_that_was_typed(
     monkeypatch.setattr(sys, "argv", ["/usr/local/bin/kubectl-supercluster"])
     assert main(["move", "--help"]) == EXIT_OK
     assert capsys.readouterr().out.startswith("Usage: kubectl supercluster move [OPTIONS]")
+    assert main(["--install-completion"]) == EXIT_USAGE, "it would take kubectl's own completion away"
+    assert "use `supercluster --install-completion`" in capsys.readouterr().err
 
 
 def test_no_command_of_help_and_version_waits_for_models_and_clients() -> None:

@@ -62,7 +62,7 @@ async def test_it_is_planned_again_until_brokers_have_as_many_each() -> None:
     assert admin.asked == [("a", 20, 7), ("b", 10, 7)], "all went to the same one first"
     assert admin.clients == {"a": 10, "b": 10, "c": 10}
     assert said[0].splitlines()[1].split() == ["a", "30", "20", "10"]
-    assert "nobody is asked to leave" in said[-1]
+    assert "no client is asked to leave" in said[-1]
 
 
 async def test_a_dry_run_asks_nobody() -> None:

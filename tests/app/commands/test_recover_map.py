@@ -87,7 +87,9 @@ async def test_a_dry_run_says_a_refusal_and_a_broker_without_a_pod_is_named() ->
     assert not possible
     assert text.endswith("refused: it ends before")
     assert admin.calls[0][1]["dryRun"] is True
-    with pytest.raises(RecoverError, match="east-9 has no pod with an address; there are: east-0, east-1"):
+    with pytest.raises(
+        RecoverError, match="east-9 has no pod with an address; brokers that have one: east-0, east-1"
+    ):
         await recover_map(admin, TARGET, MONITORS, MapWish("east-9", 150))
 
 

@@ -54,7 +54,7 @@ def down(state: State = STATE / "dev") -> None:
     from supercluster.app.commands import dev
 
     if not dev.down(dev.Folder(state.absolute()), say):
-        say(f"nothing of {state} is running")
+        say(f"nothing that was started in {state} is running")
 
 
 @dev.command()

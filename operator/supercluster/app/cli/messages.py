@@ -52,7 +52,7 @@ async def publish(
     subject: Annotated[str, argument("SUBJECT", "Subject of the message.")],
     options: Options,
     body: Annotated[
-        str, argument("BODY", "The message, or - for a message from each line of standard input.")
+        str, argument("BODY", "The message, or - for one from each line of standard input. Default: empty.")
     ] = "",
 ) -> None:
     """Publish a message, and wait until the stream has stored it."""

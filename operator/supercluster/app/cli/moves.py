@@ -79,7 +79,7 @@ async def move(
 
 async def replica(
     site: Site,
-    action: Annotated[Literal["add", "remove"], typer.Argument(help="Add a replica, or remove one.")],
+    action: Annotated[Literal["add", "remove"], argument("ACTION", "Add a replica, or remove one.")],
     stream: StreamName,
     broker: Annotated[str, argument("BROKER", "Name of the broker.")],
     options: Options,

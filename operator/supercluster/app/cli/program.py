@@ -81,6 +81,9 @@ def version() -> None:
 def main(argv: list[str] | None = None) -> int:
     """Run a command; its exit code."""
     is_plugin = Path(sys.argv[0]).name == PLUGIN
+    if is_plugin and "completion" in "".join((sys.argv[1:] if argv is None else argv)[:1]):
+        complain("kubectl completes its plugins in its own way; use `supercluster --install-completion`")
+        return EXIT_USAGE
     try:
         try:
             app(argv, prog_name="kubectl supercluster" if is_plugin else "supercluster")

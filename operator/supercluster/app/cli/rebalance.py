@@ -33,4 +33,4 @@ async def rebalance(
     async with BrokerAdmin() as admin:
         done = await rebalance.rebalance(admin, brokers, wish, lambda text: print(text, flush=True))
     if not done:
-        raise NotReadyError(f"not done after {timeout:g} s; the brokers go on by themselves")
+        raise NotReadyError(f"not done after {timeout:g} s; the brokers continue without this command")

@@ -109,7 +109,7 @@ async def up(
         if not with_operator:
             return
         if "operator" in running:
-            say("the operator runs already")
+            say("the operator is already running")
             return
         say("starting the operator")
         identity = f"dev-{secrets.token_hex(4)}"
@@ -174,7 +174,9 @@ async def _until(is_so: Callable[[], bool], process: Process, what: str, deadlin
 
 async def _pause(process: Process, what: str, deadline: float) -> None:
     if not processes.is_alive(process):
-        raise DevError(f"{what} ended by itself; the end of {process.log}:\n{processes.tail(process.log)}")
+        raise DevError(
+            f"{what} stopped unexpectedly; the end of {process.log}:\n{processes.tail(process.log)}"
+        )
     if time.monotonic() > deadline:
         raise NotReadyError(f"{what} was not ready in time; it still runs, and its log is {process.log}")
     await asyncio.sleep(POLL_S)

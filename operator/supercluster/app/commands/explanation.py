@@ -67,7 +67,7 @@ def _lines(found: Json) -> Iterator[str]:
         rows = [(f"  {entry.get('name')}", str(entry.get("reason", ""))) for entry in found["rejected"]]
         yield columns(rows, has_header=False)
     if not wrong:
-        yield "everything is as it is declared"
+        yield "the stream is as it is declared"
 
 
 def _replica(entry: Mapping[str, Any]) -> str:

@@ -131,7 +131,7 @@ async def connected(to: Login) -> AsyncIterator[Client]:
         yield client
     except (NatsError, TimeoutError) as error:
         words = error.description if isinstance(error, APIError) else str(error)
-        raise CommandError("; ".join([words or type(error).__name__, *told])) from error
+        raise CommandError(told[-1] if told else words or type(error).__name__) from error
     finally:
         await client.close()
 
@@ -148,6 +148,8 @@ async def publish(
             raise CommandError(
                 f"no stream takes the subject {subject}; `supercluster status` lists the streams that there are"
             ) from error
+        except TimeoutError as error:
+            raise TimeoutError(f"no acknowledgement within {timeout_s:g} s") from error
         yield f"stream {ack.stream}, sequence {ack.seq}{' (duplicate)' if ack.duplicate else ''}"
 
 
@@ -165,7 +167,12 @@ async def pull(
         info = await jetstream.consumer_info(stream, consumer) if consumer else None
     except NotFoundError:
         info = None
-    info = info or await jetstream.add_consumer(stream, config)
+    try:
+        info = info or await jetstream.add_consumer(stream, config)
+    except NotFoundError as error:
+        raise CommandError(
+            f"the brokers have no stream {stream}; `supercluster status` lists the streams that there are"
+        ) from error
     subscription = await jetstream.pull_subscribe_bind(info.name, stream)
     for _ in range(count):
         try:

@@ -75,7 +75,7 @@ def cluster_names(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
         blue, _, green = text.partition("=")
         if not blue or not green or blue in found:
             raise MigrateError(
-                f"--cluster is {text}; it has to be the name of one of blue's clusters and of one of green's, such as west=east, each of blue's once"
+                f"--cluster is {text}; it has to be BLUE=GREEN, such as west=east, and each cluster of blue is named once"
             )
         found[blue] = green
     return tuple(found.items())
@@ -89,7 +89,7 @@ def side(which: str, super_cluster: str | None, urls: list[str], secret: str | N
     """
     if bool(super_cluster) == bool(urls):
         raise MigrateError(
-            f"name {which} by --{which} with a SuperCluster, or by --{which}-url with an address of a monitoring port, and not both"
+            f"give either --{which} with the name of a SuperCluster, or --{which}-url with the URL of a monitoring port"
         )
     if super_cluster:
         return {"superCluster": super_cluster}
@@ -152,7 +152,7 @@ async def watch(
                 return found
         await asyncio.sleep(POLL_S)
     left = await find(kube, namespace, name)
-    raise NotReadyError(f"Migration {name} did not come so far within {timeout_s:g} s\n{described(left)}")
+    raise NotReadyError(f"Migration {name} is not done after {timeout_s:g} s\n{described(left)}")
 
 
 def is_current(found: Migration) -> bool:
@@ -200,8 +200,8 @@ def statement(found: Migration) -> str:
     )
     if found.status.point_of_no_return_at is None or told is None:
         raise MigrateError(
-            f"Migration {found.metadata.name} is not so far ({found.status.phase or 'Pending'}: {found.status.message or 'not seen yet'}); nothing is deleted "
-            "on blue before everything is on green"
+            f"Migration {found.metadata.name} cannot be finalized yet ({found.status.phase or 'Pending'}: {found.status.message or 'not seen yet'}); blue's copies "
+            "stay until green has everything"
         )
     return told.message
 

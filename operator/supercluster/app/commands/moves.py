@@ -111,7 +111,7 @@ async def _by_placement(kube: KubeClient, namespace: str, wish: Wish, stream: St
         spec["move"] = {"bandwidth": {"bytesPerS": wish.bytes_per_s}}
     patched = await kube.merge_patch(API_VERSION, "Stream", namespace, wish.stream, {"spec": spec})
     if stream.status.cluster == wish.cluster:
-        return "", f"stream/{wish.stream}: it lives in {wish.cluster} already"
+        return "", f"stream/{wish.stream}: it is in {wish.cluster} already"
     name = move_name(Stream.model_validate(patched))
     return name, f"stream/{wish.stream}: spec.placement.cluster is {wish.cluster}; streammove/{name} moves it"
 
@@ -120,9 +120,9 @@ async def _only_super_cluster(kube: KubeClient, namespace: str) -> str:
     found = (await kube.list(API_VERSION, "SuperCluster", namespace)).get("items") or ()
     names = sorted(str(body["metadata"]["name"]) for body in found)
     if len(names) != 1:
-        there = ", ".join(names) or "none"
+        there = ", ".join(names) or "no SuperCluster"
         raise MoveError(
-            f"no Stream declares the stream, and namespace {namespace} has not one SuperCluster but {there}; say which with "
+            f"no Stream resource declares this stream, and namespace {namespace} has {there}; name its SuperCluster with "
             "--super-cluster"
         )
     return names[0]
@@ -176,7 +176,7 @@ async def cancel(kube: KubeClient, namespace: str, name: str) -> str:
     if phase in ENDED:
         raise MoveError(f"StreamMove {name} has ended: {phase}")
     await kube.merge_patch(API_VERSION, "StreamMove", namespace, name, {"spec": {"cancel": True}})
-    return f"streammove/{name} is being called off"
+    return f"streammove/{name} is being cancelled"
 
 
 async def fetch(kube: KubeClient, namespace: str) -> list[Json]:

@@ -65,14 +65,14 @@ async def find(kube: KubeClient, namespace: str, cluster: str) -> dict[str, Brok
     credentials = credentials_view(await kube.get("v1", "Secret", namespace, name))
     password = credentials.passwords.get(naming.OPERATOR_USER) if credentials else None
     if password is None:
-        raise RebalanceError(f"Secret {name} has no user {naming.OPERATOR_USER}")
+        raise RebalanceError(f"Secret {name} has no user {naming.OPERATOR_USER} yet; the operator adds it")
     pods = await kube.list("v1", "Pod", namespace, f"{LABEL_CLUSTER}={cluster}")
     found = [pod_view(pod) for pod in pods.get("items") or ()]
     waiting = sorted(pod.name for pod in found if not pod.ready or not pod.ip or pod.terminating)
     if waiting or not found:
         raise RebalanceError(
-            f"brokers of Cluster {cluster} are not ready: {', '.join(waiting) or 'there is none'}; clients would be sent "
-            "to the others, and back later"
+            f"brokers of Cluster {cluster} are not ready: {', '.join(waiting) or 'there is none'}; try again when they "
+            "are, since clients would move twice"
         )
     return {
         pod.name: BrokerTarget(
@@ -122,7 +122,7 @@ def described(plan: RebalancePlan) -> str:
         (share.name, str(share.clients), str(share.asked), str(share.afterwards)) for share in plan.shares
     ]
     table = columns([HEADER, *rows])
-    return f"{table}\n{plan.reason}: nobody is asked to leave" if plan.reason else table
+    return f"{table}\n{plan.reason}: no client is asked to leave" if plan.reason else table
 
 
 async def _loads(admin: BrokerAdmin, brokers: Mapping[str, BrokerTarget]) -> list[BrokerLoad]:

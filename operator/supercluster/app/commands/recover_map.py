@@ -45,15 +45,13 @@ async def recover_map(
         return await _show(admin, target, monitors)
     if wish.node not in monitors:
         known = ", ".join(sorted(monitors)) or "none"
-        raise RecoverError(f"broker {wish.node} has no pod with an address; there are: {known}")
+        raise RecoverError(f"broker {wish.node} has no pod with an address; brokers that have one: {known}")
     one = replace(target, monitors=(monitors[wish.node],))
     if wish.follow:
         body: dict[str, Any] = {"node": wish.node, "follow": wish.follow, "dryRun": wish.dry_run}
         told = await admin.recover_map(one, body)
         had = f"it had {told.get('lineage')}"
-        return Outcome(
-            True, f"broker {wish.node} gives up what it has and follows {wish.follow}; {had}", told
-        )
+        return Outcome(True, f"broker {wish.node} drops its lineage and follows {wish.follow}; {had}", told)
     body = {"node": wish.node, "acceptLastIndex": wish.accepted_index, "acceptDoubtful": wish.accepts_doubt}
     if wish.dry_run:
         told = await admin.recover_map(one, {**body, "dryRun": True})
@@ -82,7 +80,7 @@ async def _show(admin: BrokerAdmin, target: BrokerTarget, monitors: Mapping[str,
         words = told.get("alive") or told.get("refusal") or told.get("mayLose")
         lines.append(f"{node}: {words}")
         lines += [
-            f"{node}: {other} has lineage {name}, which is not of its own"
+            f"{node}: broker {other} has another lineage, {name}"
             for other, name in mapping(told.get("rivals")).items()
         ]
         lines += [

@@ -71,13 +71,13 @@ async def find_all(
         names = [name for name in names if name == super_cluster]
     if len(names) != 1:
         raise RecoverError(
-            f"namespace {namespace} has Clusters of {', '.join(names) or 'no SuperCluster'}; --super-cluster names one"
+            f"namespace {namespace} has Clusters of {', '.join(names) or 'no SuperCluster'}; choose one with --super-cluster"
         )
     secret = naming.credentials_secret(names[0])
     credentials = credentials_view(await kube.get("v1", "Secret", namespace, secret))
     password = credentials.passwords.get(naming.OPERATOR_USER) if credentials else None
     if password is None:
-        raise RecoverError(f"Secret {secret} has no user {naming.OPERATOR_USER}")
+        raise RecoverError(f"Secret {secret} has no user {naming.OPERATOR_USER} yet; the operator adds it")
     monitors: list[str] = []
     by_name: dict[str, str] = {}
     for cluster in clusters:

@@ -109,7 +109,7 @@ async def collect(
     pods = [
         body for body in lists["Pod"] or () if LABEL_SUPER_CLUSTER in mapping(body["metadata"].get("labels"))
     ]
-    pods += await bundle.fetch("operator-pods.json", _operator_pods(kube, namespace)) or ()
+    pods += await bundle.fetch("objects/operator-pods.json", _operator_pods(kube, namespace)) or ()
     names = [str(body["metadata"]["name"]) for body in lists["SuperCluster"] or ()]
     await asyncio.gather(
         *(bundle.fetch(name, log) for pod in pods for name, log in _logs(kube, pod)),

@@ -104,7 +104,7 @@ async def _follow(site: Site, asked: tuple[str, str], options: Options) -> int:
     name, said = asked
     is_json = options.output == "json"
     if not options.dry_run:
-        (say if is_json else print)(said)
+        say(said) if is_json else print(said, flush=True)
     if not name or not (options.wait or options.dry_run):
         return EXIT_OK
     found = await moves.watch(site.kube, site.namespace, name, options.timeout, say)

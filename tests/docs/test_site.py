@@ -107,11 +107,17 @@ def test_a_link_out_of_the_pages_is_a_path_or_leads_to_the_repository(site: Path
     assert link in (tmp_path / ".cache/site" / page).read_text()
 
 
+def test_a_page_that_is_named_as_code_is_a_link(site: Path) -> None:
+    link = '<a href="../adr/gateways/"><code>docs/adr/gateways.md</code></a>'
+    assert link in (site / "broker-process/index.html").read_text(encoding="utf-8")
+
+
 def test_what_leads_nowhere_is_refused(tmp_path: Path) -> None:
     planted = {
         "[a](nowhere.md)": "'nowhere.md', but the target is not found",
         "[b](concepts.md#nowhere)": "concepts.md#nowhere",
         "[c](../charts/nowhere.yaml)": "leads to charts/nowhere.yaml, which does not exist",
+        "`docs/nowhere.md`": "names docs/nowhere.md, which does not exist",
         "[d](/docs/api.md)": "absolute link '/docs/api.md'",
         "text\n- item": "a list needs an empty line before it",
         "```sh\nsupercluster status --nowhere\n```": "--nowhere",

@@ -30,6 +30,7 @@ LINK = r"!?\[(?P<text>(?:[^\[\]]|\[[^\[\]]*\])*)\]\((?P<target>[^()\s]+)\)"
 LINK_OR_CODE = re.compile(f"{FENCE}|{CODE}|{LINK}", re.MULTILINE | re.DOTALL)
 INFO = re.compile(r"^( *```\w+) [^\n{`]+$", re.MULTILINE)
 CELL = re.compile(r"<td[^>]*>.*?</td>", re.DOTALL)
+MENTION = re.compile(r"[\w./-]+\.md")
 ITEM = re.compile(r"(?P<indent> *)(?:[-*+]|\d+\.) ")
 
 
@@ -77,8 +78,10 @@ def misread_lines(markdown: str) -> list[tuple[int, str]]:
 
 
 def _link(found: re.Match[str], name: str, config: MkDocsConfig) -> str:
-    """One link of the page with that name in the repository, as the site has it."""
+    """One link of the page with that name in the repository, as the site has it. A page that is named as code becomes a link."""
     target = found["target"]
+    if found["ticks"] and MENTION.fullmatch(mention := found[0].strip("`")):
+        return _mention(found[0], mention, name, config)
     if target is None or re.match(r"[a-z]+:|#|/", target):
         return found[0]
     path, _, fragment = target.partition("#")
@@ -90,13 +93,31 @@ def _link(found: re.Match[str], name: str, config: MkDocsConfig) -> str:
     suffix = f"#{fragment}" if fragment else ""
     uri = _uri(root, path)
     if uri is not None:
-        here = PurePosixPath(TOP_PAGES.get(name, name.removeprefix(f"{DOCS}/"))).parent
-        return found[0].replace(f"({target})", f"({os.path.relpath(uri, here)}{suffix})")
+        return found[0].replace(f"({target})", f"({_relative(uri, name)}{suffix})")
     text = found["text"]
     if config.repo_url:
         return f"[{text}]({config.repo_url.rstrip('/')}/blob/main/{path}{suffix})"
     plain = text.strip("`")
     return f"`{path}`" if path.endswith(plain) else f"{text} (`{path}`)"
+
+
+def _mention(code: str, mention: str, name: str, config: MkDocsConfig) -> str:
+    """A path of a page as code: a link, where the site has that page."""
+    root = _root(config)
+    for start in (root, root / DOCS, (root / name).parent):
+        path = os.path.relpath(os.path.normpath(start / mention), root)
+        uri = _uri(root, path)
+        if uri is not None and (root / path).is_file():
+            return f"[{code}]({_relative(uri, name)})"
+    if mention.startswith(f"{DOCS}/"):
+        LOG.warning("%s names %s, which does not exist", name, mention)
+    return code
+
+
+def _relative(uri: str, name: str) -> str:
+    """From the page with that name in the repository to a page of the site."""
+    here = PurePosixPath(TOP_PAGES.get(name, name.removeprefix(f"{DOCS}/"))).parent
+    return os.path.relpath(uri, here)
 
 
 def _uri(root: Path, path: str) -> str | None:

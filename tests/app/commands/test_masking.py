@@ -6,6 +6,7 @@ import base64
 import json
 import time
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -63,7 +64,7 @@ def test_objects_lose_values_of_secret_variables_options_and_keys_and_copies_of_
                 {"name": "DB_PASSWORD", "valueFrom": {"secretKeyRef": {"name": "db", "key": "word"}}},
             ],
             "args": ["--password", "hush", "--token=hush", "--level", "debug"],
-            "authentication": {"password": "hush", "passwordFrom": {"name": "mine"}},
+            "authentication": {"passwords": ["hush"], "passwordFrom": {"name": "mine"}},
             "automountServiceAccountToken": False,
         },
     }
@@ -76,7 +77,7 @@ def test_objects_lose_values_of_secret_variables_options_and_keys_and_copies_of_
                 {"name": "DB_PASSWORD", "valueFrom": {"secretKeyRef": {"name": "db", "key": "word"}}},
             ],
             "args": ["--password", MASK, f"--token={MASK}", "--level", "debug"],
-            "authentication": {"password": MASK, "passwordFrom": {"name": "mine"}},
+            "authentication": {"passwords": [MASK], "passwordFrom": {"name": "mine"}},
             "automountServiceAccountToken": False,
         },
     }
@@ -98,6 +99,8 @@ def test_values_of_secrets_are_masked_wherever_they_stand_in_whatever_form() -> 
     assert masker.text(f"a {HUSH} b from-users-json c application") == f"a {MASK} b {MASK} c application"
     assert HUSH not in masker.text(HUSH)
     assert masker.text(json.dumps({"a": HUSH})) == json.dumps({"a": MASK})
+    assert masker.text(f"/{quote(HUSH)}") == f"/{MASK}"
+    assert masker.text(base64.b64encode(HUSH.encode()).decode()).rstrip("=") == MASK
     assert masker.value({"a": [HUSH]}) == {"a": [MASK]}
 
 

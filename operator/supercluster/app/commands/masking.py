@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import json
 import re
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+from urllib.parse import quote
 
 from supercluster.reconcilers.ports import Json, mapping
 
 MASK = "***"
 VALUE_CHARACTERS_MIN = 6
 """Of a value that is looked for everywhere; shorter ones are words of the language."""
-_NAME = r"pass(?:wor|phras|w)|token|seed|api[-_]?key|private[-_]?key"
 VALUE_CHARACTERS_MAX = 4_096
+"""Of a value that is looked for; longer ones are files and releases."""
+_NAME = r"pass(?:wor|phras|w)|token|seed|api[-_]?key|private[-_]?key"
 _KEY = re.compile(_NAME, re.IGNORECASE)
 _VARIABLE = re.compile(rf"{_NAME}|secret|credential|auth|(?:^|[-_])key", re.IGNORECASE)
 _FLAG = re.compile(rf"--?[\w-]*(?:{_NAME}|secret)[\w-]*", re.IGNORECASE)
@@ -62,11 +64,7 @@ class Masker:
     """Replaces these values, and what looks like a secret."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        written = {
-            form
-            for value in values
-            for form in (value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
-        }
+        written = {form for value in values for form in _forms(value)}
         known = sorted((each for each in written if len(each) >= VALUE_CHARACTERS_MIN), key=len, reverse=True)
         self._known = re.compile("|".join(map(re.escape, known))) if known else None
 
@@ -77,27 +75,34 @@ class Masker:
             text = pattern.sub(mask, text)
         return text
 
-    def value(self, value: Any) -> Any:
-        """An object as JSON has it."""
+    def value(self, value: Any, *, is_secret: bool = False) -> Any:
+        """An object as JSON has it. `is_secret`: its name says so."""
         if isinstance(value, str):
-            return self.text(value)
+            return MASK if is_secret else self.text(value)
         if isinstance(value, Mapping):
             return dict(self._fields(value))
-        return list(self._items(value)) if isinstance(value, list | tuple) else value
+        if isinstance(value, list | tuple):
+            flags = (isinstance(item, str) and _FLAG.fullmatch(item) is not None for item in ("", *value))
+            return [
+                self.value(item, is_secret=is_secret or flag)
+                for item, flag in zip(value, flags, strict=False)
+            ]
+        return value
 
     def _fields(self, value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         is_variable = "name" in value and _VARIABLE.search(str(value["name"])) is not None
         for key, field in value.items():
-            if key in ("managedFields", _LAST_APPLIED):
-                continue
-            is_secret = _KEY.search(key) is not None or (key == "value" and is_variable)
-            yield key, MASK if is_secret and isinstance(field, str) else self.value(field)
+            if key not in ("managedFields", _LAST_APPLIED):
+                is_secret = _KEY.search(key) is not None or (key == "value" and is_variable)
+                yield key, self.value(field, is_secret=is_secret)
 
-    def _items(self, value: Iterable[Any]) -> Iterator[Any]:
-        is_next = False
-        for item in value:
-            yield MASK if is_next and isinstance(item, str) else self.value(item)
-            is_next = isinstance(item, str) and _FLAG.fullmatch(item) is not None
+
+def _forms(value: str) -> Iterator[str]:
+    """A value as text, in JSON, in an address, and as a Secret holds it."""
+    yield value
+    yield from (json.dumps(value, ensure_ascii=ascii_only)[1:-1] for ascii_only in (False, True))
+    yield quote(value, safe="")
+    yield b64encode(value.encode()).decode().rstrip("=")
 
 
 def values_of(secrets: Iterable[Json]) -> Iterator[str]:

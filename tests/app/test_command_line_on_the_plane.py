@@ -149,6 +149,8 @@ def test_kubectl_finds_it_as_a_plugin(site: Site) -> None:
     assert "Stream" in out
     out, _ = site.run("kubectl", "supercluster", "move", "--help")
     assert out.startswith("Usage: kubectl supercluster move [OPTIONS] {STREAM}")
+    out, _ = site.run("kubectl", "__complete", "supercluster", "rec")
+    assert out.splitlines() == ["recover", ":4"]
     _, err = site.run("kubectl", "supercluster", "move", code=2)
     assert "Try 'kubectl supercluster move --help' for help." in err
 

@@ -58,7 +58,7 @@ def test_the_plugin_of_kubectl_calls_itself_by_the_name_that_was_typed(
     assert main(["move", "--help"]) == EXIT_OK
     assert capsys.readouterr().out.startswith("Usage: kubectl supercluster move [OPTIONS]")
     assert main(["--install-completion"]) == EXIT_USAGE, "it would take kubectl's own completion away"
-    assert "use `supercluster --install-completion`" in capsys.readouterr().err
+    assert "`supercluster --install-completion`" in capsys.readouterr().err
 
 
 def test_no_command_of_help_and_version_waits_for_models_and_clients() -> None:

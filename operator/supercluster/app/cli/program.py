@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -22,7 +23,9 @@ from supercluster.app.commands.errors import (
     CommandError,
 )
 
-PLUGIN = "kubectl-supercluster"
+PLUGIN, COMPLETER = "kubectl-supercluster", "kubectl_complete-supercluster"
+COBRA_NO_FILES = ":4"
+"""Offer these words, and no names of files."""
 EXIT_CODES = {
     EXIT_OK: "done",
     EXIT_FAILED: "failed; the message says what and why",
@@ -80,13 +83,34 @@ def version() -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command; its exit code."""
-    is_plugin = Path(sys.argv[0]).name == PLUGIN
-    if is_plugin and "completion" in "".join((sys.argv[1:] if argv is None else argv)[:1]):
-        complain("kubectl completes its plugins in its own way; use `supercluster --install-completion`")
+    called, words = Path(sys.argv[0]).name, sys.argv[1:] if argv is None else argv
+    if called == COMPLETER:
+        return _complete(words)
+    if called == PLUGIN and "completion" in "".join(words[:1]):
+        complain(
+            "kubectl completes this plugin by itself; `supercluster --install-completion` is for the other name"
+        )
         return EXIT_USAGE
+    return _run(words, "kubectl supercluster" if called == PLUGIN else "supercluster")
+
+
+def _complete(words: list[str]) -> int:
+    """kubectl asks a program of this name for the last word of a plugin, and reads the answer by cobra's protocol."""
+    line = shlex.join(["supercluster", *words])
+    os.environ |= {
+        "_SUPERCLUSTER_COMPLETE": "complete_bash",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(words)),
+    }
+    code = _run([], "supercluster")
+    print(COBRA_NO_FILES)
+    return code
+
+
+def _run(words: list[str], name: str) -> int:
     try:
         try:
-            app(argv, prog_name="kubectl supercluster" if is_plugin else "supercluster")
+            app(words, prog_name=name)
         except CommandError as error:
             complain(str(error))
             return error.code

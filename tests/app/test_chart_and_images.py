@@ -84,6 +84,49 @@ def test_wrong_values_are_refused_by_the_schema(run_helm: Any, value: str) -> No
 
 
 @pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("value", "served"),
+    [
+        ("logLevel=info", ["ops"]),
+        ("namespaces={flights,shop}", ["flights", "shop"]),
+        ("allNamespaces=true", []),
+    ],
+)
+def test_each_command_of_the_notes_names_its_namespace(run_helm: Any, value: str, served: list[str]) -> None:
+    shown = run_helm(
+        *("install", "op", str(CHART), "--namespace", "ops", "--dry-run=client", "--set", value)
+    ).stdout
+    notes = shown.partition("\nNOTES:\n")[2]
+    commands = [line.split() for line in notes.splitlines() if line.strip().startswith(("kubectl ", "helm "))]
+    namespaces = {
+        " ".join(words[3:5]): words[2] if words[1] == "-n" else words[-1]
+        for words in commands
+        if "delete" not in words
+    }
+    first = (served or ["default"])[0]
+    assert namespaces == {
+        "rollout status": "ops",
+        "apply -f": first,
+        "get streaming": first,
+        "get secret": first,
+        "uninstall op": "ops",
+    }
+    deletions = [words for words in commands if "delete" in words]
+    assert [words[2] for words in deletions if words[1] == "-n"] == [
+        each for each in served for _ in range(2)
+    ]
+    assert all(words[1] == "-n" or words[-1] == "--all-namespaces" for words in deletions)
+    # The operator is needed until they are gone, and a Cluster until its Streams are.
+    assert commands[-1][0] == "helm"
+    assert commands[-1 - len(deletions) : -1] == deletions
+    kinds = {
+        name.partition(".")[0] for words in deletions for name in words[words.index("delete") + 1].split(",")
+    }
+    assert kinds == {kind.plural for kind in KINDS}
+    assert ["streams" in " ".join(words) for words in deletions[:2]] == [True, False]
+
+
+@pytest.mark.e2e
 def test_the_chart_can_be_a_dependency_that_is_switched_off(run_helm: Any, tmp_path: Path) -> None:
     """O23."""
     parent = tmp_path / "shop"

@@ -148,3 +148,18 @@ def test_pods_beyond_the_restricted_profile_are_refused(run_kubectl: Kubectl) ->
     loose = {"apiVersion": "v1", "kind": "Pod", **bare_pod("loose", "-c", "true")}
     refused = run_kubectl("apply", "-f", "-", stdin=loose, check=False)
     assert 'violates PodSecurity "restricted:latest"' in refused.stderr
+
+
+def test_a_service_of_pods_on_loopback_floods_nobody_with_events(run_kubectl: Kubectl) -> None:
+    """Endpoints may not have addresses of loopback, so nothing writes any here."""
+    made = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "quiet"}}
+    labels = {"app": "quiet"}
+    template = {"metadata": {"labels": labels}, "spec": pod("quiet", "-c", "exec sleep 100")["spec"]}
+    spec = {"replicas": 2, "selector": {"matchLabels": labels}, "template": template}
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "quiet"}}
+    run_kubectl("apply", "-f", "-", stdin={**service, "spec": {"selector": labels, "ports": [{"port": 80}]}})
+    run_kubectl("apply", "-f", "-", stdin={**made, "spec": spec})
+    run_kubectl("rollout", "status", "deployment/quiet", "--timeout=120s")
+    reasons = {event["reason"] for event in get(run_kubectl, "events")["items"]}
+    assert not {each for each in reasons if each.startswith("FailedToUpdateEndpoint")}
+    run_kubectl("delete", "deployment/quiet", "service/quiet")

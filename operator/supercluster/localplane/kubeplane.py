@@ -61,6 +61,11 @@ AUDIT: dict[str, Any] = {
 }
 
 
+# Pods have addresses of loopback here, which Endpoints and EndpointSlices may not have: each change of a pod would give events about
+# refused writes. Services are names, not proxies, so nothing reads them.
+CONTROLLERS = "*,-endpoints-controller,-endpointslice-controller,-endpointslice-mirroring-controller"
+
+
 class KubePlaneError(Exception):
     """The control plane can't be started; the message says why."""
 
@@ -123,6 +128,7 @@ class KubePlane:
                 f"--service-account-private-key-file={self._folder / 'sa.key'}",
                 f"--root-ca-file={self._certificate}",
                 "--use-service-account-credentials=true",
+                f"--controllers={CONTROLLERS}",
             )
             self._start("kube-scheduler", *self._as_administrator())
             if self._nodes:

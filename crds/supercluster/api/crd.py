@@ -115,6 +115,7 @@ STREAM = Kind(
         Column("Current", "integer", ".status.readyReplicas"),
         Column("Leader", "string", ".status.leader"),
         Column("Messages", "integer", ".status.messages"),
+        Column("Counted", "date", ".status.figuresAt"),
         _condition("Ready", "Ready"),
         _condition("Whole", "Whole"),
         _condition("Reason", "Whole", "reason"),

@@ -4,6 +4,7 @@ less often (O17, O19, O32)."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any, get_args
 
 import pytest
@@ -13,8 +14,9 @@ from tests.reconcilers.handlers.test_rounds import CLUSTER, NS, STREAM, World
 
 from supercluster.api.stream import ReplicaStatus
 from supercluster.app.stream_metrics import stream_families
-from supercluster.reconcilers.handlers.status_writes import FIGURES_APART, FIGURES_KEPT, WORDS_KEPT
+from supercluster.reconcilers.handlers.status_writes import FIGURES_APART, WORDS_KEPT
 from supercluster.reconcilers.kinds.reconcilers import RECONCILERS
+from supercluster.reconcilers.planners.status import parse_timestamp
 from supercluster.reconcilers.planners.status_changes import Weight, weigh
 from supercluster.reconcilers.ports import BrokerTarget, Json, Key
 
@@ -73,16 +75,38 @@ def world() -> Busy:
 
 
 @pytest.mark.covers("OP-2")
-async def test_figures_that_follow_the_traffic_are_written_every_few_minutes(world: Busy) -> None:
+async def test_figures_that_follow_the_traffic_are_never_older_than_15_seconds(world: Busy) -> None:
     await world.converge()
     before, told = world.writes(), len(world.kube.events)
-    looks = int(FIGURES_KEPT.total_seconds() * 1000) // LOOK_MS - 1
-    await world.looks(looks)
-    assert world.writes() == before
-    await world.looks(2)
-    assert world.writes() == before + 1
-    assert world.status(STREAM)["lastSequence"] > looks
+    for _ in range(24):
+        await world.looks(1)
+        counted = parse_timestamp(world.status(STREAM)["figuresAt"])
+        assert counted is not None
+        assert world.clock.now() - counted <= timedelta(seconds=15)
+    assert world.writes() - before <= 12, "every ten seconds"
     assert len(world.kube.events) == told
+
+
+@pytest.mark.covers("OP-2")
+async def test_figures_that_do_not_change_are_not_written_again(world: Busy) -> None:
+    world.brokers.stream_info = world._info  # type: ignore[method-assign]
+    await world.converge()
+    before, counted = world.writes(), world.status(STREAM)["figuresAt"]
+    await world.looks(24)
+    assert world.writes() == before
+    assert world.status(STREAM)["figuresAt"] == counted
+
+
+async def test_of_many_busy_streams_each_has_its_turn(world: Busy) -> None:
+    keys = [Key("Stream", NS, f"s{number}") for number in range(40)]
+    for key in keys:
+        world.declare("Stream", key.name, superCluster="demo", subjects=[f"{key.name}.>"])
+    await world.converge()
+    before = {key: world.writes(key) for key in keys}
+    turn_ms = int(len(keys) * FIGURES_APART.total_seconds() * 1000)
+    await world.looks(4 * turn_ms // LOOK_MS, LOOK_MS, *keys)
+    written = [world.writes(key) - before[key] for key in keys]
+    assert 2 <= min(written) <= max(written) <= 4
 
 
 async def test_figures_of_many_streams_come_one_after_the_other(world: Busy) -> None:
@@ -90,7 +114,7 @@ async def test_figures_of_many_streams_come_one_after_the_other(world: Busy) -> 
     for key in keys:
         world.declare("Stream", key.name, superCluster="demo", subjects=[f"{key.name}.>"])
     await world.converge()
-    await world.clock.advance(2 * int(FIGURES_KEPT.total_seconds() * 1000))
+    await world.looks(2, LOOK_MS, *keys)
     calls = len(world.kube.calls)
     await world.looks(6, LOOK_MS, *keys)
     written = sum(call.startswith("patch") for call in world.kube.calls[calls:])

@@ -30,13 +30,15 @@ def _matters(metadata: Mapping[str, Any], _: Mapping[str, Any]) -> tuple[Any, ..
     return labels, mapping(metadata.get("annotations")).get(FORCE_RECOVER)
 
 
+_FIGURES = ("messages", "bytes", "firstSequence", "lastSequence", "consumers", "figuresAt")
+
 STREAM = Reconciler(
     kind=crd.STREAM,
     observe=look_at_stream,
     plan=lambda _, desired, seen, now: plan_stream(desired, seen, now),
     status=StatusFields(
         figures={
-            **dict.fromkeys(("messages", "bytes", "firstSequence", "lastSequence", "consumers")),
+            **dict.fromkeys(_FIGURES),
             "replicas": frozenset({"lag"}),
         },
         words={

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from typing import Any
 
 from supercluster.api import SuperCluster, crd
@@ -47,6 +48,8 @@ STREAM_MOVE = Reconciler(
             "percent": None,
             "progress": frozenset({"bytesLeft", "lagEntries", "etaSeconds"}),
         },
+        # People read them when they approve, and the plan is made anew before it starts.
+        figures_kept=timedelta(minutes=5),
         waiting=WAITING,
     ),
     steps=STREAM_MOVE_STEPS,

@@ -71,6 +71,10 @@ class Conditions:
         self._generation = generation
         self._now = timestamp(now)
 
+    @property
+    def now(self) -> str:
+        return self._now
+
     def put(self, type_: ConditionType, holds: bool | None, reason: Reason, message: str = "") -> None:
         """Say whether a condition holds (None: unknown). The time of transition moves with the status only. What does not serve is
         not whole either."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import IntEnum
 from typing import Any
 
@@ -19,6 +20,8 @@ class StatusFields:
 
     figures: Mapping[str, Parts] = field(default_factory=dict)
     """They follow the traffic: /metrics has them as they are now."""
+    figures_kept: timedelta | None = None
+    """How long they stand at least. None: as those of all kinds."""
     words: Mapping[str, Parts] = field(default_factory=dict)
     """People read them; several changes within seconds are written as one."""
     waiting: frozenset[str] = frozenset()

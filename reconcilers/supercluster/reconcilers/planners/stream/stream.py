@@ -411,17 +411,24 @@ def _patch(
     rejected: tuple[NodeFinding, ...] = (),
 ) -> Mapping[str, Any] | None:
     """Figures that can't be had now stay as they were last seen."""
-    figures: dict[str, Any] = {}
+    seen: dict[str, Any] = {}
     if info is not None:
         figures = {
-            "leader": info.leader or None,
-            "replicas": tuple(sorted(info.replicas, key=lambda replica: replica.name)),
-            "ready_replicas": sum(replica.current for replica in info.replicas),
             "messages": info.messages,
             "bytes": info.bytes,
             "first_sequence": info.first_sequence,
             "last_sequence": info.last_sequence,
             "consumers": info.consumers,
+        }
+        before = desired.status
+        stand = before.figures_at is not None and all(
+            getattr(before, name) == figure for name, figure in figures.items()
+        )
+        seen = figures | {
+            "figures_at": before.figures_at if stand else conditions.now,
+            "leader": info.leader or None,
+            "replicas": tuple(sorted(info.replicas, key=lambda replica: replica.name)),
+            "ready_replicas": sum(replica.current for replica in info.replicas),
         }
     status: StreamStatus = desired.status.model_copy(
         update={
@@ -430,7 +437,7 @@ def _patch(
             "cluster": home.metadata.name if home else desired.status.cluster,
             "rejected": rejected,
             "conditions": conditions.result(),
-            **figures,
+            **seen,
         }
     )
     return status_patch(desired.status.to_object(), status.to_object())

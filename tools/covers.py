@@ -18,19 +18,19 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 _ROW = re.compile(r"^\| ([A-Z]{2}-\d+) \|.*\| (\S[^|]*) \|$", re.MULTILINE)
 _RULE = re.compile(r"^- \*\*(SF-\d+)\*\*|^- \*\*(SF-\d+) ", re.MULTILINE)
-_HELD = re.compile(r"^What this version holds: ([^.]*)\.", re.MULTILINE)
+_HELD = re.compile(r"^This version holds: ([^.]*)\.", re.MULTILINE)
 _SPAN = re.compile(r"SF-(\d+)(?: to SF-(\d+))?")
 
 
 def held_rules(safety: str) -> frozenset[str]:
-    """The rules that docs/safety.md says this version holds: "What this version holds: SF-1 to SF-8 and SF-23."
+    """The rules that docs/safety.md says this version holds: "This version holds: SF-1 to SF-8 and SF-23."
 
     Raises:
         ValueError: it has no such sentence.
     """
     sentence = _HELD.search(safety)
     if sentence is None:
-        raise ValueError('docs/safety.md has no sentence "What this version holds: SF-1 to SF-8 …."')
+        raise ValueError('docs/safety.md has no sentence "This version holds: SF-1 to SF-8 …."')
     return frozenset(
         f"SF-{number}"
         for first, last in _SPAN.findall(sentence[1])

@@ -75,8 +75,8 @@ async def test_a_stream_is_named_by_its_resource_or_by_itself() -> None:
 
 
 async def test_a_broker_that_cannot_be_reached_is_named_with_the_way_from_outside() -> None:
-    with pytest.raises(CommandError, match=r"nats://127\.0\.0\.1:9: .*kubectl port-forward") as caught:
-        async with connected(Login(("nats://127.0.0.1:9",), "app", "hush")):
+    with pytest.raises(CommandError, match=r"nats://\*\*\*@127\.0\.0\.1:9: .*kubectl port-forward") as caught:
+        async with connected(Login(("nats://app:hush@127.0.0.1:9",), "app", "hush")):
             raise AssertionError("nobody listens there")
     assert "hush" not in str(caught.value)
 

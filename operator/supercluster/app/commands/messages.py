@@ -19,6 +19,7 @@ from nats.js.errors import APIError, NoStreamResponseError, NotFoundError
 
 from supercluster.api import API_VERSION, Cluster, Stream
 from supercluster.app.commands.errors import CommandError
+from supercluster.app.commands.masking import Masker
 from supercluster.app.commands.users.find import find as find_user
 from supercluster.app.commands.users.find import super_cluster_of
 from supercluster.app.kube import KubeClient
@@ -124,7 +125,7 @@ async def connected(to: Login) -> AsyncIterator[Client]:
         )
     except (NatsError, OSError, TimeoutError) as error:
         raise CommandError(
-            f"no broker can be reached at {', '.join(to.servers)}: {told[-1] if told else error}; from outside the cluster, "
+            f"no broker can be reached at {Masker().text(', '.join(to.servers))}: {told[-1] if told else error}; from outside the cluster, "
             "`kubectl port-forward pod/BROKER 4222` and give --server nats://127.0.0.1:4222"
         ) from error
     try:

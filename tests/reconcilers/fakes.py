@@ -139,6 +139,14 @@ class FakeKube:
             self.put({**there, "metadata": metadata})
         else:
             del self.objects[(kind, namespace, name)]
+            self.collect(uid)
+
+    def collect(self, owner: str) -> None:
+        """What garbage collection takes of an owner that is gone: pods here, which end at once."""
+        for key, body in list(self.objects.items()):
+            owners = body["metadata"].get("ownerReferences") or ()
+            if key[0] == "Pod" and any(each["uid"] == owner for each in owners):
+                del self.objects[key]
 
     async def emit(self, regarding: Mapping[str, Any], note: Note) -> None:
         self.events.append(note)
@@ -241,7 +249,8 @@ class FakeBrokers:
         self.migrations = FakeMigrations()
         self.blue = "demo"
         """Whose streams go over; every other target is green."""
-        self.parting: dict[str, Json] = {}
+        self.keeps_votes = False
+        """Nobody votes in place of brokers that leave."""
         self.lost: list[str] = []
         self.known: dict[str, Json] = {}
         """Brokers of the map, for tests in which one is away."""
@@ -439,10 +448,6 @@ class FakeBrokers:
         self._enter(f"cordon {broker}")
         self.known[broker]["cordoned"] = dict(record) if record is not None else None
 
-    async def broker_state(self, target: BrokerTarget, broker: str) -> Json | None:
-        self._enter("broker state")
-        return self.parting.get(broker)
-
     async def restart_states(self, target: BrokerTarget) -> dict[str, Json]:
         self._enter("restart")
         return {name: self._restart_state(name) for name in target.brokers}
@@ -464,9 +469,9 @@ class FakeBrokers:
 
     async def leave_broker(self, target: BrokerTarget, broker: str) -> None:
         self._enter("leave")
-        self.parting[broker] = {"leaves": True, "votes": False}
         if broker in self.known:
-            self.known[broker] |= {"leaves": True}
+            entry = self.known[broker]
+            entry |= {"leaves": True, "votes": self.keeps_votes and entry.get("votes", False)}
 
     async def stay_broker(self, target: BrokerTarget, broker: str) -> None:
         self._enter("stay")

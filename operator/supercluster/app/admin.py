@@ -165,14 +165,6 @@ class BrokerAdmin:
             raise BrokersUnreachableError("GET of the list of brokers: no broker answers")
         return found
 
-    async def broker_state(self, target: BrokerTarget, broker: str) -> Json | None:
-        try:
-            return await self._call_any(target, "GET", _broker_path(broker), f"broker {broker}")
-        except BrokersRefusedError as error:
-            if error.code == NOT_FOUND:
-                return None
-            raise
-
     async def restart_states(self, target: BrokerTarget) -> dict[str, Json]:
         """Of all brokers at once."""
         calls = (self._call_one(target, url, "GET", "restart", None) for url in target.monitors)

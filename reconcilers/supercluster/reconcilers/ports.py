@@ -191,9 +191,6 @@ class Brokers(MigrationCalls, Protocol):
         """What the map of streams has of all `brokers`, and a sentence for each of `lostClusters`: clusters that are out of
         contact as a whole, and what is lost with them. `with_room`: how much room each has is needed."""
 
-    async def broker_state(self, target: BrokerTarget, broker: str) -> Json | None:
-        """What the map of streams has of a broker; None when it knows none of that name."""
-
     async def restart_states(self, target: BrokerTarget) -> dict[str, Json]:
         """What each of the brokers leads, and what its groups lack (docs/admin.md). All of them answer, or nobody does."""
 

@@ -40,7 +40,12 @@ def test_every_ground_has_a_rule_and_whatever_may_take_data_asks_who_is_known() 
     harmless = {Ground.MOVE_NOT_NEEDED, Ground.RESTART, Ground.DRIVER_REPLACED}
     for ground in set(Ground) - harmless:
         assert destructive.members_are_known in RULES[ground], ground
-    for ground in (Ground.CLUSTER_DELETED, Ground.BROKER_DRAINED):
+    for ground in (
+        Ground.CLUSTER_DELETED,
+        Ground.BROKER_DRAINED,
+        Ground.BROKERS_PARTED,
+        Ground.BROKERS_GONE,
+    ):
         assert destructive.is_of_the_cluster in RULES[ground], ground
 
 

@@ -305,7 +305,7 @@ class Model:
         """The operator deleted an object: is it a volume, or does one go with it?"""
         kind, name = gone["kind"], gone["metadata"]["name"]
         if kind == "StatefulSet":
-            self._judge_by_person(_super_cluster(gone))
+            self._judge_end_of_brokers(_super_cluster(gone))
             return
         claim = gone
         if kind == "Pod":
@@ -327,6 +327,15 @@ class Model:
             self._judge_by_person(mark.partition("/")[0])
             identity = claim["metadata"].get("annotations", {}).get(IDENTITY_ANNOTATION)
             assert identity == self.identity(mark.partition("/")[0]), f"{name} has {mark}"
+
+    def _judge_end_of_brokers(self, super_cluster: str) -> None:
+        """Only of this Cluster, which a person deletes; its volumes stay, unless they are to go with it."""
+        body = self.kube.objects.get(("Cluster", NS, "east"))
+        assert body is not None, "the Cluster is not there"
+        assert body["spec"]["superCluster"] == super_cluster
+        assert body["metadata"].get("deletionTimestamp")
+        if body["spec"]["deletionPolicy"] == "Delete":
+            self._judge_by_person(super_cluster)
 
     def _judge_by_person(self, super_cluster: str) -> None:
         """Only a person who deletes this Cluster with all its data, and no Stream that is to be retained in it."""

@@ -147,7 +147,7 @@ async def test_brokers_are_emptied_and_go_and_the_map_forgets_them(world: Shrink
 
 async def test_the_highest_goes_first_and_not_before_it_has_no_vote(world: Shrinking) -> None:
     world.brokers.members["flights"] = ["east-1", "east-2", "east-3"]
-    world.brokers.known["east-4"]["votes"] = True
+    world.brokers.known["east-4"]["votes"] = world.brokers.keeps_votes = True
     world.scale(3)
     await world.converge()
     assert world.running == 5

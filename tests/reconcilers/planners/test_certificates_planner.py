@@ -19,7 +19,13 @@ from supercluster.reconcilers.planners.cluster.certificates import (
     plan_certificates,
     server_name,
 )
-from supercluster.reconcilers.planners.plan import IDENTITY_ANNOTATION, IssueCertificate, MakeAuthority, Step
+from supercluster.reconcilers.planners.plan import (
+    CLUSTER_ANNOTATION,
+    IDENTITY_ANNOTATION,
+    IssueCertificate,
+    MakeAuthority,
+    Step,
+)
 
 DEMO = super_cluster(tls={})
 
@@ -27,7 +33,9 @@ DEMO = super_cluster(tls={})
 def marks(manifest: dict[str, object]) -> MarksView:
     metadata = manifest["metadata"]
     assert isinstance(metadata, dict)
-    return MarksView(metadata["labels"], metadata["annotations"][IDENTITY_ANNOTATION])
+    annotations = metadata["annotations"]
+    cluster = annotations.get(CLUSTER_ANNOTATION, "")
+    return MarksView(metadata["labels"], annotations[IDENTITY_ANNOTATION], cluster)
 
 
 AUTHORITY = AuthorityView("ca", NOW + timedelta(days=3000), marks=marks(manifests.authority_secret(DEMO)))

@@ -36,6 +36,7 @@ from supercluster.reconcilers.planners.cluster.rollout_plan import HAND_OVER_REC
 from supercluster.reconcilers.planners.cluster.volumes import ClaimView
 from supercluster.reconcilers.planners.move.views import BrokersMove
 from supercluster.reconcilers.planners.plan import (
+    CLUSTER_ANNOTATION,
     FINALIZER,
     Apply,
     DeleteObject,
@@ -92,7 +93,10 @@ def test_a_new_cluster_gets_its_objects_the_stateful_set_last() -> None:
     assert found["Service/east-brokers"]["spec"]["publishNotReadyAddresses"] is True
     assert found["PodDisruptionBudget/east"]["spec"]["maxUnavailable"] == 0, "nothing is whole yet"
     assert found["StatefulSet/east"]["spec"]["updateStrategy"] == {"type": "OnDelete"}
-    assert all(m["metadata"]["ownerReferences"][0]["uid"] == "uid-east" for m in found.values())
+    assert all(m["metadata"]["ownerReferences"] == [] for m in found.values()), (
+        "nothing goes before its brokers"
+    )
+    assert all(m["metadata"]["annotations"][CLUSTER_ANNOTATION] == "uid-east" for m in found.values())
     assert all(
         port["protocol"] == "TCP"
         for name in ("east", "east-brokers")
@@ -795,7 +799,24 @@ def test_a_broker_that_can_not_run_is_restarted_at_once() -> None:
 def test_a_deleted_cluster_keeps_its_volumes_by_default() -> None:
     resource = cluster(meta=DELETED)
     claims = (ClaimView("data-east-0", "u0", super_cluster="demo", identity="uid-demo"),)
-    (step,) = plan(resource, cluster_observed(resource, claims=claims)).steps
+    objects = applied(manifests_of(cluster()))
+    (first,) = plan(resource, cluster_observed(resource, objects=objects, claims=claims)).steps
+    assert isinstance(first, DeleteObject)
+    assert (first.kind, first.ground) == ("StatefulSet", Ground.BROKERS_PARTED)
+    del objects["StatefulSet", "east"]
+    ending = pods(terminating=True)
+    waits = plan(resource, cluster_observed(resource, objects=objects, claims=claims, pods=ending))
+    assert waits.steps == ()
+    assert "east-0, east-1, east-2" in condition(waits.status_patch, "Ready")["message"]
+    rest = plan(resource, cluster_observed(resource, objects=objects, claims=claims, pods=()))
+    assert [(step.kind, step.ground) for step in rest.steps if isinstance(step, DeleteObject)] == [
+        ("ConfigMap", Ground.BROKERS_GONE),
+        ("PodDisruptionBudget", Ground.BROKERS_GONE),
+        ("Service", Ground.BROKERS_GONE),
+        ("Service", Ground.BROKERS_GONE),
+    ]
+    assert rest.in_a_row == 4
+    (step,) = plan(resource, cluster_observed(resource, claims=claims, pods=())).steps
     assert isinstance(step, SetFinalizers)
     assert step.finalizers == ()
     assert step.note is not None
@@ -825,7 +846,24 @@ def test_a_cluster_waits_for_streams_that_leave_with_it() -> None:
     waiting = plan(resource, cluster_observed(resource, streams=(leaving,)))
     assert waiting.steps == ()
     assert condition(waiting.status_patch, "Ready")["reason"] == "StreamsRemain"
-    assert plan(resource, cluster_observed(resource, streams=(stream(),))).steps != ()
+    objects = applied(manifests_of(cluster()))
+    assert plan(resource, cluster_observed(resource, objects=objects, streams=(stream(),))).steps != ()
+
+
+@pytest.mark.covers("OP-5", "OP-6")
+def test_the_last_clusters_wait_for_all_streams_that_are_being_deleted() -> None:
+    """Streams are deleted by the map of streams, whose voters may be in another cluster than theirs."""
+    resource, objects = cluster(meta=DELETED), applied(manifests_of(cluster()))
+    elsewhere = stream(meta=DELETED, status={"cluster": "west"})
+
+    def planned(west: Cluster) -> Plan:
+        seen = cluster_observed(resource, objects=objects, streams=(elsewhere,), siblings=(resource, west))
+        return plan(resource, seen)
+
+    waits = planned(cluster("west", meta=DELETED))
+    assert waits.steps == ()
+    assert "flights" in condition(waits.status_patch, "Ready")["message"]
+    assert planned(cluster("west")).steps != ()
 
 
 def look(resource: SuperCluster, **changes: Any) -> Plan:

@@ -25,6 +25,7 @@ from supercluster.reconcilers.planners.cluster.certificates import (
     why_waiting,
 )
 from supercluster.reconcilers.planners.plan import (
+    CLUSTER_ANNOTATION,
     IDENTITY_ANNOTATION,
     ExchangeAuthority,
     IssueCertificate,
@@ -40,7 +41,9 @@ BROKERS = {each.metadata.name: frozenset(f"{each.metadata.name}-{n}" for n in ra
 
 def marks(manifest: Manifest) -> MarksView:
     metadata = manifest["metadata"]
-    return MarksView(metadata["labels"], metadata["annotations"][IDENTITY_ANNOTATION])
+    annotations = metadata["annotations"]
+    cluster = annotations.get(CLUSTER_ANNOTATION, "")
+    return MarksView(metadata["labels"], annotations[IDENTITY_ANNOTATION], cluster)
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from supercluster.api.common import Resource
-from supercluster.reconcilers.execute.destructive import no_migration_needs_it
+from supercluster.reconcilers.execute.destructive import no_broker_is_left, no_migration_needs_it
 from supercluster.reconcilers.execute.objects import finalizers
 from supercluster.reconcilers.execute.tools import StepHandlers, Tools, with_brokers
 from supercluster.reconcilers.planners.plan import (
@@ -57,8 +57,7 @@ async def _stay(tools: Tools, _: Resource, step: StayBrokers, target: BrokerTarg
 
 
 CLUSTER_STEPS: StepHandlers = {
-    # Garbage collection takes its brokers then.
-    SetFinalizers: finalizers(no_migration_needs_it),
+    SetFinalizers: finalizers(no_broker_is_left, no_migration_needs_it),
     ExpandClaim: _expand_claim,
     MarkClaim: _mark_claim,
     HandOverLeaderships: with_brokers(_hand_over),

@@ -25,12 +25,14 @@ from supercluster.reconcilers.observe.certificates import (
     certificate_view,
     look_at_loaded,
 )
-from supercluster.reconcilers.observe.views import living_stream, pod_view
+from supercluster.reconcilers.observe.views import living_stream, members_of, pod_view
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.cluster.certificates import CertificatesView, why_waiting
+from supercluster.reconcilers.planners.cluster.departure import consider
 from supercluster.reconcilers.planners.migration.views import needs_sides
 from supercluster.reconcilers.planners.move.generated import TRIM_LABEL
 from supercluster.reconcilers.planners.plan import (
+    CLUSTER_ANNOTATION,
     FINALIZER,
     IDENTITY_ANNOTATION,
     LABEL_CLUSTER,
@@ -54,6 +56,8 @@ CLAIM = "PersistentVolumeClaim"
 NAMED_MAX = 5
 MAY_SHRINK = frozenset({"StatefulSet", "ConfigMap", "Secret"})
 """Kinds of objects that have lists of brokers or clusters in them."""
+GIVEN_AN_OWNER = frozenset({"ConfigMap", "PodDisruptionBudget", "Secret", "Service"})
+"""Kinds that the operator has no right to delete. It makes the resource their owner, and garbage collection takes them with it."""
 
 
 class HeldError(Exception):
@@ -152,10 +156,10 @@ async def members_are_known(case: Case) -> str:
 
 
 async def is_of_the_cluster(case: Case) -> str:
-    """A StatefulSet by its owner; a claim by name, labels, and the identity that is written on it."""
+    """By the uid that is written on it; a claim by name, labels, and the identity that is written on it."""
     cluster = case.resource.metadata
     if case.kind != CLAIM:
-        return "" if cluster.uid in _owners(case.there) else f"it is not owned by Cluster {cluster.name}"
+        return "" if _is_of(cluster.uid, case.there) else f"it is of another Cluster than {cluster.name} now"
     labels = mapping(mapping(case.there.get("metadata")).get("labels"))
     broker = naming.broker_of_claim(case.name)
     if naming.cluster_of(broker) != cluster.name or naming.ordinal(broker) < 0:
@@ -170,6 +174,12 @@ async def is_of_the_cluster(case: Case) -> str:
         return ""
     whose = f"is of identity {written}" if written else f"has no annotation {IDENTITY_ANNOTATION}"
     return f"it {whose}, and SuperCluster {case.super_cluster} is of {wanted}"
+
+
+def _is_of(cluster_uid: str, body: Mapping[str, Any]) -> bool:
+    """Objects that an operator of before made have an owner instead."""
+    written = _annotation(body, CLUSTER_ANNOTATION)
+    return written == cluster_uid if written else cluster_uid in _owners(body)
 
 
 def identity_of(super_cluster: Mapping[str, Any]) -> str:
@@ -189,8 +199,10 @@ async def no_broker_uses_it(case: Case) -> str:
 
 
 async def no_stream_is_retained(case: Case) -> str:
-    """Streams that are declared, to be retained, and live in the cluster: by their resources, and by the brokers' word while
-    there are any brokers to be asked."""
+    """Streams that are declared, to be retained, and live in a cluster that goes with its data: by their resources, and by the brokers'
+    word while there are any brokers to be asked."""
+    if await policy_is_delete(case):
+        return ""
     cluster = case.resource.metadata.name
     held = {
         stream.metadata.name
@@ -215,6 +227,43 @@ async def no_stream_is_retained(case: Case) -> str:
     if not held:
         return ""
     return f"Streams with spec.deletionPolicy Retain live there: {', '.join(sorted(held)[:NAMED_MAX])}"
+
+
+async def brokers_have_parted(case: Case) -> str:
+    """Where another Cluster stays, by the API server: no broker of this one is a voter or a member, by the map's own word."""
+    name = case.resource.metadata.name
+    listed = await case.kube.list(API_VERSION, "Cluster", case.namespace)
+    stays = any(
+        _name(body) != name and not _is_terminating(body) and _names(body, case.super_cluster)
+        for body in map(mapping, listed.get("items") or ())
+    )
+    if not stays:
+        return ""
+    if isinstance(case.target, str):
+        return case.target
+    try:
+        told = await case.brokers.brokers_state(case.target)
+    except BrokersError as error:
+        return f"the brokers do not say whether those of Cluster {name} have parted: {error}"
+    assert isinstance(case.resource, Cluster)
+    parting = consider(case.resource, members_of(name, told))
+    return parting.message if parting is not None else ""
+
+
+async def no_broker_is_left(case: Case) -> str:
+    """Neither a pod of the cluster nor what would make one."""
+    cluster = case.resource.metadata
+    running = await case.get("apps/v1", "StatefulSet", naming.stateful_set(cluster.name))
+    if running is not None and _is_of(cluster.uid, running):
+        return f"StatefulSet {cluster.name} is there"
+    pods = (await case.kube.list("v1", "Pod", case.namespace)).get("items") or ()
+    left = sorted(
+        _name(pod)
+        for pod in map(mapping, pods)
+        if mapping(mapping(pod.get("metadata")).get("labels")).items()
+        >= naming.selector(cluster.name).items()
+    )
+    return f"brokers are left: {', '.join(left[:NAMED_MAX])}" if left else ""
 
 
 async def was_drained(case: Case) -> str:
@@ -249,8 +298,8 @@ async def _holds_nothing(case: Case, names: list[str]) -> str:
 async def is_of_the_stateful_set(case: Case) -> str:
     name = naming.stateful_set(case.resource.metadata.name)
     running = await case.get("apps/v1", "StatefulSet", name)
-    if running is None or case.resource.metadata.uid not in _owners(running):
-        return f"StatefulSet {name} is not owned by Cluster {case.resource.metadata.name}"
+    if running is None or not _is_of(case.resource.metadata.uid, running):
+        return f"StatefulSet {name} is not of Cluster {case.resource.metadata.name}"
     return "" if _uid(running) in _owners(case.there) else f"it is not owned by StatefulSet {name}"
 
 
@@ -326,13 +375,13 @@ async def no_brokers_have_it(case: Case) -> str:
     return await no_cluster_is_left(case) if is_without_brokers and _is_terminating(case.own) else ""
 
 
+def _names(cluster: Mapping[str, Any], super_cluster: str) -> bool:
+    return bool(mapping(cluster.get("spec")).get("superCluster") == super_cluster)
+
+
 async def _clusters_left(kube: Kube, namespace: str, super_cluster: str) -> str:
     listed = await kube.list(API_VERSION, "Cluster", namespace)
-    left = sorted(
-        _name(body)
-        for body in listed.get("items") or ()
-        if mapping(mapping(body).get("spec")).get("superCluster") == super_cluster
-    )
+    left = sorted(_name(body) for body in listed.get("items") or () if _names(body, super_cluster))
     return f"Clusters are left: {', '.join(left[:NAMED_MAX])}" if left else ""
 
 
@@ -389,6 +438,15 @@ RULES: Mapping[Ground, tuple[Check, ...]] = {
         no_stream_is_retained,
         no_migration_needs_it,
     ),
+    Ground.BROKERS_PARTED: (
+        is_being_deleted,
+        members_are_known,
+        is_of_the_cluster,
+        no_stream_is_retained,
+        brokers_have_parted,
+        no_migration_needs_it,
+    ),
+    Ground.BROKERS_GONE: (is_being_deleted, members_are_known, is_of_the_cluster, no_broker_is_left),
     Ground.BROKER_DRAINED: (
         policy_is_delete,
         members_are_known,
@@ -441,15 +499,14 @@ class Destroyer:
             raise _stale(f"{step.kind} {step.name} is another one by now")
         await self._judge(RULES[step.ground], self._case(resource, own, there, target))
         version = str(there["metadata"]["resourceVersion"])
-        if step.kind == "Secret":
-            # Garbage collection takes it when its owner is gone; the operator has no right to delete Secrets.
-            assert isinstance(resource, SuperCluster)
+        if step.kind in GIVEN_AN_OWNER:
             metadata = {
                 "resourceVersion": version,
                 "ownerReferences": [naming.owner(resource)],
             }
             patch = {"metadata": metadata}
-            self.cache.put(await self.kube.merge_patch("v1", step.kind, step.namespace, step.name, patch))
+            owned = await self.kube.merge_patch(step.api_version, step.kind, step.namespace, step.name, patch)
+            self.cache.put(owned)
             return
         await self.kube.delete(step.api_version, step.kind, step.namespace, step.name, step.uid, version)
         left = await self.kube.get(step.api_version, step.kind, step.namespace, step.name)
@@ -513,6 +570,12 @@ class Destroyer:
         self, resource: Resource, manifest: Manifest, there: Json, target: BrokerTarget | str
     ) -> Manifest:
         """The manifest as it is to be applied: what shrinks a list takes along what the judgement was made from."""
+        whose, wanted = (_annotation(body, IDENTITY_ANNOTATION) for body in (there, manifest))
+        if whose and wanted and whose != wanted:
+            told = f"{manifest['kind']} {_name(manifest)} is of a super-cluster of identity {whose}, and not {wanted}"
+            raise HeldError(
+                f"{told}; make a SuperCluster with spec.identity {whose} to go on with its brokers, or delete it"
+            )
         loss = shrinking(there, manifest)
         if loss is None:
             return manifest

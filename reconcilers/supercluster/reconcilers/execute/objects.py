@@ -27,16 +27,27 @@ async def _apply(tools: Tools, resource: Resource, step: Apply, target: BrokerTa
 
 
 async def _applied(tools: Tools, manifest: Manifest) -> Json:
+    metadata = manifest["metadata"]
     try:
-        return await tools.kube.apply(manifest)
+        body = await tools.kube.apply(manifest)
+        if metadata.get("ownerReferences") == [] and body["metadata"].get("ownerReferences"):
+            # Somebody else wrote the owner, so applying leaves it.
+            version = body["metadata"]["resourceVersion"]
+            alone = {"metadata": {"resourceVersion": version, "ownerReferences": None}}
+            return await _patched(tools, manifest, alone)
+        return body
     except KubeError as error:
-        metadata = manifest["metadata"]
         known = tools.cache.get(manifest["kind"], metadata["namespace"], metadata["name"])
         if not error.is_invalid or known is None or "spec" not in manifest:
             raise
     # Lists are merged by keys such as a port's number. Where somebody changed such a key, applying leaves their member
     # beside ours, and the two may contradict each other; a merge patch puts the whole list back.
     patch = {"metadata": {"annotations": dict(metadata.get("annotations", {}))}, "spec": manifest["spec"]}
+    return await _patched(tools, manifest, patch)
+
+
+async def _patched(tools: Tools, manifest: Manifest, patch: Manifest) -> Json:
+    metadata = manifest["metadata"]
     return await tools.kube.merge_patch(
         manifest["apiVersion"], manifest["kind"], metadata["namespace"], metadata["name"], patch
     )

@@ -29,6 +29,7 @@ from supercluster.reconcilers.observe.views import (
     brokers_move,
     claim_view,
     credentials_view,
+    members_of,
     pod_view,
     stream_info,
 )
@@ -189,21 +190,13 @@ def _rolling(cache: ObjectCache, desired: Cluster, siblings: tuple[Cluster, ...]
 
 async def _parting(
     cache: ObjectCache, brokers: Brokers, desired: Cluster, observed: ClusterObserved
-) -> tuple[PartingBroker, ...]:
-    """The brokers of a cluster that is being deleted, as the others know them."""
-    if not others_stay(desired, observed.super_cluster, observed.siblings):
+) -> tuple[PartingBroker, ...] | None:
+    """The brokers of a cluster that is being deleted, as the others know them; None: nobody says."""
+    if not others_stay(desired, observed.siblings):
         return ()
     target = broker_target(cache, desired.metadata.namespace, desired.spec.super_cluster)
-    found: list[PartingBroker] = []
-    for pod in observed.pods if not isinstance(target, str) else ():
-        assert not isinstance(target, str)
-        try:
-            told = await brokers.broker_state(target, pod.name)
-        except BrokersError:
-            return ()
-        if told is not None:
-            found.append(PartingBroker(pod.name, bool(told.get("leaves")), bool(told.get("votes"))))
-    return tuple(found)
+    told = await brokers_answer(brokers, target)
+    return members_of(desired.metadata.name, told)
 
 
 async def _going(context: Context, desired: Cluster, observed: ClusterObserved) -> GoingView | None:
@@ -298,7 +291,7 @@ async def look_at_cluster(
         streams=tuple(
             each
             for each in cache.of_super_cluster(Stream, namespace, desired.spec.super_cluster)
-            if each.status.cluster in (None, name)
+            if each.status.cluster in (None, name) or desired.metadata.deletion_timestamp is not None
         ),
         objects={
             (str(body.get("kind")), str(mapping(body.get("metadata")).get("name"))): body

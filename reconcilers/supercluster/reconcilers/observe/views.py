@@ -13,10 +13,15 @@ from typing import Any
 from supercluster.api.stream import ReplicaStatus
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.cluster.certificates import MarksView
+from supercluster.reconcilers.planners.cluster.departure import PartingBroker
 from supercluster.reconcilers.planners.cluster.restart_order import PodView
 from supercluster.reconcilers.planners.cluster.volumes import ClaimView
 from supercluster.reconcilers.planners.move.views import BrokersMove
-from supercluster.reconcilers.planners.plan import IDENTITY_ANNOTATION, LABEL_SUPER_CLUSTER
+from supercluster.reconcilers.planners.plan import (
+    CLUSTER_ANNOTATION,
+    IDENTITY_ANNOTATION,
+    LABEL_SUPER_CLUSTER,
+)
 from supercluster.reconcilers.planners.replica.repair_moves import LivingStream
 from supercluster.reconcilers.planners.stream.config import mark_of
 from supercluster.reconcilers.planners.stream.stream import StreamInfo
@@ -153,6 +158,7 @@ def marks_view(secret: Mapping[str, Any]) -> MarksView:
     return MarksView(
         labels={str(k): str(v) for k, v in mapping(metadata.get("labels")).items()},
         identity=str(mapping(metadata.get("annotations")).get(IDENTITY_ANNOTATION, "")),
+        cluster=str(mapping(metadata.get("annotations")).get(CLUSTER_ANNOTATION, "")),
         owners=frozenset(str(mapping(each).get("uid")) for each in metadata.get("ownerReferences") or ()),
         uid=str(metadata.get("uid", "")),
         terminating=metadata.get("deletionTimestamp") is not None,
@@ -261,4 +267,17 @@ def living_stream(answer: Mapping[str, Any]) -> LivingStream:
         bytes=max(info.bytes, int(answer.get("copy_bytes") or 0)),
         is_moving=info.is_moving,
         in_memory=info.config.get("storage") == "memory",
+    )
+
+
+def members_of(cluster: str, told: Mapping[str, Any] | None) -> tuple[PartingBroker, ...] | None:
+    """The brokers of a cluster that the map of streams has, those without a pod too. `told`: what a broker says of all brokers. None: it
+    says nothing, or is out of contact with the map's leader."""
+    if told is None or not told.get("mapIsFresh", False):
+        return None
+    entries = (mapping(entry) for entry in told.get("brokers") or ())
+    return tuple(
+        PartingBroker(str(entry.get("node")), bool(entry.get("leaves")), bool(entry.get("votes")))
+        for entry in entries
+        if naming.cluster_of(str(entry.get("node"))) == cluster
     )

@@ -21,6 +21,8 @@ FINALIZER = "supercluster.dev/deletion-policy"
 # On claims and credentials: the identity of the super-cluster that they belong to. A label has only its name, which another one
 # may have had before.
 IDENTITY_ANNOTATION = "supercluster.dev/identity"
+# On the objects of a Cluster: its uid. They have no owner: Kubernetes would delete them while the brokers still need them.
+CLUSTER_ANNOTATION = "supercluster.dev/cluster-uid"
 
 Manifest = Mapping[str, Any]
 
@@ -29,6 +31,8 @@ class Ground(StrEnum):
     """Why an object may be deleted. What has to be shown for each is in `execute/destructive.py`."""
 
     CLUSTER_DELETED = "its Cluster is deleted with deletionPolicy Delete"
+    BROKERS_PARTED = "its Cluster is deleted, and its brokers have parted from the others"
+    BROKERS_GONE = "its Cluster is deleted and has no broker any more"
     BROKER_DRAINED = "its broker was drained and went"
     VOLUME_UNUSABLE = "its container never started, since its volume claim is gone or goes"
     RESTART = "its broker takes over a change"

@@ -19,6 +19,7 @@ from supercluster.api.units import duration_ms
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.cluster import manifests
 from supercluster.reconcilers.planners.plan import (
+    CLUSTER_ANNOTATION,
     IDENTITY_ANNOTATION,
     ExchangeAuthority,
     IssueCertificate,
@@ -41,6 +42,8 @@ class MarksView:
     labels: Mapping[str, str] = field(default_factory=dict)
     identity: str = ""
     """Of the super-cluster that it says it belongs to."""
+    cluster: str = ""
+    """The uid of the Cluster, where it is of one."""
     owners: frozenset[str] = frozenset()
     """Uids of objects whose deletion would take it along."""
     uid: str = ""
@@ -50,6 +53,7 @@ class MarksView:
         metadata = manifest["metadata"]
         return bool(
             self.identity == metadata["annotations"][IDENTITY_ANNOTATION]
+            and self.cluster == metadata["annotations"].get(CLUSTER_ANNOTATION, "")
             and metadata["labels"].items() <= self.labels.items()
         )
 
@@ -282,7 +286,11 @@ def _certificate(
     if there.marks.terminating:
         return None
     why = _why_issue(there, authority, names, lifetime, now)
-    if not why and there.marks.are_those_of(manifest) and there.authorities == authority.trusted:
+    # Where the Cluster is deleted, an owner is how its Secret goes.
+    is_marked = there.marks.are_those_of(manifest) and not (
+        there.marks.owners and cluster.metadata.deletion_timestamp is None
+    )
+    if not why and is_marked and there.authorities == authority.trusted:
         return None
     secret = manifest["metadata"]["name"]
     reason = EventReason.DRIFT_REPAIRED if found is not None else EventReason.CREDENTIALS_GENERATED

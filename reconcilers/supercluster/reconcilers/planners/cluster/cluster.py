@@ -269,18 +269,20 @@ def _wanted(
         migration=super_cluster.status.migration,
     )
     door = super_cluster.status.migration
+    identity = super_cluster.identity
     objects = (
-        manifests.config_map(desired, config),
-        manifests.headless_service(desired, takes_migrations=door is not None and door.port),
-        manifests.client_service(desired),
-        manifests.disruption_budget(desired, defaults.pdb_api_version, is_open=is_open),
+        manifests.config_map(desired, identity, config),
+        manifests.headless_service(desired, identity, takes_migrations=door is not None and door.port),
+        manifests.client_service(desired, identity),
+        manifests.disruption_budget(desired, identity, defaults.pdb_api_version, is_open=is_open),
         manifests.stateful_set(
             desired,
+            identity,
             config,
             replicas,
             defaults,
             claim_size(desired, running),
-            claim_identity(super_cluster.identity, running),
+            claim_identity(identity, running),
         ),
     )
     return _Wanted(replicas, voters, objects, scaling, volumes, file_digest(config))

@@ -23,7 +23,7 @@ class ClusterObserved:
     siblings: tuple[Cluster, ...] = ()
     """All Clusters of the super-cluster, this one included."""
     streams: tuple[Stream, ...] = ()
-    """Streams that live in this cluster."""
+    """Streams that live in this cluster; of one that is being deleted, all of the super-cluster."""
     objects: Mapping[tuple[str, str], Manifest] = field(default_factory=dict)
     """Objects of ours by (kind, name)."""
     pods: tuple[PodView, ...] = ()
@@ -39,8 +39,9 @@ class ClusterObserved:
     """What the brokers move, as far as anybody needed to know."""
     reports: Reports | None = None
     """What the brokers say of themselves and of the streams; None when not all of them answer."""
-    parting: tuple[PartingBroker, ...] = ()
-    """Of a cluster that is being deleted: its brokers that the others know; none when nobody can say."""
+    parting: tuple[PartingBroker, ...] | None = ()
+    """Of a cluster that is being deleted: its brokers that the map of streams has; none when nobody stays, and None when nobody can
+    say."""
     going: GoingView | None = None
     """What the brokers say of those that are too many; None when nobody says, or nobody needed to know."""
     refusal: str | None = None

@@ -2,21 +2,17 @@
 over.
 
 If two clusters have three votes each in the map of streams, the one that stays is no majority of six. So the
-departure has to be recorded while the brokers still run: afterwards it could not be. The wait has a bound,
-because deletion must come to an end.
+departure has to be recorded while the brokers still run: afterwards it could not be. The brokers stay until the
+map says that they are no voters.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 
-from supercluster.api import Cluster, SuperCluster
+from supercluster.api import Cluster
+from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.plan import LeaveBrokers
-from supercluster.reconcilers.planners.status import parse_timestamp
-
-# Votes change a few seconds after it was said; a map without a majority never takes it.
-PATIENCE = timedelta(seconds=60)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,21 +34,24 @@ class Departure:
     message: str
 
 
-def others_stay(desired: Cluster, super_cluster: SuperCluster | None, siblings: tuple[Cluster, ...]) -> bool:
-    """Is there anybody to part from?"""
-    if super_cluster is None or super_cluster.metadata.deletion_timestamp is not None:
-        return False
+def others_stay(desired: Cluster, siblings: tuple[Cluster, ...]) -> bool:
+    """Is there anybody to part from? Those of a SuperCluster that is being deleted go on until each Cluster is deleted."""
     return any(
         sibling.metadata.name != desired.metadata.name and sibling.metadata.deletion_timestamp is None
         for sibling in siblings
     )
 
 
-def consider(brokers: tuple[PartingBroker, ...], since: str | None, now: datetime) -> Departure | None:
-    """None: the brokers may go. `since`: when the parting began."""
-    began = parse_timestamp(since) if since else now
-    if began is None or now - began >= PATIENCE:
-        return None
+def consider(desired: Cluster, brokers: tuple[PartingBroker, ...] | None) -> Departure | None:
+    """None: the brokers may go. `brokers` is None while nobody can say."""
+    if brokers is None:
+        name = desired.metadata.name
+        told = (
+            f"deletion waits until the brokers of Cluster {name} have left the map of streams, and no broker is in contact with the "
+            "map's leader. If the map has lost its majority for good, run `supercluster recover meta`; delete StatefulSet "
+            f"{naming.stateful_set(name)} yourself to give up what its brokers hold of the map"
+        )
+        return Departure(None, told)
     staying = tuple(broker.name for broker in brokers if not broker.leaves)
     if staying:
         return Departure(

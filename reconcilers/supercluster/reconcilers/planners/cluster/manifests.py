@@ -15,7 +15,7 @@ from supercluster.reconcilers.planners.cluster.broker_config import (
     restart_worthy,
 )
 from supercluster.reconcilers.planners.drift import digest, signed
-from supercluster.reconcilers.planners.plan import IDENTITY_ANNOTATION
+from supercluster.reconcilers.planners.plan import CLUSTER_ANNOTATION, IDENTITY_ANNOTATION
 
 # The images have this user; its number is repeated here because runAsNonRoot wants one that Kubernetes can check.
 BROKER_UID = 10001
@@ -37,23 +37,31 @@ class OperatorDefaults:
     spark_image: str = "supercluster/spark:latest"
 
 
-def _metadata(resource: SuperCluster | Cluster, name: str) -> dict[str, Any]:
-    if isinstance(resource, SuperCluster):
-        labels = naming.labels(resource.metadata.name)
-    else:
-        labels = naming.labels(resource.spec.super_cluster, resource.metadata.name)
+def _metadata(super_cluster: SuperCluster, name: str) -> dict[str, Any]:
     return {
         "name": name,
-        "namespace": resource.metadata.namespace,
-        "labels": labels,
-        "ownerReferences": [naming.owner(resource)],
+        "namespace": super_cluster.metadata.namespace,
+        "labels": naming.labels(super_cluster.metadata.name),
+        "ownerReferences": [naming.owner(super_cluster)],
+    }
+
+
+def _cluster_metadata(cluster: Cluster, identity: str, name: str) -> dict[str, Any]:
+    """No owner: garbage collection would take the brokers before they have parted. An empty list takes off one of before."""
+    return {
+        "name": name,
+        "namespace": cluster.metadata.namespace,
+        "labels": naming.labels(cluster.spec.super_cluster, cluster.metadata.name),
+        "annotations": {IDENTITY_ANNOTATION: identity, CLUSTER_ANNOTATION: cluster.metadata.uid},
+        "ownerReferences": [],
     }
 
 
 def _object(
-    resource: SuperCluster | Cluster, api_version: str, kind: str, name: str, **parts: Any
+    cluster: Cluster, identity: str, api_version: str, kind: str, name: str, **parts: Any
 ) -> dict[str, Any]:
-    return {"apiVersion": api_version, "kind": kind, "metadata": _metadata(resource, name), **parts}
+    metadata = _cluster_metadata(cluster, identity, name)
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **parts}
 
 
 def credentials_secret(super_cluster: SuperCluster) -> dict[str, Any]:
@@ -74,8 +82,8 @@ def authority_secret(super_cluster: SuperCluster) -> dict[str, Any]:
 
 def certificate_secret(super_cluster: SuperCluster, cluster: Cluster) -> dict[str, Any]:
     """The Secret with the certificate of a cluster's brokers, without its content."""
-    metadata = _metadata(cluster, naming.certificate_secret(cluster.metadata.name))
-    metadata["annotations"] = {IDENTITY_ANNOTATION: super_cluster.identity}
+    name = naming.certificate_secret(cluster.metadata.name)
+    metadata = _cluster_metadata(cluster, super_cluster.identity, name)
     return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "kubernetes.io/tls"}
 
 
@@ -93,9 +101,9 @@ def client_secret(
     }
 
 
-def config_map(cluster: Cluster, config: dict[str, Any]) -> dict[str, Any]:
-    data = {"broker.json": config_text(config)}
-    return signed(_object(cluster, "v1", "ConfigMap", naming.config_map(cluster.metadata.name), data=data))
+def config_map(cluster: Cluster, identity: str, config: dict[str, Any]) -> dict[str, Any]:
+    data, name = {"broker.json": config_text(config)}, naming.config_map(cluster.metadata.name)
+    return signed(_object(cluster, identity, "v1", "ConfigMap", name, data=data))
 
 
 def _ports(cluster: Cluster, *names: str) -> list[dict[str, Any]]:
@@ -111,7 +119,7 @@ def _ports(cluster: Cluster, *names: str) -> list[dict[str, Any]]:
     ]
 
 
-def headless_service(cluster: Cluster, *, takes_migrations: bool = False) -> dict[str, Any]:
+def headless_service(cluster: Cluster, identity: str, *, takes_migrations: bool = False) -> dict[str, Any]:
     """Names of single brokers; also of those that are not ready, because they find each other by it."""
     number = cluster.spec.ports.migration_port
     migration = {"name": "migration", "port": number, "targetPort": number, "protocol": "TCP"}
@@ -121,44 +129,42 @@ def headless_service(cluster: Cluster, *, takes_migrations: bool = False) -> dic
         "selector": naming.selector(cluster.metadata.name),
         "ports": [*_ports(cluster), *([migration] if takes_migrations else [])],
     }
-    return signed(
-        _object(cluster, "v1", "Service", naming.headless_service(cluster.metadata.name), spec=spec)
-    )
+    name = naming.headless_service(cluster.metadata.name)
+    return signed(_object(cluster, identity, "v1", "Service", name, spec=spec))
 
 
-def client_service(cluster: Cluster) -> dict[str, Any]:
+def client_service(cluster: Cluster, identity: str) -> dict[str, Any]:
     """One address for clients, of brokers that are ready."""
     spec = {
         "type": "ClusterIP",
         "selector": naming.selector(cluster.metadata.name),
         "ports": _ports(cluster, "client"),
     }
-    return signed(_object(cluster, "v1", "Service", naming.client_service(cluster.metadata.name), spec=spec))
+    name = naming.client_service(cluster.metadata.name)
+    return signed(_object(cluster, identity, "v1", "Service", name, spec=spec))
 
 
-def disruption_budget(cluster: Cluster, api_version: str, *, is_open: bool) -> dict[str, Any]:
+def disruption_budget(cluster: Cluster, identity: str, api_version: str, *, is_open: bool) -> dict[str, Any]:
     """One broker at a time may be taken away on purpose (drains), and none while something is not whole."""
     spec = {
         "maxUnavailable": 1 if is_open else 0,
         "selector": {"matchLabels": naming.selector(cluster.metadata.name)},
     }
-    return signed(
-        _object(
-            cluster, api_version, "PodDisruptionBudget", naming.stateful_set(cluster.metadata.name), spec=spec
-        )
-    )
+    name = naming.stateful_set(cluster.metadata.name)
+    return signed(_object(cluster, identity, api_version, "PodDisruptionBudget", name, spec=spec))
 
 
 def stateful_set(
     cluster: Cluster,
+    identity: str,
     config: dict[str, Any],
     replicas: int,
     defaults: OperatorDefaults,
     claim_size: str | None = None,
-    identity: str = "",
+    claim_identity: str = "",
 ) -> dict[str, Any]:
-    """The brokers. OnDelete: the operator picks the order of restarts. Parallel: a majority starts together. `identity`: of the
-    super-cluster, for the volume claims that are made from it; empty: it is not written on them."""
+    """The brokers. OnDelete: the operator picks the order of restarts. Parallel: a majority starts together. `claim_identity`:
+    the same identity, for the volume claims that are made from it; empty: it is not written on them."""
     name = cluster.metadata.name
     spec: dict[str, Any] = {
         "replicas": replicas,
@@ -179,8 +185,10 @@ def stateful_set(
         },
     }
     if cluster.spec.storage.type == "PersistentVolumeClaim":
-        spec["volumeClaimTemplates"] = [_claim(cluster, claim_size or cluster.spec.storage.size, identity)]
-    return signed(_object(cluster, "apps/v1", "StatefulSet", naming.stateful_set(name), spec=spec))
+        spec["volumeClaimTemplates"] = [
+            _claim(cluster, claim_size or cluster.spec.storage.size, claim_identity)
+        ]
+    return signed(_object(cluster, identity, "apps/v1", "StatefulSet", naming.stateful_set(name), spec=spec))
 
 
 def _claim(cluster: Cluster, size: str, identity: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -130,6 +131,43 @@ def test_an_owner_of_an_earlier_version_does_not_take_the_brokers(site: MoveSite
     assert site.pods("older") == pods
     site.kubectl("delete", "ncl/older", "--cascade=foreground", "--timeout=90s")
     is_gone_and_the_map_goes_on(site, "older")
+
+
+@pytest.mark.covers("SF-35", "OP-6", "RP-8")
+def test_a_deletion_waits_for_a_map_without_majority_which_is_told_and_recovered(site: MoveSite) -> None:
+    """Of two voters one stands still and can't part. A person gives it up, and has the map go on from the other one."""
+    site.kubectl("apply", "-f", "-", stdin=cluster("frozen"))
+    site.kubectl("wait", "--for=condition=Whole", "ncl/frozen", "--timeout=90s")
+    votes(site, "frozen-0")
+    site.declare("watched", replicas=1, placement={"cluster": "east"}, deletionPolicy="Delete")
+    site.ready("watched")
+    site.kubectl("wait", "--for=condition=Ready", "scl/demo", "--timeout=60s")
+    told = [("scl", "demo"), ("ncl", "east"), ("str", "watched")]
+
+    site.process_of("frozen-0").send_signal(signal.SIGSTOP)
+    site.kubectl("delete", "ncl/frozen", "--cascade=foreground", "--wait=false")
+    waits = "deletion waits until the brokers of Cluster frozen have left the map of streams"
+    eventually(
+        lambda: waits in site.condition("ncl", "frozen", "Ready").get("message", ""),
+        "the deletion to say what it waits for",
+    )
+    assert site.exists("sts", "frozen")
+    site.kubectl("delete", "sts/frozen")
+    site.kubectl("delete", "pod/frozen-0", "--force", "--grace-period=0", "--ignore-not-found")
+    eventually(
+        lambda: all(site.condition(*each, "Ready").get("reason") == "MapWithoutMajority" for each in told),
+        "everything to say that the map has no majority",
+        10.0,
+    )
+    message = site.condition("str", "watched", "Ready")["message"]
+    assert "out of contact: frozen-0" in message
+    assert "supercluster recover meta" in message
+    site.kubectl("wait", "--for=delete", "ncl/frozen", "--timeout=60s")
+
+    site.kubectl("annotate", "scl/demo", "supercluster.dev/force-recover-meta=east-0:1")
+    for kind, name in told:
+        site.kubectl("wait", "--for=condition=Ready", f"{kind}/{name}", "--timeout=60s")
+    is_gone_and_the_map_goes_on(site, "frozen")
 
 
 @pytest.mark.covers("SF-35", "OP-6")

@@ -277,6 +277,8 @@ class FakeBrokers:
         """Brokers that are there and whose replicas lack something."""
         self.is_fresh = True
         """Is the broker that answers in contact with the leader of the map?"""
+        self.unread_ms = 0
+        """For how long it is not."""
         self.users = FakeUsers()
         self.declared: dict[str, Json] = {}
         """Accounts, as somebody declared them."""
@@ -424,6 +426,7 @@ class FakeBrokers:
             "lostClusters": self.lost,
             "timeNs": self.now_ns(),
             "mapIsFresh": self.is_fresh,
+            "mapUnreadMs": 0 if self.is_fresh else self.unread_ms,
             "beyondTarget": [
                 {"account": "$G", "name": name}
                 for name, config in self.streams.items()

@@ -53,6 +53,7 @@ class Reason(StrEnum):
     OUT_OF_MEMORY = "OutOfMemory"
     MEMBERS_STARTING = "MembersStarting"
     CLUSTER_UNREACHABLE = "ClusterUnreachable"
+    MAP_WITHOUT_MAJORITY = "MapWithoutMajority"
     NO_CLUSTER = "NoCluster"
     NO_LEADER = "NoLeader"
     REPLICAS_CATCHING_UP = "ReplicasCatchingUp"
@@ -363,6 +364,11 @@ REASONS: dict[Reason, Entry] = {
     Reason.CLUSTER_UNREACHABLE: Entry(
         "Ready, Whole",
         "All brokers of a cluster are out of contact. The message quotes the other brokers on what is lost meanwhile.",
+    ),
+    Reason.MAP_WITHOUT_MAJORITY: Entry(
+        "Ready, Whole",
+        "The map of streams has lost its majority, so no stream can be created, moved or deleted. The message names the voters that are "
+        "out of contact, and what to do.",
     ),
     Reason.NO_CLUSTER: Entry("Ready, Whole", "No Cluster names this SuperCluster."),
     Reason.NO_LEADER: Entry(

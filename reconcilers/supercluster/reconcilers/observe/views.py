@@ -16,6 +16,7 @@ from supercluster.reconcilers.planners.cluster.certificates import MarksView
 from supercluster.reconcilers.planners.cluster.departure import PartingBroker
 from supercluster.reconcilers.planners.cluster.restart_order import PodView
 from supercluster.reconcilers.planners.cluster.volumes import ClaimView
+from supercluster.reconcilers.planners.map_majority import MapView
 from supercluster.reconcilers.planners.move.views import BrokersMove
 from supercluster.reconcilers.planners.plan import (
     CLUSTER_ANNOTATION,
@@ -281,3 +282,13 @@ def members_of(cluster: str, told: Mapping[str, Any] | None) -> tuple[PartingBro
         for entry in entries
         if naming.cluster_of(str(entry.get("node"))) == cluster
     )
+
+
+def map_view(told: Mapping[str, Any] | None) -> MapView:
+    """`told`: what a broker says of all brokers, one whose map is fresh if there is any. An older broker does not say for how long
+    its map is not."""
+    if told is None or told.get("mapIsFresh", False):
+        return MapView()
+    entries = (mapping(entry) for entry in told.get("brokers") or ())
+    away = (str(entry.get("node")) for entry in entries if entry.get("votes") and not entry.get("inContact"))
+    return MapView(int(told.get("mapUnreadMs") or 0), tuple(sorted(away)))

@@ -99,6 +99,11 @@ class Conditions:
         before = self._old.get(type_)
         return before is not None and before.status == status
 
+    def unready(self) -> tuple[Reason, str] | None:
+        """Why the resource is not ready, by this plan; None: it is."""
+        told = self._new.get(ConditionType.READY)
+        return (Reason(told.reason), told.message) if told is not None and told.status != "True" else None
+
     def says(self, type_: ConditionType, message: str) -> bool:
         """Does the stored status say this of a condition?"""
         before = self._old.get(type_)

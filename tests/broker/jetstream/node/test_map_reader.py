@@ -213,6 +213,21 @@ def test_a_leader_without_a_linked_majority_does_not_believe_its_map_and_reads_i
     assert broker.believes() == (True, False)
 
 
+@pytest.mark.covers("OP-6")
+def test_the_time_without_a_leader_counts_from_the_loss_of_the_last_one(broker: Broker) -> None:
+    broker.machine.now = 5_000
+    broker.core.on_link_down("a")
+    assert broker.core.map.unread_since_ms == 5_000
+    broker.machine.now = 6_000
+    broker.core.map_reader.is_doubtful()
+    broker.news("b", 2)
+    assert broker.core.map.unread_since_ms == 5_000, "it was not read in between"
+    broker.core.host.map_was_read()
+    broker.machine.now = 7_000
+    broker.core.on_link_down("b")
+    assert broker.core.map.unread_since_ms == 7_000
+
+
 class Host(Machine):
     """What the replica tells its broker."""
 

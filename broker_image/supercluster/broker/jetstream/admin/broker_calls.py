@@ -82,6 +82,9 @@ class BrokerCalls:
             "timeNs": self._env.clock.now_ns(),
             "knowsRoom": meta.serves,
             "mapIsFresh": self._map.is_fresh,
+            "mapUnreadMs": 0
+            if self._map.is_fresh
+            else self._env.clock.monotonic_ms() - self._map.unread_since_ms,
         }
 
     def _one(self, node: str) -> tuple[int, dict[str, Any]]:

@@ -37,6 +37,8 @@ class MapView:
         """The meta group's entry up to which the map was applied here."""
         self.is_fresh = False
         """Was the map read since the last time that it may have changed without this broker?"""
+        self.unread_since_ms = 0
+        """Monotonic: since when it is not fresh."""
         self.far_subjects: dict[tuple[str, str], FarCapture] = {}
         """By world and group (`node/far_subjects.py`)."""
 

@@ -64,6 +64,7 @@ class MapReader:
         self._retry_ms = 0
         self._calls: deque[tuple[int, Callable[[], None]]] = deque()
         """Until when each waits for a fresh map."""
+        self._map.unread_since_ms = self._env.clock.monotonic_ms()
         self.deadline_unread_ms = self._env.clock.monotonic_ms() + MAP_WAIT_MS
         """Until then nothing is done by a map that was not read."""
 
@@ -168,7 +169,9 @@ class MapReader:
 
     def is_doubtful(self) -> None:
         """Streams may have been made without this broker: the next contact with a meta leader begins with a read."""
-        self._map.is_fresh = False
+        if self._map.is_fresh:
+            self._map.is_fresh = False
+            self._map.unread_since_ms = self._env.clock.monotonic_ms()
         self._read_from = None
         if self._map.replica is not None:
             self._map.replica.forget_read()

@@ -12,7 +12,7 @@ from typing import Any
 from supercluster.api import Cluster, ClusterStatus, SuperCluster
 from supercluster.api.cluster import BrokerStatus
 from supercluster.api.conditions import ConditionType, EventReason, Reason
-from supercluster.reconcilers.planners import founding, naming
+from supercluster.reconcilers.planners import founding, map_majority, naming
 from supercluster.reconcilers.planners.cluster import manifests
 from supercluster.reconcilers.planners.cluster.advice import advise
 from supercluster.reconcilers.planners.cluster.broker_config import (
@@ -127,6 +127,7 @@ def plan_cluster(
     if not steps and not rolls:
         steps = volumes.late_steps
     notes = _describe(desired, observed, conditions, wanted, steps, rollout)
+    map_majority.describe(observed.super_cluster, conditions)
     put_blocked(conditions, blocked(desired, rollout, observed.super_cluster.status.repair, now))
     if drainable is None:
         conditions.put(ConditionType.DRAINABLE, True, Reason.AS_DECLARED)

@@ -12,7 +12,7 @@ from typing import Any
 from supercluster.api import Cluster, ReplicaPolicy, Stream, StreamMove, StreamStatus, SuperCluster
 from supercluster.api.conditions import ConditionType, EventReason, Reason
 from supercluster.api.stream import NodeFinding, ReplicaStatus
-from supercluster.reconcilers.planners import founding
+from supercluster.reconcilers.planners import founding, map_majority
 from supercluster.reconcilers.planners.plan import (
     FINALIZER,
     CreateStream,
@@ -361,6 +361,11 @@ def _describe(
 
 
 def _describe_ready(desired: Stream, observed: StreamObserved, conditions: Conditions) -> None:
+    _describe_replicas(desired, observed, conditions)
+    map_majority.describe(observed.super_cluster, conditions)
+
+
+def _describe_replicas(desired: Stream, observed: StreamObserved, conditions: Conditions) -> None:
     info = observed.brokers.info
     if not observed.brokers.reachable:
         conditions.put(ConditionType.READY, False, Reason.BROKERS_UNREACHABLE, observed.brokers.error)

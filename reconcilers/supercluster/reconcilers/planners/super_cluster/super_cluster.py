@@ -21,13 +21,14 @@ from supercluster.api.super_cluster import (
     MoveGrant,
     RepairStatus,
 )
-from supercluster.reconcilers.planners import naming
+from supercluster.reconcilers.planners import map_majority, naming
 from supercluster.reconcilers.planners.cluster.certificates import (
     CertificatesView,
     plan_certificates,
     why_waiting,
 )
 from supercluster.reconcilers.planners.founding import Traces, asks_anew, beginning, founder
+from supercluster.reconcilers.planners.map_majority import MapView
 from supercluster.reconcilers.planners.migration.views import needs_sides
 from supercluster.reconcilers.planners.move.views import BrokersMove, grants, of_others
 from supercluster.reconcilers.planners.plan import (
@@ -109,6 +110,7 @@ class SuperClusterObserved:
     unreadable: tuple[str, ...] = ()
     """Members that this version of the operator can't read, by kind and name."""
     traces: Traces = field(default_factory=Traces)
+    map: MapView = field(default_factory=MapView)
     holds_map: bool = False
     """Brokers say that they hold the map of streams, and that a majority confirmed it."""
     cordons: CordonView | None = None
@@ -202,6 +204,8 @@ def plan_super_cluster(
     if aside and recheck_ms is None:
         # What fails is tried less and less often; all else is looked at as often as ever.
         recheck_ms = REGULAR_LOOK // timedelta(milliseconds=1)
+    if observed.map.unread_ms:
+        recheck_ms = map_majority.RECHECK_MS
     if repairing.next_ms is not None:
         soon_ms = max(repairing.next_ms, DUE_RECHECK_MS)
         recheck_ms = soon_ms if recheck_ms is None else min(recheck_ms, soon_ms)
@@ -292,16 +296,21 @@ def _describe(
         message = f"no Cluster in namespace {desired.metadata.namespace} has spec.superCluster {desired.metadata.name}"
         conditions.put(ConditionType.READY, False, Reason.NO_CLUSTER, message)
         return
+    without = map_majority.trouble(desired, observed.map)
     starting = [
         f"Cluster {cluster.metadata.name} has {cluster.status.ready_replicas} of {cluster.spec.replicas} brokers ready"
         for cluster in sorted(observed.clusters, key=lambda cluster: cluster.metadata.name)
-        if not _is(cluster, ConditionType.WHOLE)
+        if not map_majority.serves(cluster, ConditionType.WHOLE)
     ]
+    if without:
+        message = "; ".join((without, *observed.lost, *starting))
+        conditions.put(ConditionType.READY, False, Reason.MAP_WITHOUT_MAJORITY, message)
+        return
     if observed.lost:
         message = "; ".join((*observed.lost, *starting))
         conditions.put(ConditionType.READY, False, Reason.CLUSTER_UNREACHABLE, message)
         return
-    if not all(_is(cluster, ConditionType.READY) for cluster in observed.clusters):
+    if not all(map_majority.serves(cluster, ConditionType.READY) for cluster in observed.clusters):
         conditions.put(ConditionType.READY, False, Reason.MEMBERS_STARTING, "; ".join(starting))
         return
     names = ", ".join(sorted(cluster.metadata.name for cluster in observed.clusters))
@@ -394,10 +403,6 @@ def _is_rolling(cluster: Cluster) -> bool:
     return any(
         c.type == ConditionType.SYNCED and c.reason == Reason.ROLLING_OUT for c in cluster.status.conditions
     )
-
-
-def _is(cluster: Cluster, type_: ConditionType) -> bool:
-    return any(c.type == type_ and c.status == "True" for c in cluster.status.conditions)
 
 
 def _patch(

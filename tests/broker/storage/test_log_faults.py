@@ -94,7 +94,7 @@ def test_a_log_that_cannot_take_a_failed_write_back_refuses_everything(disk: Sim
         lambda: log.truncate_after(3),
         lambda: log.save_checkpoint(3, b""),
     ):
-        with pytest.raises(DiskError, match="refuses everything"):
+        with pytest.raises(DiskError, match="refuses all operations"):
             act()
     assert not log.has_room(1)
     assert log.last_index == 3
@@ -173,7 +173,7 @@ def test_a_failed_fsync_is_never_taken_back_by_a_later_one(disk: SimDisk) -> Non
         log.tick(1)
     assert log.persisted_index == 1
     assert log.tick(2) == 1
-    with pytest.raises(DiskError, match="refuses everything"):
+    with pytest.raises(DiskError, match="refuses all operations"):
         log.sync()
 
 
@@ -414,7 +414,7 @@ def test_a_failed_vote_is_not_answered_and_nothing_after_it_is(disk: SimDisk) ->
     with pytest.raises(DiskError):
         log.save_vote(1, "first@x")
     assert log.load_vote() == (0, "")
-    with pytest.raises(DiskError, match="refuses everything"):
+    with pytest.raises(DiskError, match="refuses all operations"):
         log.save_vote(2, "first@x")
 
 
@@ -570,7 +570,7 @@ def test_rot_in_a_sealed_segment_is_found_when_it_is_read_and_is_not_forgotten(d
     assert log.entry(2) == batch(2)
     with pytest.raises(DiskError, match="record damaged"):
         log.entry(3)
-    with pytest.raises(DiskError, match="refuses everything"):
+    with pytest.raises(DiskError, match="refuses all operations"):
         log.append([batch(21)])
     disk.crash()
     _, report = open_(disk)

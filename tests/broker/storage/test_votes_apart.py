@@ -85,7 +85,7 @@ def test_a_failed_fsync_ends_the_log() -> None:
     with pytest.raises(DiskError):
         log.finish_vote(ticket)
     assert log.load_vote() == OLD
-    with pytest.raises(DiskError, match="refuses everything"):
+    with pytest.raises(DiskError, match="refuses all operations"):
         log.begin_vote(3, "third@x")
 
 

@@ -135,7 +135,7 @@ def test_a_replica_that_came_back_or_has_not_been_away_for_long_enough_is_left_a
     early = replace(leader, "east-2")
     assert isinstance(early, ApiError)
     assert (early.err_code, "60000 are asked for" in early.description) == (19005, True)
-    assert "holds none" in replace(leader, "east-4").description
+    assert "holds no copy" in replace(leader, "east-4").description
     pass_time(leader, 40_000)
     leader.host.contact["east-2"] = ("east", "vol-east_2")
     pass_time(leader, 1000)

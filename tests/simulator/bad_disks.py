@@ -1,4 +1,4 @@
-"""Faults of disks that only a reader notices: a bit that turned over long before.
+"""Faults of disks that only a reader notices: a bit that turned over long before, and reads that fail for a while.
 
 They are drawn apart from the rest of the weather, so what a seed stands for stays in the runs that have none of them.
 """
@@ -6,17 +6,21 @@ They are drawn apart from the rest of the weather, so what a seed stands for sta
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream.encoding.sections import Section, sections
 from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.raft.entry import Entry
+from supercluster.broker.storage.log.log import FileLog
+from supercluster.broker.storage.volume.volume import GROUPS, directory_name
 
 if TYPE_CHECKING:
     from tests.simulator.weather import Weather
 
 # In so many of the runs on files, each.
 ROT_PART = 0.25
+READ_ERRORS_PART = 0.15
 RETRY_MS = 700
 
 
@@ -31,6 +35,27 @@ class BadDisks:
     def start(self, end_ms: float) -> None:
         if self._weather.plan.storage == "file" and self._rng.random() < ROT_PART:
             self._world.at(end_ms * (0.4 + 0.4 * self._rng.random()), self._rot)
+        errors = random.Random(f"read errors {self._world.seed}")
+        if self._weather.plan.storage == "file" and errors.random() < READ_ERRORS_PART:
+            self._world.at(end_ms * (0.3 + 0.5 * errors.random()), lambda: self._read_errors(errors))
+
+    def _read_errors(self, rng: random.Random) -> None:
+        """For a third of a second on all brokers, or for longer on one, the disk does not give back the main stream's files.
+        Old messages are read meanwhile (SF-32)."""
+        if self._weather.calm or not self._weather.main_group:
+            return
+        is_on_all = rng.random() < 0.6
+        ms = 300.0 if is_on_all else rng.choice((300.0, 3000.0, 9000.0))
+        for name in self._world.names if is_on_all else [rng.choice(self._world.names)]:
+            disk = self._world.nodes[name].store.disk
+            disk.failing_reads = 1 << 30
+            disk.failing_reads_of = f"{GROUPS}/{directory_name(self._weather.main_group)}/"
+            self._world.note(f"{name}: the stream's files cannot be read for {ms:.0f} ms")
+            self._world.at(ms, partial(setattr, disk, "failing_reads", 0))
+            core = self._world.nodes[name].awake
+            copy = core.groups.get(self._weather.main_group) if core is not None else None
+            if copy is not None and copy.log.last_index > copy.log.base_index:
+                self._read(name, rng.randint(copy.log.base_index + 1, copy.log.last_index))
 
     def _follower(self) -> Replica | None:
         """A copy of the main stream that follows, and may lose what it has."""
@@ -65,10 +90,12 @@ class BadDisks:
         self._world.at(500 + self._rng.random() * 2000, lambda: self._read(node, entry.index))
 
     def _read(self, node: str, index: int) -> None:
-        """Somebody reads that entry there."""
+        """Somebody reads that entry there, long after it was written."""
         core = self._world.nodes[node].awake
         copy = core.groups.get(self._weather.main_group) if core is not None else None
         if copy is not None and copy.failed is None:
+            if isinstance(copy.log, FileLog):
+                copy.log._cache.clear()
             copy.guarded(lambda: copy.log.entry(index))
             self._world.want_turn(node)
 

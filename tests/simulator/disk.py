@@ -232,6 +232,12 @@ class SimDisk:
         """Damage on the platter that the disk knows of: it does not give the file's contents back any more."""
         self._names[path].is_unreadable = True
 
+    def heal(self) -> None:
+        """The disk gives back again whatever it did not."""
+        self.failing_reads = 0
+        for inode in self._names.values():
+            inode.is_unreadable = False
+
     def cut(self, path: str, size: int) -> None:
         """Damage on the platter: the file ends early."""
         inode = self._names[path]

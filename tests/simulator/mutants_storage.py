@@ -95,6 +95,16 @@ STORAGE_MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     mutant(
+        "read-errors-are-damage",
+        "SF-32",
+        "A copy whose disk does not give a record back is marked as lost.",
+        (
+            "storage/log/entry_log.py",
+            "            self.failed = error\n            raise\n\n    @contextmanager\n",
+            "            raise self._damaged(DamagedError(error.path, error.message)) from error\n\n    @contextmanager\n",
+        ),
+    ),
+    mutant(
         "lost-copy-keeps-identity",
         "SF-4",
         "A copy with a damaged record votes as the member that it was.",

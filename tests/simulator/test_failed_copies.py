@@ -141,8 +141,8 @@ def test_the_others_of_a_silent_group_learn_that_its_leaders_copy_failed() -> No
     assert story.world.run_until(story.is_level, 2 * OPEN_RETRY_MS)
 
 
-@pytest.mark.covers("SF-4", "MR-1")
-def test_a_leader_whose_disk_does_not_give_a_record_back_leaves_and_its_copy_is_made_anew() -> None:
+@pytest.mark.covers("SF-32", "MR-1")
+def test_a_leader_whose_disk_does_not_give_a_record_back_stands_aside_until_it_does() -> None:
     """D4: it left whenever somebody read there, and came back with the same disk."""
     story = Story(leader=BROKEN)
     member, log = story.broken.member, story.broken.log
@@ -154,9 +154,30 @@ def test_a_leader_whose_disk_does_not_give_a_record_back_leaves_and_its_copy_is_
     story.world.want_turn(BROKEN)
     assert story.world.run_until(lambda: story.leader.node != BROKEN, 5000)
     story.publish()
-    assert story.world.run_until(story.is_level, 4 * OPEN_RETRY_MS)
-    assert story.broken.member != member
-    assert any(path.rpartition("/")[2] in name and "quarantine" in name for name in story.disk.paths())
+    assert not story.world.run_until(lambda: story.broken.failed is None, 60_000)
+    story.disk.heal()
+    assert story.world.run_until(story.is_level, 2 * OPEN_RETRY_MS)
+    assert story.broken.member == member, "it lost nothing"
+
+
+@pytest.mark.covers("SF-32")
+def test_an_error_of_all_disks_that_passes_marks_nothing_as_lost() -> None:
+    """A2: two of three copies were lost for good, and nobody led any more."""
+    story = Story(leader=BROKEN)
+    members = {node: group.member for node, group in story.copies().items()}
+    for node, group in story.copies().items():
+        assert isinstance(group.log, FileLog)
+        group.log._cache.clear()
+        disk = story.world.nodes[node].store.disk
+        disk.failing_reads, disk.failing_reads_of = 1 << 30, ".seg"
+        group.guarded(partial(group.log.entries, 1, group.log.last_index, 1 << 20))
+        story.world.want_turn(node)
+    story.world.run(story.world.now_us / 1000 + 300)
+    for node in members:
+        story.world.nodes[node].store.disk.heal()
+    assert story.world.run_until(story.is_level, 2 * OPEN_RETRY_MS)
+    story.publish()
+    assert {node: group.member for node, group in story.copies().items()} == members
 
 
 @pytest.mark.covers("SF-4", "SF-14")

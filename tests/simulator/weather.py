@@ -131,6 +131,7 @@ class Weather:
         for name, node in world.nodes.items():
             disk = node.store.disk
             disk.capacity_bytes, disk.failing_writes, disk.failing_syncs = 1 << 50, 0, 0
+            disk.heal()
             disk.crash_after(None)  # Before it goes on, which may be what it would have died of.
             world.wake(name)
             node.slow_until_us = 0

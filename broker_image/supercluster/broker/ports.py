@@ -370,8 +370,11 @@ class GroupStore(Protocol):
     def registered(self) -> dict[str, str]:
         """group → member id of every group that this volume has joined and not forgotten."""
 
-    def open(self, group: str, *, memory: bool, fsync: str, create: bool) -> OpenedGroup:
-        """Open a group's log; `create` for one that this volume does not know. `fsync` is always, interval or never.
+    def open(
+        self, group: str, *, memory: bool, fsync: str, create: bool, is_patient: bool = True
+    ) -> OpenedGroup:
+        """Open a group's log; `create` for one that this volume does not know. `fsync` is always, interval or never. A segment that the
+        disk does not give back is lost for who is not patient (SF-32).
 
         Raises:
             DiskError: it cannot be read.

@@ -13,7 +13,7 @@ from tests.broker.storage.entries import batch, fill
 from tests.simulator.disk import CrashNow, SimDisk
 
 from supercluster.broker.raft.entry import EntryKind, make_entry
-from supercluster.broker.raft.errors import DiskError, NoDescriptorError
+from supercluster.broker.raft.errors import DiskError, NoDescriptorError, UnreadableError
 from supercluster.broker.storage.disk.os_disk import OsDisk
 from supercluster.broker.storage.disk.space import Space
 from supercluster.broker.storage.log.group_files import HARD_STATE, NOTES
@@ -578,21 +578,40 @@ def test_rot_in_a_sealed_segment_is_found_when_it_is_read_and_is_not_forgotten(d
     assert len(report.quarantined) == 3
 
 
-@pytest.mark.covers("SF-4")
-def test_a_record_that_the_disk_does_not_give_back_is_asked_for_again_and_is_damage_then(
+@pytest.mark.covers("SF-32")
+def test_a_record_that_the_disk_does_not_give_back_is_asked_for_again_and_waited_for_then(
     disk: SimDisk,
 ) -> None:
-    """D4: an error would take the copy out of its group whenever somebody reads there, and repair nothing."""
     log = filled(disk, 20)
     disk.failing_reads, disk.failing_reads_of = 1, ".seg"
     assert log.entry(3) == batch(3)
-    disk.failing_reads = 2
-    with pytest.raises(DiskError, match="record damaged: cannot read"):
+    disk.failing_reads = 4
+    with pytest.raises(UnreadableError, match="cannot read"):
         log.entry(3)
-    assert (log.failed is not None, log.may_open_anew) == (True, True)
+    with pytest.raises(DiskError, match="refuses all operations"):
+        log.entry(4)
+    assert (log.failed is not None, log.may_open_anew, log.may_ever_open_anew) == (True, False, True)
+    assert log.may_open_anew, "it can be read by now"
     log.close(clean=False)
     log, report = open_(disk)
-    assert (report.verdict, log.last_index) == (Verdict.LOST_RECORD, 20), "all of it can be read by now"
+    assert (report.verdict, log.last_index) == (Verdict.CLEAN, 20)
+
+
+@pytest.mark.covers("SF-32")
+def test_a_segment_whose_index_has_to_be_built_is_waited_for_as_well(disk: SimDisk) -> None:
+    filled(disk, 20).close(clean=True)
+    for path in disk.paths():
+        if path.endswith(".idx"):
+            disk.lose(path)
+    log, _ = open_(disk, stop=Stop.CLEAN)
+    log._segments.all[1].index = None  # It was put away since.
+    assert log.entry(3) == batch(3)
+    disk.failing_reads, disk.failing_reads_of = 1 << 30, segments(disk)[1].rpartition("/")[2]
+    with pytest.raises(UnreadableError):
+        log.entry(9)
+    assert not log.may_open_anew
+    disk.heal()
+    assert log.may_open_anew
 
 
 @pytest.mark.covers("SF-4", "SF-31")
@@ -609,7 +628,13 @@ def test_a_segment_that_the_disk_does_not_give_back_is_set_aside_whole(disk: Sim
             disk.lose(path)  # All is read.
     disk.crash(power=stop is Stop.POWER)
     disk.failing_reads, disk.failing_reads_of = 1 << 30, bad.rpartition("/")[2]
-    log, report = open_(disk, ALWAYS, stop)
+    files = {path: disk.durable(path) for path in disk.paths()}
+    with pytest.raises(UnreadableError):
+        open_(disk, ALWAYS, stop)
+    assert {path: disk.durable(path) for path in disk.paths()} == files, (
+        "an error says nothing of what is there"
+    )
+    log, report = open_(disk, replace(ALWAYS, is_patient=False), stop)
     assert (report.verdict, log.last_index) == (Verdict.LOST_RECORD, 7)
     assert segments(disk) == [first]
     assert len(report.quarantined) == 1 + len(behind)
@@ -619,7 +644,7 @@ def test_a_segment_that_the_disk_does_not_give_back_is_set_aside_whole(disk: Sim
     assert [entry.index for entry in log.entries(1, 10, ALL)] == list(range(1, 11))
 
 
-def test_side_cars_and_checkpoints_that_the_disk_does_not_give_back_cost_no_more_than_damaged_ones(
+def test_side_cars_and_checkpoints_that_the_disk_does_not_give_back_cost_nothing_but_time(
     disk: SimDisk,
 ) -> None:
     log = filled(disk, 20)
@@ -632,7 +657,9 @@ def test_side_cars_and_checkpoints_that_the_disk_does_not_give_back_cost_no_more
     disk.failing_reads, disk.failing_reads_of = 1, ".ckpt"
     assert log.load_checkpoint() == (20, b"at 20")
     disk.failing_reads = 2
-    assert log.load_checkpoint() == (7, b"at 7")
+    with pytest.raises(UnreadableError):
+        log.load_checkpoint()
+    assert log.load_checkpoint() == (20, b"at 20"), "it was not set aside"
     log.close(clean=True)
 
 

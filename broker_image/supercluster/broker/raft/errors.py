@@ -50,6 +50,10 @@ class NewerFormatError(DiskError):
         )
 
 
+class UnreadableError(DiskError):
+    """The disk does not give back what is there. That says nothing of what is there (SF-32)."""
+
+
 class NoDescriptorError(DiskError):
     """The process has no file descriptor left for it: nothing was tried, so it may be tried again."""
 

@@ -73,7 +73,10 @@ class MapBootstrap:
         return settings.join_only or settings.bootstrap_wait_ms > 0
 
     def _open(self, member: str) -> None:
-        opened = self._env.store.open(self._map.meta_id, memory=False, fsync="always", create=False)
+        # Without the map's log the broker would not start: what the disk does not give back now it learns anew.
+        opened = self._env.store.open(
+            self._map.meta_id, memory=False, fsync="always", create=False, is_patient=False
+        )
         if opened.lost:
             member = self._env.new_member()
             self._env.event(

@@ -7,9 +7,10 @@ the path. Implementations: `os_disk.OsDisk` and the simulator's disk, which forg
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Protocol
 
-from supercluster.broker.raft.errors import DiskError
+from supercluster.broker.raft.errors import DiskError, UnreadableError
 
 Buffer = bytes | bytearray | memoryview
 
@@ -47,11 +48,13 @@ class File(Protocol):
 
 
 def read_twice(file: File, offset: int, size: int) -> bytes:
-    """`pread`; what the disk does not give at once it is asked for once more. Raises DiskError."""
+    """`pread`; what the disk does not give at once it is asked for once more. Raises UnreadableError."""
+    with suppress(DiskError):
+        return file.pread(offset, size)
     try:
         return file.pread(offset, size)
-    except DiskError:
-        return file.pread(offset, size)
+    except DiskError as error:
+        raise UnreadableError(error.message, error.path) from error
 
 
 class Lock(Protocol):

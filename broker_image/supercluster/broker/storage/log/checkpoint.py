@@ -17,7 +17,7 @@ from threading import Lock
 
 from isal.isal_zlib import crc32
 
-from supercluster.broker.raft.errors import DiskError, NewerFormatError
+from supercluster.broker.raft.errors import DiskError, NewerFormatError, UnreadableError
 from supercluster.broker.storage.disk.disk import Disk, File, read_twice
 from supercluster.broker.storage.segments.segment import parse_stem, segment_stem
 
@@ -92,8 +92,10 @@ class CheckpointTicket:
 class Checkpoints:
     """The checkpoints of one log and one epoch."""
 
-    def __init__(self, disk: Disk, directory: str, epoch: int) -> None:
+    def __init__(self, disk: Disk, directory: str, epoch: int, *, is_patient: bool = True) -> None:
+        """Who is not patient takes what the disk does not give back for damaged."""
         self._disk = disk
+        self._is_patient = is_patient
         self._directory = directory
         self._epoch = epoch
         self._sizes: dict[int, int] = {}
@@ -187,16 +189,18 @@ class Checkpoints:
                 self._disk.unlink(f"{self._path(ticket.index)}.tmp")
 
     def load(self, index: int) -> tuple[int, bytes] | None:
-        """(term, state); None when the file is damaged, which is then set aside."""
+        """(term, state); None when the file is damaged, which is then set aside. Raises UnreadableError."""
         if index not in self._sizes:
             return None
-        data = b""
-        for _ in range(2):  # What the disk does not give at once it is asked for once more.
-            try:
-                data = self._disk.read_file(self._path(index))
-            except DiskError:
-                continue
-            break
+        file = self._disk.open(self._path(index))
+        try:
+            data = read_twice(file, 0, file.size())
+        except UnreadableError:
+            if self._is_patient:
+                raise
+            data = b""
+        finally:
+            file.close()
         if len(data) >= _HEAD.size:
             magic, version, crc, epoch, named, term = _HEAD.unpack_from(data)
             whole = magic == _MAGIC and version == _VERSION and (epoch, named) == (self._epoch, index)

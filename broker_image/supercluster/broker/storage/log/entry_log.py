@@ -12,11 +12,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from supercluster.broker.raft.entry import NEVER_FORGOTTEN, Entry, EntryKind
-from supercluster.broker.raft.errors import DiskError, NoDescriptorError
+from supercluster.broker.raft.errors import DiskError, NoDescriptorError, UnreadableError
 from supercluster.broker.storage.disk.disk import Disk
 from supercluster.broker.storage.log.cache import EntryCache
 from supercluster.broker.storage.log.checkpoint import Checkpoints, CheckpointTicket
@@ -132,12 +132,16 @@ class EntryLog:
 
     @property
     def may_open_anew(self) -> bool:
-        return self._ticket is None and self._vote is None and self.may_ever_open_anew
+        if self._ticket is not None or self._vote is not None or not self.may_ever_open_anew:
+            return False
+        # While the disk does not give back what was asked for, the copy would only come to leave again.
+        return not isinstance(self.failed, UnreadableError) or self._segments.gives_back()
 
     @property
     def may_ever_open_anew(self) -> bool:
         # LOST stands for a damaged record, which the disk knows of.
-        return self.failed is None or self._hard.integrity is Integrity.LOST
+        is_whole = self.failed is None or isinstance(self.failed, UnreadableError)
+        return is_whole or self._hard.integrity is Integrity.LOST
 
     def term(self, index: int) -> int | None:
         if index == self.last_index:
@@ -208,10 +212,8 @@ class EntryLog:
         return segment
 
     def _activate(self, segment: Segment) -> None:
-        try:
+        with self._reading():
             self._segments.activate(segment)
-        except DamagedError as error:
-            raise self._damaged(error) from error
         self._active = segment
 
     def _undo_write(self, segment: Segment, error: DiskError) -> None:
@@ -295,20 +297,14 @@ class EntryLog:
         return self._read(index, index, 1)[0]
 
     def memberships(self, first: int, last: int) -> list[Entry]:
-        self._guard()
-        try:
+        with self._reading():
             indexes = list(self._segments.unforgotten(first, min(last, self.last_index)))
-        except DamagedError as error:
-            raise self._damaged(error) from error
         found = [self.entry(index) for index in indexes]
         return [entry for entry in found if entry is not None and entry.kind == _CONFIG]
 
     def _read(self, first: int, last: int, bytes_max: int, *, at_least_one: bool = True) -> list[Entry]:
-        self._guard()
-        try:
+        with self._reading():
             return self._segments.read(first, last, bytes_max, at_least_one=at_least_one)
-        except DamagedError as error:
-            raise self._damaged(error) from error
 
     @property
     def durable_checkpoint(self) -> int:
@@ -327,11 +323,8 @@ class EntryLog:
     def _damaged(self, error: DamagedError) -> DiskError:
         """A record is gone: say so on disk before anything else, and refuse from now on (SF-4)."""
         self.failed = DiskError(f"record damaged: {error.why}", error.path)
-        try:
+        with suppress(DiskError):  # A disk that does not even take the mark: the damage is found again.
             self._save_hard(replace(self._hard, integrity=Integrity.LOST))
-        except DiskError:
-            # The disk does not even take the mark. The damage stays where it is, and is found again.
-            return self.failed
         return self.failed
 
     @property
@@ -343,11 +336,8 @@ class EntryLog:
         return self._options.segment_bytes
 
     def index_of_seq(self, seq: int) -> int | None:
-        self._guard()
-        try:
+        with self._reading():
             index = self._segments.index_of_seq(seq)
-        except DamagedError as error:
-            raise self._damaged(error) from error
         return index if index is not None and index > self._base.index else None
 
     # ---- fsync ----------------------------------------------------------------------------------------------------
@@ -590,6 +580,18 @@ class EntryLog:
             raise DiskError(f"the log refuses all operations after a failure: {self.failed}", self._directory)
         if self._closed:
             raise DiskError("the log is closed", self._directory)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """A record that is damaged is lost. One that the disk does not give back is not: the log waits for it (SF-32)."""
+        self._guard()
+        try:
+            yield
+        except DamagedError as error:
+            raise self._damaged(error) from error
+        except UnreadableError as error:
+            self.failed = error
+            raise
 
     @contextmanager
     def _failing(self) -> Iterator[None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from supercluster.broker.raft.errors import DiskError
+from supercluster.broker.raft.errors import DiskError, UnreadableError
 from supercluster.broker.storage.disk.disk import Disk, File, read_twice
 from supercluster.broker.storage.log.group_files import Base
 from supercluster.broker.storage.segments.index import SideCar, read_side_car
@@ -33,7 +33,7 @@ class FoundDamage:
     cut_short: bool
     keeps_segment: bool
     """Records before the damage stay; False when the segment has none."""
-    unreadable: bool = False
+    unreadable: UnreadableError | None = None
     """The disk does not give it back: what of the segment can be read is not told from what cannot."""
 
 
@@ -108,12 +108,7 @@ def _take(
     file = disk.open(path)
     try:
         size = file.size()
-        try:
-            data = read_twice(file, 0, SEGMENT_HEAD_BYTES)
-        except DiskError as error:
-            found.damage = FoundDamage(name, first_index, 0, str(error), False, False, unreadable=True)
-            return
-        head = decode_head(data, path)
+        head = decode_head(read_twice(file, 0, SEGMENT_HEAD_BYTES), path)
         if head is None or head.base_index != first_index - 1 or head.epoch != found.base.epoch:
             # A segment is made when there is something to write into it: only a crash leaves it without a head.
             cut_short = size < SEGMENT_HEAD_BYTES and is_last
@@ -125,14 +120,15 @@ def _take(
             found.damage = FoundDamage(name, first_index, 0, f"{why}{previous.last_term}", False, False)
             return
         segment, damage = _read(disk, directory, name, file, size, head, found.terms, trusted_index)
+    except UnreadableError as error:
+        found.damage = FoundDamage(name, first_index, 0, error.message, False, False, unreadable=error)
+        return
     finally:
         file.close()
     if damage is not None:
         keeps = segment is not None
         cut_short = damage.cut_short and is_last
-        found.damage = FoundDamage(
-            name, damage.index, damage.offset, damage.why, cut_short, keeps, damage.unreadable
-        )
+        found.damage = FoundDamage(name, damage.index, damage.offset, damage.why, cut_short, keeps)
     if segment is not None:
         segment.full = not is_last
         found.segments.add(segment)
@@ -175,7 +171,7 @@ def _read(
         next_seq=head.next_seq,
     )
     count = len(scanned.index)
-    if not count or (scanned.damage is not None and scanned.damage.unreadable):
+    if not count:
         return None, scanned.damage
     segment.last_index = head.base_index + count
     segment.last_term = scanned.last_term

@@ -139,7 +139,7 @@ class _LogOpener:
             self.stop = Stop.POWER
         self._remove_older(names, base)
         found = find_segments(self.disk, self.directory, base, trusted_index=self._trusted_index(hard, notes))
-        checkpoints = Checkpoints(self.disk, self.directory, base.epoch)
+        checkpoints = Checkpoints(self.disk, self.directory, base.epoch, is_patient=self.options.is_patient)
         checkpoints.find()
         on_failure.callback(found.segments.close)
         self._judge_damage(found, notes)
@@ -243,7 +243,9 @@ class _LogOpener:
         if damage is None:
             return
         why = f"{self.path(damage.name)}: entry {damage.index} at offset {damage.offset}: {damage.why}"
-        if damage.unreadable:
+        if damage.unreadable is not None:
+            if self.options.is_patient:
+                raise damage.unreadable
             # None of the segment is taken: it is set aside as it is, for a disk that gives more of it back another time.
             self._lose(why)
         elif self.stop is Stop.POWER:

@@ -19,7 +19,6 @@ from supercluster.broker.raft.entry import (
     CorruptRecordError,
     decode_entry,
 )
-from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.storage.disk.disk import File, read_twice
 from supercluster.broker.storage.segments.index import EntryIndex
 
@@ -39,8 +38,6 @@ class Damage:
     why: str
     cut_short: bool
     """The file ends inside the record, and nothing good stands behind its beginning: a write that was interrupted."""
-    unreadable: bool = False
-    """The disk does not give it back, nor perhaps what stands around it."""
 
 
 @dataclass(slots=True)
@@ -56,21 +53,8 @@ class Scanned:
 
 
 def scan(file: File, *, offset: int, first_index: int, base_term: int, next_seq: int) -> Scanned:
-    """Read records from `offset` to the end of the file."""
+    """Read records from `offset` to the end of the file. Raises UnreadableError."""
     found = Scanned(end=offset, last_term=base_term, next_seq=next_seq)
-    try:
-        _scan(file, found, first_index)
-    except DiskError as error:
-        offsets = found.index.offsets
-        place = offsets[-1] if offsets else offset
-        found.damage = Damage(
-            first_index + len(offsets), place, error.message, cut_short=False, unreadable=True
-        )
-    return found
-
-
-def _scan(file: File, found: Scanned, first_index: int) -> None:
-    offset, base_term, next_seq = found.end, found.last_term, found.next_seq
     size_all = file.size()
     expected, last_term = first_index, base_term
     # Plain local names: a segment may have hundreds of thousands of records, and a broker's start waits for them.
@@ -122,6 +106,7 @@ def _scan(file: File, found: Scanned, first_index: int) -> None:
     found.end, found.last_term, found.next_seq = here, last_term, next_seq
     if why:
         found.damage = _damage(file, here, size_all, expected, why, bad=bad)
+    return found
 
 
 def _damage(file: File, offset: int, size: int, index: int, why: str, *, bad: bool) -> Damage:

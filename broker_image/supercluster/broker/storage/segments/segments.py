@@ -58,6 +58,7 @@ class Segments:
         self._lasts: list[int] = []  # last index of all but the last segment, for bisection
         self._opened: OrderedDict[int, Segment] = OrderedDict()
         self._loaded: OrderedDict[int, Segment] = OrderedDict()
+        self._asked: tuple[Segment, int, int] | None = None
 
     def __len__(self) -> int:
         return len(self.all)
@@ -153,6 +154,7 @@ class Segments:
                 file.close()
             if index is not None and len(index) == segment.last_index - segment.first_index + 1:
                 return index
+        self._asked = segment, 0, segment.size_bytes
         found = scan(
             self.opened(segment),
             offset=SEGMENT_HEAD_BYTES,
@@ -220,25 +222,26 @@ class Segments:
         return entries
 
     def _data(self, segment: Segment, offset: int, size: int) -> bytes:
-        """Raises DamagedError: the disk does not give it back, asked twice."""
-        file = self.opened(segment)
-        try:
-            return read_twice(file, offset, size)
-        except DiskError as error:
-            raise DamagedError(self.path(segment), error.message) from error
+        self._asked = segment, offset, size
+        return read_twice(self.opened(segment), offset, size)
+
+    def gives_back(self) -> bool:
+        """Can what was asked for last be read?"""
+        with suppress(DiskError):
+            return self._asked is None or bool(self._data(*self._asked))
+        return False
 
     def has_unforgotten_behind(self, index: int) -> bool:
         """May one of the entries behind `index` never be forgotten (CONFIG, DURABLE)? Also when that cannot be read."""
-        try:
+        with suppress(DamagedError, DiskError):
             return any(True for _ in self.unforgotten(index + 1, _ALL))
-        except DamagedError:
-            return True
+        return True
 
     def unforgotten(self, first: int, last: int) -> Iterator[int]:
         """Indexes of CONFIG and DURABLE entries from `first` to `last`, and of records that are cut off. Only the heads are read.
 
         Raises:
-            DamagedError: a segment cannot be read.
+            DamagedError, DiskError: a segment is damaged, or cannot be read.
         """
         for segment in self.all:
             if segment.last_index < first or segment.first_index > last:

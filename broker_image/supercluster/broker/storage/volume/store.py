@@ -85,7 +85,9 @@ class VolumeStore:
     def registered(self) -> dict[str, str]:
         return self._volume.groups()
 
-    def open(self, group: str, *, memory: bool, fsync: str, create: bool) -> OpenedGroup:
+    def open(
+        self, group: str, *, memory: bool, fsync: str, create: bool, is_patient: bool = True
+    ) -> OpenedGroup:
         """Raises DiskError when the log cannot be read or written, ValueError for an unknown policy."""
         stale = self._logs.get(group)
         if stale is not None:
@@ -98,7 +100,8 @@ class VolumeStore:
             log: StreamLog = MemoryLog(replace(self._options, space=self._memory_space))
             self._logs[group] = log
             return OpenedGroup(log=log, commit_index=0, doubtful=False, lost=known)
-        options = replace(self._options, fsync=self._policy(fsync), space=self._file_space)
+        policy, space = self._policy(fsync), self._file_space
+        options = replace(self._options, fsync=policy, space=space, is_patient=is_patient)
         directory = self._volume.group_directory(group)
         log, report = open_log(
             self._volume.disk,

@@ -13,6 +13,7 @@ from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.state import MetaState
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.raft.confchange import node_of
+from supercluster.broker.raft.errors import HistoryError
 
 INTERVAL_MS = 20_000
 FOR_EVER = 1 << 30
@@ -72,6 +73,28 @@ def test_a_copy_whose_disk_refuses_everything_is_exchanged_after_the_interval_an
     core = story.world.nodes[BROKEN].core
     assert core is not None
     assert core.failed_copies.deadline_ms() is None, "nor does its broker speak of it"
+
+
+@pytest.mark.covers("SF-34", "SF-26")
+def test_a_copy_that_contradicts_another_is_not_exchanged_however_often_it_halts() -> None:
+    """A3: it was the only one with what was confirmed, and its files went after the grace time."""
+    story = Exchange()
+    story.publish()
+    member, group = story.broken.member, story.stream.group
+    core = story.world.nodes[BROKEN].core
+    assert core is not None
+    for _ in range(INTERVAL_MS // 500 + 20):
+        if story.copies().get(BROKEN) is not None:
+            story.broken.fail(HistoryError("entry 5, committed here in term 2, is of term 3 at the leader"))
+            story.world.want_turn(BROKEN)
+        story.run(500)
+    assert group in core.failed_copies.groups, "its broker says so"
+    status, told = story.exchange()
+    assert (status, told["err_code"]) == (409, 19005)
+    assert story.stream.move is None
+    story.publish()
+    assert story.world.run_until(story.is_level, 100_000)
+    assert story.broken.member == member
 
 
 @pytest.mark.covers("MR-2", "MR-6")

@@ -20,7 +20,7 @@ from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.meta.view import MapView
 from supercluster.broker.jetstream.meta_leader.copy_reports import COPIES_MAX
 from supercluster.broker.jetstream.node.copies import Copies
-from supercluster.broker.raft.errors import FaultError, ReplicaError
+from supercluster.broker.raft.errors import FaultError, HistoryError, ReplicaError
 
 REPORT_EVERY_MS = 2000
 # A copy that was opened anew is usable when it has not failed for so long.
@@ -41,6 +41,8 @@ class FailedCopies:
         self._leaderships = leaderships
         self._why: dict[str, str] = {}
         self._advice: dict[str, str] = {}
+        self._halted: set[str] = set()
+        """Those of `_why` that contradict another copy. The map is not told: nobody replaces them (SF-34)."""
         self.faults_total = 0
         """How often the broker's own code raised in a stream's group (SF-25)."""
         self._well_ms: dict[str, int] = {}
@@ -56,6 +58,8 @@ class FailedCopies:
             self._why.setdefault(group_id, "it could not be opened")
             return
         self.faults_total += isinstance(error, FaultError)
+        if isinstance(error, HistoryError):
+            self._halted.add(group_id)
         self._why[group_id] = str(error)[:WHY_CHARACTERS_MAX]
         self._advice[group_id] = error.advice(group_id) if isinstance(error, FaultError) else ""
 
@@ -72,6 +76,7 @@ class FailedCopies:
         """The copy is not needed any more."""
         for known in (self._why, self._advice, self._well_ms):
             known.pop(group_id, None)
+        self._halted.discard(group_id)
 
     def tick(self, now_ms: int) -> None:
         """Tell the meta group's leader, again, for the word may be lost and the leader another one."""
@@ -83,7 +88,8 @@ class FailedCopies:
         leader = self._leaderships.leader_of(self._map.meta_id)
         if leader is None:
             return
-        told = dict(islice(sorted(self._why.items()), COPIES_MAX))
+        told = {group: why for group, why in sorted(self._why.items()) if group not in self._halted}
+        told = dict(islice(told.items(), COPIES_MAX))
         if self._peers.post(leader, Frame.FAILED_COPIES, frames.encode_failed_copies(told)):
             self._is_owing = bool(told)
 

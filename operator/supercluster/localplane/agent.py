@@ -155,9 +155,11 @@ async def start_nodes(
     *,
     names: str = NODE_NAMES,
     client_ca: Path | None = None,
+    open_logs: bool = False,
 ) -> Agent:
     """Start `nodes` simulated nodes against an API server whose cluster has controllers. `access` is a kubeconfig: pods have it
-    with tokens of their own. With `client_ca` whoever has a certificate of it, as the API server does, may read pods' logs.
+    with tokens of their own. Holders of a certificate of `client_ca`, such as the API server, may read pods' logs. With `open_logs`
+    and without `client_ca` every process of this machine may.
 
     Raises:
         StateInUse: another agent runs on `state_dir`.
@@ -169,7 +171,7 @@ async def start_nodes(
     cluster = Cluster(client, NODE_KINDS)
     recorder = EventRecorder(client, "localplane-node")
     node_agent = NodeAgent(cluster, recorder, state_dir, nodes, access=access, names=names)
-    kubelet = KubeletServer(node_agent, client_ca) if client_ca is not None else None
+    kubelet = KubeletServer(node_agent, client_ca) if client_ca is not None or open_logs else None
     agent = Agent(client, cluster, node_agent, secrets.token_urlsafe(TOKEN_BYTES), kubelet)
     provisioner = Provisioner(cluster, recorder, node_agent.state_dir, node_agent.nodes)
     async with _stopped_if_it_fails(agent):

@@ -37,12 +37,19 @@ class Site:
     agents: list[Agent]
 
     async def nodes(
-        self, state: str = "nodes", count: int = 2, names: str = "far", client_ca: Path | None = None
+        self,
+        state: str = "nodes",
+        count: int = 2,
+        names: str = "far",
+        client_ca: Path | None = None,
+        open_logs: bool = False,
     ) -> Agent:
         access = json.loads(self.plane.kubeconfig_path.read_text())
         client = Client(self.plane.server.plain_url, self.plane.token)
         folder = self.folder / state
-        agent = await start_nodes(client, folder, count, access, names=names, client_ca=client_ca)
+        agent = await start_nodes(
+            client, folder, count, access, names=names, client_ca=client_ca, open_logs=open_logs
+        )
         self.agents.append(agent)
         return agent
 
@@ -164,6 +171,18 @@ def client_context(certificate: Certificate | None) -> ssl.SSLContext:
     if certificate is not None:
         context.load_cert_chain(certificate.certificate, certificate.key)
     return context
+
+
+async def test_open_logs_are_for_every_client(site: Site) -> None:
+    agent = await site.nodes(open_logs=True)
+    node = next(iter(agent.cluster[plane_client.NODES].all()))
+    address = node["status"]["addresses"][0]["address"]
+    port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
+    connector = aiohttp.TCPConnector(ssl=client_context(None))
+    async with aiohttp.ClientSession(connector=connector) as session:
+        async with session.get(f"https://{address}:{port}/containerLogs/default/none/main") as answer:
+            assert answer.status == 404
+            assert "does not run here" in await answer.text()
 
 
 async def test_logs_are_for_those_with_a_certificate_of_the_api_server(site: Site) -> None:

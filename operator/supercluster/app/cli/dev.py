@@ -69,10 +69,17 @@ def node(
         Path | None,
         option(
             "FILE",
-            "Authority of the API server's certificate as a client of kubelets (its --kubelet-client-certificate). Without it "
-            "`kubectl logs` does not dev.",
+            "Authority of the API server's certificate as a client of kubelets (its --kubelet-client-certificate), for "
+            "`kubectl logs`.",
         ),
     ] = None,
+    open_logs: Annotated[
+        bool,
+        flag(
+            "open-logs",
+            "Without --client-ca: let every process of this machine read logs, and `kubectl logs` work.",
+        ),
+    ] = False,
     state: State = STATE / "node",
 ) -> None:
     """Register nodes with any Kubernetes API server, and run their pods here as local processes.
@@ -85,7 +92,7 @@ def node(
 
     async def run() -> None:
         try:
-            await program.run(kubeconfig, state.absolute(), nodes, names, client_ca)
+            await program.run(kubeconfig, state.absolute(), nodes, names, client_ca, open_logs)
         except program.NodesRefusedError as error:
             raise CommandError(str(error)) from error
 

@@ -44,7 +44,9 @@ def access(connection: Connection) -> Json:
     }
 
 
-async def run(config: str, state: Path, nodes: int, names: str, client_ca: Path | None) -> None:
+async def run(
+    config: str, state: Path, nodes: int, names: str, client_ca: Path | None, open_logs: bool
+) -> None:
     """Register the nodes and run their pods until SIGTERM or SIGINT.
 
     Raises:
@@ -59,7 +61,9 @@ async def run(config: str, state: Path, nodes: int, names: str, client_ca: Path 
     token, tls = connection.bearer_token() or "", connection.ssl_context()
     client = Client(connection.server, token, "localplane-node", tls=tls)
     try:
-        agent = await start_nodes(client, state, nodes, access(connection), names=names, client_ca=client_ca)
+        agent = await start_nodes(
+            client, state, nodes, access(connection), names=names, client_ca=client_ca, open_logs=open_logs
+        )
     except (StateInUse, ForeignNode, RequestError, TimeoutError, OSError) as error:
         raise NodesRefusedError(connection.server, error) from error
     ready = state / READY_FILE

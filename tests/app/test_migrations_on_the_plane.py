@@ -243,7 +243,7 @@ def test_one_that_is_started_is_called_off(site: Site) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("plan", "x", "--blue", "a"), "name green by --green"),
+        (("plan", "x", "--blue", "a"), "give either --green with"),
         (("plan", "x", "--blue", "a", "--green-url", "http://b:1"), "needs --green-secret"),
         (("approve", "nobody"), "there is no Migration nobody"),
         (("start", "x", "--blue", "a", "--green", "a"), "must be two super-clusters"),

@@ -6,12 +6,14 @@ They are drawn apart from the rest of the weather, so what a seed stands for sta
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream.encoding.sections import Section, sections
 from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.raft.entry import Entry
+from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.storage.log.log import FileLog
 from supercluster.broker.storage.volume.volume import GROUPS, directory_name
 
@@ -82,7 +84,9 @@ class BadDisks:
         weather.is_scarred(node, copy)
         disk, record = self._world.nodes[node].store.disk, bytes(entry.record)
         for path in self._world.nodes[node].store.files_of(copy.id):
-            at = disk.read_file(path).find(record)
+            at = -1
+            with suppress(DiskError):  # One that cannot be read anyway.
+                at = disk.read_file(path).find(record)
             if at >= 0:
                 disk.flip_bit(path, 8 * (at + self._rng.randrange(len(record))))
                 self._world.note(f"{node}: a bit of entry {entry.index} turns over in {path}")

@@ -5,6 +5,8 @@ return of any other member's link wakes the leader."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.broker.raft.harness import World
 
@@ -85,6 +87,25 @@ def test_a_linked_member_that_says_nothing_keeps_the_group_awake() -> None:
     world.propose("a", "x")
     world.run(10_000)
     assert not leader.quiesced
+
+
+class Patient(Linked):
+    """As brokers are under load: silence comes before the patience with members that are away ends."""
+
+    def settings(self, member: str) -> RaftConfig:
+        return replace(super().settings(member), quiesce_after_ms=500, patience_ms=lambda _: 1000)
+
+
+def test_a_leader_without_a_majority_of_links_steps_down_instead_of_falling_silent() -> None:
+    """A silent leader has no deadline: it would be asked as the leader for good, and its stream stay Ready."""
+    world = Patient()
+    leader = world.begin("a b c")
+    world.propose("a", "x")
+    world.run(4000)
+    world.part("a", "b")
+    world.part("a", "c")
+    world.run(10_000)
+    assert not leader.is_leader
 
 
 def test_a_silent_group_elects_when_its_leader_is_gone() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Protocol
@@ -84,6 +84,10 @@ class RaftConfig:
 
     def is_linked_to(self, member: str) -> bool:
         return self.is_linked(node_of(member))
+
+    def linked(self, members: Iterable[str]) -> set[str]:
+        """Those of the members whose brokers are linked."""
+        return {member for member in members if self.is_linked_to(member)}
 
     def patience_of(self, member: str) -> int:
         return self.patience_ms(node_of(member))

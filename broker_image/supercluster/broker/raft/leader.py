@@ -324,12 +324,15 @@ class Leader:
             self.beat_wanted = True
 
     def _may_quiesce(self) -> bool:
-        """Is nothing going on, and does every member that can be reached know it (SF-7)?"""
+        """Is nothing going on, and does every member that can be reached know it (SF-7)? Without a majority of links the leader stays
+        awake until it steps down: a silent one would lead for good."""
+        membership = self.memberships.current
         return (
             self.state.now_ms - self.active_ms >= self.config.quiesce_after_ms
             and self.state.commit_index == self.log.last_index == self.log.persisted_index
             and self.state.transfer_to is None
             and not self.reads
-            and not self.memberships.current.is_joint
+            and not membership.is_joint
             and self.tracker.is_level()
+            and quorum.has_quorum(membership, self.config.linked(membership.all_voters) | {self.state.id})
         )

@@ -271,7 +271,7 @@ class RaftNode:
 
     def could_win(self) -> bool:
         """Are enough voters linked?"""
-        linked = {voter for voter in self.membership.all_voters if self.config.is_linked_to(voter)}
+        linked = self.config.linked(self.membership.all_voters)
         return quorum.has_quorum(self.membership, linked | {self.id})
 
     def stand_within(self, wait_ms: int, now_ms: int, tries: int = 1) -> None:

@@ -31,7 +31,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 setup: $(STAMP) ## Create the virtual environment with everything in it
 
-check: $(STAMP) ## Format, lint, types, import contracts, generated files, mutants that still apply (under 2 minutes)
+check: $(STAMP) ## Check format, lint, types, import contracts, generated files, and that mutants apply (under 2 minutes)
 	$(PY) -m ruff format --check --quiet .
 	$(PY) -m ruff check --quiet .
 	$(PY) -m mypy
@@ -46,88 +46,88 @@ format: $(STAMP) ## Rewrite the code in the project's format
 	$(PY) -m ruff format --quiet .
 	$(PY) -m ruff check --fix --quiet .
 
-test: $(STAMP) ## Every behaviour once: unit, property, simulator, end to end on the embedded control plane (about 20 minutes)
+test: $(STAMP) ## Run unit, property, simulator and end-to-end tests once, on the embedded control plane (about 20 minutes)
 	$(PY) -m pytest tests -m $(SELECT) $(IN_PARALLEL)
 
 test-one: export TEST_ID := $(value TEST)
-test-one: $(STAMP) ## One test, file or folder: make test-one TEST='tests/api/test_units.py'
+test-one: $(STAMP) ## Run one test, file or folder: make test-one TEST='tests/api/test_units.py'
 	$(if $(TEST),,$(error TEST is empty; say which: make test-one TEST='tests/api/test_units.py'))
 	$(PY) -m pytest --numprocesses 0 "$$TEST_ID"
 
-test-all: $(STAMP) ## Everything: all tests, 2,000 seeds, all mutants, long matrices, Python 3.13 (hours; ONLY='seeds mutants')
+test-all: $(STAMP) ## Run everything: all tests, 2,000 seeds, all mutants, long matrices, Python 3.13 (hours; ONLY='seeds mutants')
 	$(PY) -m tests.support.all_parts --jobs $(JOBS) $(ONLY)
 
-smoke: $(STAMP) ## What another Python may break: imports, definitions, reconcilers, NATS's newest clients (under 2 minutes)
+smoke: $(STAMP) ## Run the tests that depend on the Python version: imports, definitions, reconcilers, NATS's newest clients (under 2 minutes)
 	$(PY) -m pytest tests/test_imports.py tests/api tests/reconcilers tests/py_clients -m 'not long' $(IN_PARALLEL)
 
 sim: $(STAMP) ## Run the simulator: make sim SEEDS=2000 (replay one: make sim SEED=17, MOVES=1: all with moves, CUTOVER=1: all as cutovers)
 	$(PY) -m tests.simulator.run --seeds $(SEEDS) --jobs $(JOBS) $(if $(SEED),--seed $(SEED) --verbose) $(if $(MOVES),--moves) $(if $(CUTOVER),--cutover)
 
-sim-mutants: $(STAMP) ## Take each safety rule out of a copy of the code and show that the simulator notices
+sim-mutants: $(STAMP) ## Remove each safety rule from a copy of the code, and show that the simulator notices
 	$(PY) -m tests.simulator.mutants --jobs $(JOBS)
 
-fuzz: $(STAMP) ## Say anything to real brokers, kill them, and look whether they last (an hour; SECONDS=600 SEED=17, ONCE=1: that seed)
+fuzz: $(STAMP) ## Send random input to real brokers, kill them, and check that they recover (an hour; SECONDS=600 SEED=17, ONCE=1: that seed)
 	$(PY) -m tests.fuzz.run $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(if $(ONCE),--once)
 
-test-spark: ## Spark's tests on another Spark of the range, in a virtual environment of its own (ten minutes; SPARK=4.2.1)
+test-spark: ## Run Spark's tests on another supported Spark, in a separate virtual environment (ten minutes; SPARK=4.2.1)
 	$(MAKE) VENV=$(VENV)-spark setup
 	$(VENV)-spark/bin/python -m pip install --quiet 'pyspark==$(or $(SPARK),4.2.1)'
 	$(VENV)-spark/bin/python -m pytest tests/spark -m 'not long' $(IN_PARALLEL)
 
-compat: $(STAMP) ## What NATS clients see, row by row, on our brokers and on nats-server (one: ONLY='core.ping')
+compat: $(STAMP) ## Compare our brokers with nats-server through NATS clients, one behaviour per row (one: ONLY='core.ping')
 	$(PY) -m pytest tests/compat -q $(if $(ONLY),-k '$(ONLY)')
 
-kube-table: $(STAMP) ## Ask a real kube-apiserver what the embedded one is measured by (KUBE_ASSETS=DIR; RECORD=1 writes the answers)
+kube-table: $(STAMP) ## Compare a real kube-apiserver with the answers recorded for the embedded one (KUBE_ASSETS=DIR; RECORD=1 writes them)
 	KUBE_ASSETS=$(KUBE_ASSETS) $(PY) -m $(if $(RECORD),tests.localplane.kube_table.record,pytest -q -n0 tests/localplane/kube_table)
 
-compat-restless: $(STAMP) ## All rows while leaders step down and streams move between clusters (about 15 minutes; COMPAT_SEED=7)
+compat-restless: $(STAMP) ## Run the rows of compat while leaders step down and streams move between clusters (about 15 minutes; COMPAT_SEED=7)
 	COMPAT_RESTLESS=all $(PY) -m pytest tests/compat/test_restless.py -q $(if $(ONLY),-k '$(ONLY)')
 
-demo: $(STAMP) ## The main job on the embedded control plane (KEEP=1 leaves it running)
+demo: $(STAMP) ## Run the demo on the embedded control plane: brokers, clients, a killed leader, pipelines (KEEP=1 leaves it running)
 	$(PY) -m e2e.demo $(if $(KEEP),--keep)
 
-demo-cutover: $(STAMP) ## A live super-cluster goes to another one by one manifest, with ten clients at work (under three minutes)
+demo-cutover: $(STAMP) ## Migrate a live super-cluster to another one with one manifest, while ten clients work (under three minutes)
 	$(PY) -m e2e.cutover.demo $(if $(WAY),--way $(WAY)) $(if $(RATE),--rate $(RATE))
 
-e2e: $(STAMP) ## The end-to-end tests of make test alone
+e2e: $(STAMP) ## Run only the end-to-end tests of make test
 	$(PY) -m pytest tests -m '(e2e or spark) and not long' $(IN_PARALLEL)
 
 e2e-kube: export SUPERCLUSTER_KUBE_ASSETS := $(abspath $(KUBE_ASSETS))
-e2e-kube: $(STAMP) ## The end-to-end tests, the demo and the guide to a cutover on Kubernetes' own control plane (KUBE_ASSETS=DIR, as setup-envtest makes it; ONLY='chart')
+e2e-kube: $(STAMP) ## Run the end-to-end tests, the demo and the guide to a cutover on Kubernetes' own control plane (KUBE_ASSETS=DIR, as setup-envtest makes it; ONLY='chart')
 	$(if $(KUBE_ASSETS),,$(error KUBE_ASSETS is empty; name a folder with etcd, kube-apiserver, kube-controller-manager and kube-scheduler))
 	$(PY) -m pytest tests/app tests/e2e_demo tests/e2e_cutover/test_cutover_guide.py tests/localplane/test_on_kubernetes.py -m '(e2e or spark) and not long' $(IN_PARALLEL) $(if $(ONLY),-k '$(ONLY)')
 
-e2e-kind: $(STAMP) ## The demo on a kind cluster (needs an engine, kind, kubectl and helm; KEEP=1 leaves it)
+e2e-kind: $(STAMP) ## Run the demo on a kind cluster (needs an engine, kind, kubectl and helm; KEEP=1 leaves it)
 	$(PY) -m e2e.kind $(if $(KEEP),--keep)
 
-e2e-moves: $(STAMP) ## Moves under load with kills and cuts at every stage, as a table (about 25 minutes; ONLY='leader at joint')
+e2e-moves: $(STAMP) ## Move streams under load with kills and cuts at every stage, as a table (about 25 minutes; ONLY='leader at joint')
 	$(PY) -m e2e.moves $(if $(ONLY),--only '$(ONLY)') $(if $(TOPOLOGY),--topology $(TOPOLOGY))
 
-e2e-cutover: $(STAMP) ## Cutovers under load with kills, stops and cuts at every stage, as a table (half an hour; WAY=direct ONLY='clean')
+e2e-cutover: $(STAMP) ## Cut streams over under load with kills, stops and cuts at every stage, as a table (half an hour; WAY=direct ONLY='clean')
 	$(PY) -m e2e.cutover $(if $(ONLY),--only '$(ONLY)') $(if $(WAY),--way $(WAY)) $(if $(RATE),--rate $(RATE))
 
-bench-moves: $(STAMP) ## Moves, step-down and killed leader under load beside nats-server, as a table (RUNS=1 ONLY=move-ids-starved; PART=100: so many times fewer messages)
+bench-moves: $(STAMP) ## Measure moves, step-down and killed leader under load beside nats-server, as a table (RUNS=1 ONLY=move-ids-starved; PART=100: so many times fewer messages)
 	$(PY) -m benchmarks.moves $(if $(RUNS),--runs $(RUNS)) $(foreach one,$(ONLY),--only $(one)) $(if $(PART),--part $(PART))
 
-bench-cutovers: $(STAMP) ## Waits of publishers while six streams are cut over, beside the quiet time and the limit (RUNS=3; half a minute each; RATE=1000)
+bench-cutovers: $(STAMP) ## Measure the waits of publishers while six streams are cut over, beside the quiet time and the limit (RUNS=3; half a minute each; RATE=1000)
 	$(PY) -m benchmarks.cutovers $(if $(RUNS),--runs $(RUNS)) $(if $(RATE),--rate $(RATE))
 
-bench-repairs: $(STAMP) ## Lost brokers, rolling restarts and the planner of repairs, as a table (about 45 minutes; RUNS=1 ONLY=rolling)
+bench-repairs: $(STAMP) ## Measure lost brokers, rolling restarts and the planner of repairs, as a table (about 45 minutes; RUNS=1 ONLY=rolling)
 	$(PY) -m benchmarks.repairs $(if $(RUNS),--runs $(RUNS)) $(if $(ONLY),--only $(ONLY))
 
-bench-turns: $(STAMP) ## The longest turn of a broker's loop on large streams, as a table (SIZE=small: half a minute; ONLY=wide)
+bench-turns: $(STAMP) ## Measure the longest turn of a broker's loop on large streams, as a table (SIZE=small: half a minute; ONLY=wide)
 	$(PY) -m benchmarks.turns $(if $(filter small,$(SIZE)),--small) $(if $(ONLY),--only $(ONLY))
 
-bench-operator: $(STAMP) ## What the operator costs with 3,000 busy Streams of three StreamMoves each, a third of which wait, as a table (two minutes; RUNS=3)
+bench-operator: $(STAMP) ## Measure the operator's processor time and writes with 3,000 busy Streams of three StreamMoves each (two minutes; RUNS=3)
 	$(PY) -m benchmarks.operator $(if $(RUNS),--runs $(RUNS))
 
-bench: $(STAMP) ## Benchmarks beside nats-server, as a table
+bench: $(STAMP) ## Run the benchmarks beside nats-server, as a table
 	$(PY) -m benchmarks.run
 
 image: ## Build the images (needs a container engine; BASE=… gives another base image)
 	./tools/build-images.sh
 
-locks: $(STAMP) ## Write what goes into the images, with hashes, from constraints.txt (asks the package index)
+locks: $(STAMP) ## Write the lock files of the images, with hashes, from constraints.txt (asks the package index)
 	$(PY) -m tools.lock_images
 
 crds: $(STAMP) ## Generate the custom resource definitions from the models, and the pages of the reference
@@ -137,5 +137,5 @@ crds: $(STAMP) ## Generate the custom resource definitions from the models, and 
 docs: $(STAMP) ## Build the documentation site into .cache/site; a broken link or command in a page is an error (seconds)
 	$(PY) -m tools.docs.build
 
-clean: ## Remove what was built here
+clean: ## Remove everything that make built
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .cache .demo artifacts

@@ -599,7 +599,7 @@ def test_a_change_that_somebody_else_began_takes_a_place_and_brokers_are_restart
     site.admin("theirs", "POST", {"replicas": 3, "bytesPerS": 1})
 
     site.place("queued", "west")
-    said = "theirs (by somebody else)"
+    said = "theirs (started outside the queue)"
     eventually(lambda: said in str(site.wait_for_phase("queued", "Queued").get("message")), said)
     assert site.get("scl", "demo")["status"]["otherMoves"] == ["theirs"]
 

@@ -412,7 +412,9 @@ REASONS: dict[Reason, Entry] = {
         "Synced", "A file in the credentials Secret is not JSON. The operator leaves the Secret unchanged."
     ),
     Reason.NOT_ACCEPTED: Entry("Ready, Synced", "See the condition Accepted."),
-    Reason.SUPER_CLUSTER_NOT_FOUND: Entry("Accepted", "spec.superCluster names nothing in this namespace."),
+    Reason.SUPER_CLUSTER_NOT_FOUND: Entry(
+        "Accepted", "No SuperCluster in this namespace has the name in spec.superCluster."
+    ),
     Reason.CLUSTER_NOT_FOUND: Entry(
         "Accepted", "spec.placement.cluster names no Cluster of the super-cluster."
     ),
@@ -465,7 +467,7 @@ REASONS: dict[Reason, Entry] = {
     ),
     Reason.BELOW_INGEST_RATE: Entry(
         "Progressing",
-        "The new copies are sent less than the stream takes in. The message names the bandwidth that would do.",
+        "The new copies receive data more slowly than the stream does. The message names a sufficient bandwidth.",
     ),
     Reason.MOVE_STALLED: Entry(
         "Progressing", "A running move makes no progress. The message says why, and what to do about it."

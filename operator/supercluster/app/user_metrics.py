@@ -94,7 +94,7 @@ def _families(users: list[User], now: datetime) -> Iterator[Metric]:
     )
     yield gauge(
         "supercluster_user_deadline_seconds",
-        "Until the former credential of a User is withdrawn, whoever shows it.",
+        "Time until the operator withdraws the former credential of a User, even if clients still use it.",
         _worst(by_label, lambda each: each.deadline_s, min),
         _LABEL,
     )

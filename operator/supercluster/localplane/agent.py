@@ -163,7 +163,7 @@ async def start_nodes(
 
     Raises:
         StateInUse: another agent runs on `state_dir`.
-        ForeignNode: the cluster has a node of somebody else that is called as one of these.
+        ForeignNode: the cluster has a node with one of these names that this agent did not create.
         ValueError: `nodes` is out of range.
     """
     _check_count(nodes)

@@ -1043,7 +1043,7 @@ async def test_a_deadline_says_which_brokers_do_not_answer(world: Users) -> None
     world.brokers.users.silent = {"east-0"}
     await world.settle(1)
     warning = condition(world.status(USER), "Warning")
-    assert "whoever is connected to east-0 (no answer)" in warning["message"]
+    assert "any clients connected to east-0 (no answer)" in warning["message"]
 
 
 async def test_a_credential_is_published_by_the_brokers_words_of_the_moment(world: Users) -> None:

@@ -26,7 +26,7 @@ Destination = Annotated[str, option("CLUSTER", "Name of the Cluster.", autocompl
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """What a plan of a move is asked for with."""
+    """Options of `supercluster plan`."""
 
     bytes_per_s: Annotated[
         str | None,
@@ -42,7 +42,7 @@ class PlanOptions:
 
 @dataclass(frozen=True, slots=True)
 class Options(PlanOptions):
-    """What a move is asked for with."""
+    """Options of `supercluster move`."""
 
     dry_run: DryRun = False
     wait: Annotated[bool, flag("wait", "Wait until the move has ended, and show its progress.")] = False

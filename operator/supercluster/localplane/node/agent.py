@@ -134,7 +134,7 @@ class NodeAgent:
         """Register the nodes and start the pods that are bound to them. The caches must be filled.
 
         Raises:
-            ForeignNode: the cluster has a node of somebody else with one of these names.
+            ForeignNode: the cluster has a node with one of these names that this agent did not create.
         """
         owner = self._identity()
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, force_close=True))

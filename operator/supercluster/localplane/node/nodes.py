@@ -21,7 +21,9 @@ RUNTIME = "localplane://1"
 
 class ForeignNode(Exception):  # noqa: N818 - named as what it is
     def __init__(self, name: str) -> None:
-        super().__init__(f"the cluster has a node {name} of somebody else; give other names by --names")
+        super().__init__(
+            f"the cluster has a node {name} that this agent did not create; choose other names with --names"
+        )
 
 
 @dataclass(slots=True)

@@ -419,7 +419,7 @@ async def no_migration_needs_it(case: Case) -> str:
 
 async def move_is_ours(case: Case) -> str:
     is_own = made_by_us(case.there) or case.resource.metadata.uid in _owners(case.there)
-    return "" if is_own else "somebody else made it"
+    return "" if is_own else "the operator did not make it"
 
 
 async def job_is_ours(case: Case) -> str:

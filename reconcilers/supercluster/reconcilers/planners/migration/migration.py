@@ -247,7 +247,7 @@ def _aborted(state: MigrationView, draft: Draft) -> Plan:
 def _open(
     desired: Migration, observed: MigrationObserved, state: MigrationView, draft: Draft, now: datetime
 ) -> Plan:
-    """Blue says that green serves everything. What counts is green's own word (BG-12)."""
+    """Blue says that green serves everything. The stage ends only when green confirms it (BG-12)."""
     proof, total = draft.proof, state.stages.total
     if proof is not None and proof.differing:
         message = (

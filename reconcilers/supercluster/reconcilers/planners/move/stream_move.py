@@ -361,7 +361,7 @@ def _is_retried(desired: StreamMove) -> bool:
 def _who_is_before(desired: StreamMove, super_cluster: SuperCluster) -> str:
     budget, others = super_cluster.spec.moves, super_cluster.status.moves
     under_way = [grant.name for grant in others if grant.uid != desired.metadata.uid]
-    under_way += [f"{name} (by somebody else)" for name in super_cluster.status.other_moves]
+    under_way += [f"{name} (started outside the queue)" for name in super_cluster.status.other_moves]
     name = super_cluster.metadata.name
     if not under_way:
         return f"waiting for a place, which SuperCluster {name} gives at its next look: no other move is under way"

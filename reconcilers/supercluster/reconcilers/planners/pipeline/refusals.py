@@ -22,7 +22,7 @@ def refusal_of(desired: StreamPipeline, observed: PipelineObserved) -> Finding |
         return Reason.NOT_ACCEPTED, observed.refusal
     if observed.has_brokers and not spec.allow_beside_brokers:
         return Reason.BESIDE_BROKERS, (
-            f"namespace {namespace} has a SuperCluster or a Cluster, and whoever makes pods there can mount the credentials of its "
+            f"namespace {namespace} has a SuperCluster or a Cluster, and any account that can create pods there can mount the credentials of its "
             "brokers; make the pipeline in another namespace, with spec.superClusterNamespace, or set spec.allowBesideBrokers"
         )
     reserved = sorted(name for name in spec.spark_conf if name.startswith(RESERVED_CONF))

@@ -28,7 +28,10 @@ FUNCTIONS = {
     "left": (2, 2),
     "right": (2, 2),
 }
-"""Of mappings: the least and the most arguments, which are numbers. `split` has a text as its second one."""
+"""The functions of subject mappings, each with its least and greatest number of arguments. Arguments are numbers.
+
+`split`, whose second argument is text, is matched by a pattern of its own.
+"""
 _BY_LOWER = {name.lower(): name for name in FUNCTIONS}
 _CALL = re.compile(r"\{\{([A-Za-z]+)\(([0-9]{1,9}(?:, ?[0-9]{1,9})*)\)\}\}", re.ASCII)
 _SPLIT = re.compile(r"\{\{[sS]plit\(([0-9]{1,9}), ?[^\s.,(){}]+\)\}\}", re.ASCII)

@@ -215,7 +215,7 @@ def _describe(
         and decision.deadline is not None
         and (decision.connections or silent or decision.waits_for)
     ):
-        unknown = f" and whoever is connected to {_brokers(silent, observed.reports)}" if silent else ""
+        unknown = f" and any clients connected to {_brokers(silent, observed.reports)}" if silent else ""
         told = (
             f"at {timestamp(decision.deadline)} the former credential is withdrawn, which cuts off "
             f"{_connections(decision.connections)}{_named(decision.clients)}{unknown}; have these clients read the Secret again, or set "

@@ -1,11 +1,13 @@
 """User-facing text is plain: no sentence that the owner has struck out, no clause as a subject.
 
-It covers the documentation (decisions in docs/adr apart), the chart's notes, the docstring at the top of each module, the
-descriptions in the custom resource definitions, and the declared conditions and events.
+It covers the documentation, the chart's notes and the comments of its values, the docstring at the top of
+each module, the messages and help texts in code, the help of the Makefile, the descriptions in the custom resource definitions, and the
+declared conditions and events.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +20,14 @@ from supercluster.api import conditions
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("operator", "crds", "reconcilers", "broker_image", "spark")
-PAGES = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md")
+PAGES = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+MESSAGES = (
+    "reconcilers",
+    "operator/supercluster/app",
+    "operator/supercluster/localplane/node",
+    "crds/supercluster/api",
+)
+MESSAGE_WORDS_MIN = 3
 
 # Pages that are still to be rewritten. The list may only shrink.
 EXEMPT: frozenset[str] = frozenset()
@@ -51,6 +60,8 @@ _END = re.compile(r"(?<=[.!?])[*_\")]*\s+(?=\S)")
 _MARK = re.compile(r"^\s*(?:>\s*)*(?:(?:[-*+]|\d+\.)\s+)?")
 _FENCE = re.compile(r"^\s*(?:```|~~~)")
 _DOCSTRING = re.compile(r'(?:\s|#.*\n)*r?"""(?P<text>.*?)"""', re.DOTALL)
+_HELP = re.compile(r"^(?P<target>[a-z0-9-]+):.*?##\s*(?P<text>.*)$")
+_COMMENT = re.compile(r"(?:^|\s)#\s?(?P<text>.*)$")
 _RULE = re.compile(r"^\s*\|?[\s:|-]*-{3}[\s:|-]*$")
 
 
@@ -84,7 +95,7 @@ def _split(block: str, line: int) -> Iterator[Sentence]:
 
 
 def markdown_sentences(text: str) -> Iterator[Sentence]:
-    """Without code blocks; each cell of a table stands alone. Headings and heads of tables may name a question."""
+    """Without code blocks; each cell of a table stands alone. Heads of tables are left out; a heading keeps its mark."""
     lines = text.split("\n")
     prose: list[str] = []
     fenced = False
@@ -92,8 +103,11 @@ def markdown_sentences(text: str) -> Iterator[Sentence]:
         if _FENCE.match(line):
             fenced = not fenced
             prose.append("")
-        elif fenced or line.startswith("#") or _RULE.match(line):
+        elif fenced or _RULE.match(line):
             prose.append("")
+        elif line.startswith("#"):
+            prose.append("")
+            yield Sentence(number, plain(line))
         elif line.lstrip().startswith("|"):
             prose.append("")
             if not (number < len(lines) and _RULE.match(lines[number])):
@@ -105,7 +119,7 @@ def markdown_sentences(text: str) -> Iterator[Sentence]:
 
 
 def fault(sentence: str) -> str:
-    """What is wrong with a sentence, and what to do; empty: nothing."""
+    """What is wrong with a sentence, and what to do; empty: nothing. A heading may name a question."""
     folded = sentence.casefold()
     for old in SENTENCES:
         if old.casefold() in folded:
@@ -114,7 +128,7 @@ def fault(sentence: str) -> str:
         return f"the condition {found[1]} was renamed; use its new name"
     if found := _WORD.search(sentence):
         return f"{found[1]!r} is not used here; name the subject"
-    if not sentence.endswith("?") and (found := _SUBJECT.match(sentence)):
+    if not sentence.startswith("#") and not sentence.endswith("?") and (found := _SUBJECT.match(sentence)):
         return f"it begins with {found[1]!r}; begin with a noun that names the subject"
     return ""
 
@@ -128,6 +142,37 @@ def faults(name: str, found: Iterator[Sentence]) -> Iterator[str]:
 def docstring_sentences(source: str) -> Iterator[Sentence]:
     if found := _DOCSTRING.match(source):
         yield from sentences(found["text"], source.count("\n", 0, found.start("text")) + 1)
+
+
+def message_sentences(source: str) -> Iterator[Sentence]:
+    """The sentences of string literals that are no docstrings. A value in an f-string reads as an ellipsis."""
+    todo: list[ast.AST] = [ast.parse(source)]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            continue
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            text = node.value
+        elif isinstance(node, ast.JoinedStr):
+            text = "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+            todo += [part.value for part in node.values if isinstance(part, ast.FormattedValue)]
+        else:
+            todo += ast.iter_child_nodes(node)
+            continue
+        if len(text.split()) >= MESSAGE_WORDS_MIN:
+            yield from (Sentence(node.lineno, each.text) for each in sentences(text))
+
+
+def help_sentences(makefile: str) -> Iterator[Sentence]:
+    for number, line in enumerate(makefile.split("\n"), 1):
+        if found := _HELP.match(line):
+            yield from sentences(found["text"], number)
+
+
+def comment_sentences(values: str) -> Iterator[Sentence]:
+    """The sentences of a YAML file's comments. Lines that follow each other are one paragraph."""
+    found = (_COMMENT.search(line) for line in values.split("\n"))
+    yield from sentences("\n".join(comment["text"] if comment else "" for comment in found))
 
 
 def descriptions(node: Any) -> Iterator[tuple[int, str]]:
@@ -145,19 +190,28 @@ def descriptions(node: Any) -> Iterator[tuple[int, str]]:
 
 def of_the_pages() -> Iterator[str]:
     pages = [ROOT / name for name in PAGES]
-    pages += [page for page in sorted((ROOT / "docs").rglob("*.md")) if "adr" not in page.parts]
+    pages += sorted((ROOT / "docs").rglob("*.md"))
     for page in pages:
         name = str(page.relative_to(ROOT))
         if name not in EXEMPT:
             yield from faults(name, markdown_sentences(page.read_text()))
     for notes in sorted((ROOT / "charts").rglob("NOTES.txt")):
         yield from faults(str(notes.relative_to(ROOT)), sentences(notes.read_text()))
+    for values in sorted((ROOT / "charts").rglob("values.yaml")):
+        yield from faults(str(values.relative_to(ROOT)), comment_sentences(values.read_text()))
+    yield from faults("Makefile", help_sentences((ROOT / "Makefile").read_text()))
 
 
 def of_the_modules() -> Iterator[str]:
     for package in PACKAGES:
         for module in sorted((ROOT / package).rglob("*.py")):
             yield from faults(str(module.relative_to(ROOT)), docstring_sentences(module.read_text()))
+
+
+def of_the_messages() -> Iterator[str]:
+    for folder in MESSAGES:
+        for module in sorted((ROOT / folder).rglob("*.py")):
+            yield from faults(str(module.relative_to(ROOT)), message_sentences(module.read_text()))
 
 
 def of_the_definitions() -> Iterator[str]:
@@ -177,7 +231,7 @@ def of_the_conditions() -> Iterator[str]:
 
 @pytest.mark.parametrize(
     "found",
-    [of_the_pages, of_the_modules, of_the_definitions, of_the_conditions],
+    [of_the_pages, of_the_modules, of_the_messages, of_the_definitions, of_the_conditions],
     ids=lambda part: part.__name__,
 )
 def test_user_facing_text_is_plain(found: Callable[[], Iterator[str]]) -> None:
@@ -243,6 +297,32 @@ def test_a_clause_as_a_subject_is_found(subject: str, page: str, line: int) -> N
 )
 def test_questions_headings_and_code_are_no_fault(page: str) -> None:
     assert not list(faults("docs/a.md", markdown_sentences(page)))
+
+
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [
+        (markdown_sentences, "Text.\n\n## Why somebody asks\n"),
+        (message_sentences, '"""Doc."""\n\nMESSAGE = "given by somebody else"\n'),
+        (message_sentences, '"""Doc."""\n\nMESSAGE = f"node {name} of somebody"\n'),
+        (message_sentences, "\n\nMESSAGE = f\"node {name or 'that somebody made'}\"\n"),
+        (message_sentences, '\n\nraise ValueError("given by " "somebody")\n'),
+        (help_sentences, "A = 1\n\ntest: $(STAMP) ## Ask somebody to test\n"),
+        (comment_sentences, "a: 1\n\n# Unset: somebody asks.\n"),
+        (comment_sentences, "a: 1\n\nb: 2 # Unset: somebody asks.\n"),
+    ],
+    ids=["heading", "string", "f-string", "nested string", "joined", "help", "comment", "comment at the end"],
+)
+def test_a_word_is_found_in_headings_messages_help_and_comments(
+    read: Callable[[str], Iterator[Sentence]], text: str
+) -> None:
+    [said] = faults("a", read(text))
+    assert said.startswith("a:3: 'somebody' is not used here")
+
+
+def test_docstrings_and_short_strings_are_no_messages() -> None:
+    source = 'class A:\n    """Of somebody else."""\n    b = 1\n    """Of somebody else."""\n    c = "for somebody"\n'
+    assert not list(message_sentences(source))
 
 
 def test_a_description_of_a_definition_is_read() -> None:

@@ -175,6 +175,16 @@ def test_commands_are_parsed_as_their_programs_would(
         assert refusal in line
 
 
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"])
+def test_commands_of_the_pages_beside_the_readme_are_checked(tmp_path: Path, page: str) -> None:
+    assert (ROOT / page).is_file()
+    (tmp_path / "Makefile").touch()
+    (tmp_path / page).write_text("```sh\nmake nothing\n```\n")
+    assert refused_commands(tmp_path) == [
+        f"{page}, block of line 2: make nothing: the Makefile has no target nothing"
+    ]
+
+
 def test_a_script_is_taken_apart_into_commands() -> None:
     script = """
 # supercluster nowhere

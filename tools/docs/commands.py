@@ -1,7 +1,8 @@
 """Commands in the pages that their programs would refuse: parsed, never run.
 
-Every block of shell commands in `docs/` and the README is taken apart into simple commands. `supercluster` has to take its words, `make`
-has to have the target and the variable, `helm` the chart and its values, `kubectl` the kind, and a path of the repository has to exist.
+Every block of shell commands in `docs/` and in the pages of the root folder is taken apart into simple commands. `supercluster` has to
+take its words, `make` has to have the target and the variable, `helm` the chart and its values, `kubectl` the kind, and a path of the
+repository has to exist.
 A command with `…` in it is shown in part, and is left alone.
 """
 
@@ -100,11 +101,16 @@ KUBERNETES_KINDS = {
 }
 
 
+def pages_of(root: Path) -> list[Path]:
+    """The pages in the root folder, such as README.md and CONTRIBUTING.md, and those below docs/."""
+    return [*sorted(root.glob("*.md")), *sorted((root / "docs").rglob("*.md"))]
+
+
 def refused_commands(root: Path) -> list[str]:
-    """One line for each command in the pages below that root that would be refused: where it is, what it is, and why."""
+    """One line for each command in the pages of that root and its docs that would be refused: where it is, what it is, and why."""
     checks = _Checks(root)
     found = []
-    for page in (root / "README.md", *sorted((root / "docs").rglob("*.md"))):
+    for page in pages_of(root):
         text = page.read_text(encoding="utf-8")
         for block in BLOCK.finditer(text):
             if block["language"].strip() not in SHELL:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from tools.docs.commands import BLOCK, HEREDOC, SHELL
+from tools.docs.commands import BLOCK, HEREDOC, SHELL, pages_of
 
 from supercluster.api.common import GROUP
 from supercluster.api.crd import KINDS, definition
@@ -25,7 +25,7 @@ ROOTS = {
 def refused_manifests(root: Path) -> list[str]:
     """One line for each fault of a manifest in the pages below that root: where it is, and what it is."""
     found: list[str] = []
-    for page in (root / "README.md", *sorted((root / "docs").rglob("*.md"))):
+    for page in pages_of(root):
         text = page.read_text(encoding="utf-8")
         for block in BLOCK.finditer(text):
             where = (

@@ -100,10 +100,10 @@ e2e-kube: $(STAMP) ## Run the end-to-end tests, the demo and the guide to a cuto
 e2e-kind: $(STAMP) ## Run the demo on a kind cluster (needs an engine, kind, kubectl and helm; KEEP=1 leaves it)
 	$(PY) -m e2e.kind $(if $(KEEP),--keep)
 
-e2e-moves: $(STAMP) ## Move streams under load with kills and cuts at every stage, as a table (about 25 minutes; ONLY='leader at joint')
+e2e-moves: $(STAMP) ## Run moves under load with kills and cuts at every stage, as a table (about 25 minutes; ONLY='leader at joint')
 	$(PY) -m e2e.moves $(if $(ONLY),--only '$(ONLY)') $(if $(TOPOLOGY),--topology $(TOPOLOGY))
 
-e2e-cutover: $(STAMP) ## Cut streams over under load with kills, stops and cuts at every stage, as a table (half an hour; WAY=direct ONLY='clean')
+e2e-cutover: $(STAMP) ## Run cutovers under load with kills, stops and cuts at every stage, as a table (half an hour; WAY=direct ONLY='clean')
 	$(PY) -m e2e.cutover $(if $(ONLY),--only '$(ONLY)') $(if $(WAY),--way $(WAY)) $(if $(RATE),--rate $(RATE))
 
 bench-moves: $(STAMP) ## Measure moves, step-down and killed leader under load beside nats-server, as a table (RUNS=1 ONLY=move-ids-starved; PART=100: so many times fewer messages)

@@ -151,7 +151,7 @@ class MigrationSpec(ApiModel):
     clusters: dict[str, ClusterName] | None = Field(
         default=None,
         max_length=CLUSTERS_MAX,
-        description="How clusters of blue are called on green, such as {west: east}: streams placed in west are placed in east there. A name that "
+        description="Names of blue's clusters on green. With {west: east}, streams placed in west are placed in east on green. A name that "
         "is not here stays if green has it; else green's only cluster takes its place.",
     )
     clients: ClientPolicy = Field(default=ClientPolicy(), description="The treatment of clients.")
@@ -291,7 +291,7 @@ class ClientCounts(ApiModel):
     still_on_blue: int = Field(default=0, description="Those that are connected to blue.")
     publishers_still_on_blue: int = Field(
         default=0,
-        description="Of these, those that have published to streams that were handed over.",
+        description="Clients on blue that have published to streams that were handed over.",
     )
     publishers: tuple[Publisher, ...] = Field(
         default=(),
@@ -333,9 +333,9 @@ class MigrationStatus(Status):
     preflight: PreflightReport | None = Field(default=None, description="The findings before the start.")
     streams: int | None = Field(default=None, description="Streams in scope.")
     on_green: int | None = Field(default=None, description="Those that green serves.")
-    stages: StageCounts | None = Field(default=None, description="How many have come to which stage.")
+    stages: StageCounts | None = Field(default=None, description="Number of streams in each stage.")
     worst_lag: Lag | None = Field(
-        default=None, description="Of the stream whose copy on green is furthest behind."
+        default=None, description="Lag of the stream whose copy on green is furthest behind."
     )
     stalled: tuple[StalledStream, ...] = Field(
         default=(),

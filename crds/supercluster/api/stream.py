@@ -187,10 +187,10 @@ class ReplicaStatus(ApiModel):
     name: str = Field(description="Broker that holds it.")
     leader: bool = Field(default=False, description="Whether it leads.")
     current: bool = Field(default=False, description="Whether it has all that is committed.")
-    offline: bool = Field(default=False, description="Whether the leader has lost sight of it.")
+    offline: bool = Field(default=False, description="Whether the leader has no contact with it.")
     unusable: bool = Field(
         default=False,
-        description="Whether its broker is there and can do nothing with it: over a disk error, say.",
+        description="Whether its broker runs and cannot use the copy, for example after a disk error.",
     )
     lag: int = Field(default=0, description="Log entries that it lacks.")
 
@@ -263,14 +263,14 @@ class StreamStatus(Status):
         default=None, description="The StreamMove of the last change of placement."
     )
     replication: ReplicationStatus | None = Field(
-        default=None, description="How many usable replicas are kept up, and how it stands."
+        default=None, description="The number of usable replicas to keep, and the current state."
     )
     recovery: RecoveryStatus | None = Field(
         default=None, description="The outcome of the last requested forced recovery."
     )
     rejected: tuple[NodeFinding, ...] = Field(
         default=(),
-        description="Of a stream that can't be placed: every broker of the super-cluster, and why it is no use.",
+        description="Every broker of the super-cluster, with the reason why it cannot take the stream. Set while the stream cannot be placed.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     )
     conditions: Conditions = ()

@@ -220,7 +220,9 @@ class MovePlan(ApiModel):
         default=(), max_length=FINDINGS_MAX, description="Room on the disks of the brokers concerned."
     )
     disturbs: tuple[str, ...] = Field(
-        default=(), max_length=16, description="Whom and what the move would be felt by, as sentences."
+        default=(),
+        max_length=16,
+        description="Effects of the move on brokers, publishers and consumers, as sentences.",
     )
     refusal: str = Field(default="", description="Why the move can't be made; empty when it can.")
 
@@ -288,7 +290,7 @@ class MoveAudit(ApiModel):
     last_sequence: int = Field(default=0, description="Last sequence compared.")
     digest: str = Field(default="", description="Hash over the hashes of all ranges.")
     members: tuple[MemberAudit, ...] = Field(
-        default=(), max_length=64, description="How each replica compared."
+        default=(), max_length=64, description="The result of the comparison for each replica."
     )
 
 

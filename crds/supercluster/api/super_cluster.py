@@ -248,7 +248,7 @@ class SuperClusterStatus(Status):
     streams: int = Field(default=0, description="Streams that are declared in it.")
     accounts: tuple[AccountStatus, ...] = Field(
         default=(),
-        description="Of every account in the spec, what the brokers had of it when they were last asked.",
+        description="Every account in the spec, as the brokers last reported it.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     )
     moves: tuple[MoveGrant, ...] = Field(

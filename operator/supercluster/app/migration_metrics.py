@@ -53,7 +53,7 @@ def _families(found: Mapping[str, MigrationStatus]) -> Iterator[Metric]:
     )
     yield gauge(
         "supercluster_migration_publishers_on_blue",
-        "Of these, those that have published there to streams that were handed over.",
+        "Clients on blue that have published there to streams that were handed over.",
         {name: each.publishers_still_on_blue for name, each in clients.items()},
         _LABEL,
     )

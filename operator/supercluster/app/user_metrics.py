@@ -63,7 +63,9 @@ def _families(users: list[User], now: datetime) -> Iterator[Metric]:
 
     yield counted("connections", "Connections of a User.", lambda each: each.connections)
     yield counted(
-        "former_connections", "Of these, those that show its former credential.", lambda each: each.former
+        "former_connections",
+        "Connections of a User that use its former credential.",
+        lambda each: each.former,
     )
     yield counted(
         "not_ready", "1 while a User that is not being deleted is not Ready.", lambda each: not each.is_ready
@@ -82,7 +84,7 @@ def _families(users: list[User], now: datetime) -> Iterator[Metric]:
     )
     yield gauge(
         "supercluster_user_rotation_rolling_seconds",
-        "Since clients could read the new credential of a rotation under way.",
+        "Time since clients could read the new credential of a running rotation.",
         _worst(by_label, lambda each: each.rolling_s, max),
         _LABEL,
     )

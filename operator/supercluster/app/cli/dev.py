@@ -59,7 +59,7 @@ def down(state: State = STATE / "dev") -> None:
 
 @dev.command()
 def node(
-    kubeconfig: Annotated[str, option("FILE", "Of an administrator of the cluster.")],
+    kubeconfig: Annotated[str, option("FILE", "Kubeconfig of an administrator of the cluster.")],
     nodes: Annotated[
         int,
         option("N", "Nodes to register.", parser=number(1, NODES_MAX, "a number of nodes")),

@@ -34,7 +34,7 @@ class PlanOptions:
     ] = None
     super_cluster: Annotated[
         str | None,
-        option("NAME", "Of a stream that no resource declares. Default: the only one."),
+        option("NAME", "SuperCluster of a stream that no resource declares. Default: the only one."),
     ] = None
     output: TextOutput = "text"
     timeout: Annotated[float, seconds("Limit for the wait.")] = 600.0

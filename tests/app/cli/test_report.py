@@ -22,7 +22,7 @@ from tests.support.command_line import run_line
 
 from supercluster.app.admin import BrokerAdmin
 from supercluster.app.commands import report
-from supercluster.app.commands.errors import EXIT_OK, CommandError
+from supercluster.app.commands.errors import EXIT_FAILED, EXIT_OK, CommandError
 from supercluster.app.kube import KubeClient
 from supercluster.reconcilers.ports import BrokersUnreachableError, BrokerTarget, Json, KubeError
 
@@ -48,11 +48,21 @@ class Api(Kube):
         super().__init__(*objects)
         self.logs = f"client nats://app:{PLANTED}-not-in-a-secret@10.0.0.9 and word {PLANTED}\nready\n"
         self.refuses: set[str] = set()
+        self.is_away = False
 
     async def list(self, api_version: str, kind: str, namespace: str | None, selector: str = "") -> Json:
-        if kind in self.refuses:
-            raise KubeError(403, "Forbidden", f"{kind} is forbidden")
+        self._check(kind)
         return await super().list(api_version, kind, namespace or "ns", selector)
+
+    async def get(self, api_version: str, kind: str, namespace: str, name: str) -> Json | None:
+        self._check(kind)
+        return await super().get(api_version, kind, namespace, name)
+
+    def _check(self, kind: str) -> None:
+        if self.is_away:
+            raise KubeError(0, "Unreachable", "the API server https://a: no route")
+        if kind in self.refuses or "*" in self.refuses:
+            raise KubeError(403, "Forbidden", f"{kind} is forbidden")
 
     async def request(self, method: str, path: str) -> Json:
         return {"gitVersion": "v1.35.0", "path": path}
@@ -82,6 +92,7 @@ def objects() -> list[Json]:
     declared["metadata"]["annotations"] = {"note": PLANTED}
     client = secret("demo-client", user="app", password=PLANTED, url="nats://east:4222")
     return [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns", "annotations": {"a": PLANTED}}},
         *(SUPER_CLUSTER, CLUSTER, declared, client, user_secret(current=1)),
         credentials({"user": "by-hand", "password": "from-users-json"}),
         pod("east-0", **LABELS),
@@ -137,10 +148,12 @@ async def test_nothing_that_was_planted_is_in_any_file(api: Api, tmp_path: Path)
 
 
 async def test_where_secrets_cannot_be_read_what_looks_like_one_is_masked_all_the_same(
-    api: Api, tmp_path: Path
+    api: Api, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     api.refuses = {"Secret", "Event"}
     found = await files_of(api, tmp_path / "it.tar.gz")
+    told = "Secrets can't be read, so their values are masked only where the text around them tells\n"
+    assert told in capsys.readouterr().err
     assert (
         found["errors.txt"]
         .splitlines()[-1]
@@ -149,6 +162,33 @@ async def test_where_secrets_cannot_be_read_what_looks_like_one_is_masked_all_th
     assert "objects/event.json: Event is forbidden" in found["errors.txt"]
     assert "objects/event.json" not in found
     assert "nats://***@10.0.0.9" in found["logs/ns/east-0/broker.log"]
+
+
+@pytest.mark.parametrize("is_away", [True, False])
+async def test_a_report_without_anything_to_report_fails(
+    api: Api, tmp_path: Path, capsys: pytest.CaptureFixture[str], is_away: bool
+) -> None:
+    api.is_away, api.refuses = is_away, {"*"}
+    path = tmp_path / "it.tar.gz"
+    why = "the API server https://a: no route" if is_away else "Secret is forbidden"
+    with pytest.raises(CommandError, match=f"no resource of namespace ns can be fetched: {why}") as failed:
+        await run_line(api.client, "report", "-o", str(path))
+    assert failed.value.code == EXIT_FAILED
+    assert capsys.readouterr() == ("", "")
+    assert not path.exists()
+
+
+async def test_a_namespace_that_does_not_exist_is_an_error(api: Api, tmp_path: Path) -> None:
+    api.objects = []
+    with pytest.raises(CommandError, match="namespace ns does not exist"):
+        await run_line(api.client, "report", "-o", str(tmp_path / "it.tar.gz"))
+
+
+async def test_who_may_not_read_namespaces_gets_a_report(api: Api, tmp_path: Path) -> None:
+    api.refuses = {"Namespace"}
+    found = await files_of(api, tmp_path / "it.tar.gz")
+    assert "objects/namespace.json: Namespace is forbidden" in found["errors.txt"]
+    assert "objects/user.json" in found
 
 
 async def test_a_bundle_has_a_bound_in_size_and_in_time(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,10 +37,16 @@ async def report(
     state = site.kubeconfig.parent if site.kubeconfig is not None else None
     async with BrokerAdmin() as admin:
         bundle = await report.collect(site.kube, admin, site.namespace, state, timeout)
-    try:
-        bundle.write(path)
-    except OSError as error:
-        raise CommandError(f"{path} can't be written: {error.strerror}") from error
-    if bundle.errors:
-        say(f"missing parts: {len(bundle.errors)}; errors.txt in the bundle names them")
-    print(path)
+    if bundle.has_objects or any(name.startswith("logs/") for name in bundle.files):
+        try:
+            bundle.write(path)
+        except OSError as error:
+            raise CommandError(f"{path} can't be written: {error.strerror}") from error
+        if not bundle.knows_values:
+            say("Secrets can't be read, so their values are masked only where the text around them tells")
+        if bundle.errors:
+            say(f"missing parts: {len(bundle.errors)}; errors.txt in the bundle names them")
+        print(path)
+    if not bundle.has_objects:
+        why = bundle.errors[0].partition(": ")[2]
+        raise CommandError(f"no resource of namespace {site.namespace} can be fetched: {why}")

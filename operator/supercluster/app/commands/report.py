@@ -51,6 +51,10 @@ class Bundle:
     errors: list[str] = field(default_factory=list)
     calls: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CALLS_MAX))
     size_bytes: int = 0
+    has_objects: bool = False
+    """Could any list of resources be fetched?"""
+    knows_values: bool = False
+    """Could the values be read that are to be masked?"""
 
     async def fetch(self, name: str, work: Coroutine[Any, Any, Any], *, keeps: bool = True) -> Any:
         """What a call answers, which becomes a file; None: it failed, and its error is kept."""
@@ -99,13 +103,20 @@ class Bundle:
 async def collect(
     kube: KubeClient, admin: BrokerAdmin, namespace: str, state: Path | None, timeout_s: float
 ) -> Bundle:
-    """Of one namespace. `state`: the folder of `supercluster dev`, where the operator's log is on a development plane."""
+    """Of one namespace. `state`: the folder of `supercluster dev`, where the operator's log is on a development plane.
+
+    Raises:
+        CommandError: the namespace does not exist.
+    """
     bundle = Bundle(asyncio.get_running_loop().time() + timeout_s)
     secrets = await bundle.fetch("values of Secrets, to mask them", _secrets(kube, namespace), keeps=False)
-    bundle.masker = Masker(values_of(secrets or ()))
+    bundle.masker, bundle.knows_values = Masker(values_of(secrets or ())), secrets is not None
+    if await bundle.fetch("objects/namespace.json", _namespace(kube, namespace)) == {}:
+        raise CommandError(f"namespace {namespace} does not exist")
     bundle.add("versions.json", {"supercluster": VERSION, "namespace": namespace})
     await bundle.fetch("kubernetes-version.json", kube.request("GET", "/version"))
     lists = {kind: await bundle.fetch(*_listed(kube, version, kind, namespace)) for version, kind in _kinds()}
+    bundle.has_objects = any(found is not None for found in lists.values())
     pods = [
         body for body in lists["Pod"] or () if LABEL_SUPER_CLUSTER in mapping(body["metadata"].get("labels"))
     ]
@@ -124,6 +135,11 @@ async def collect(
 
 async def _secrets(kube: KubeClient, namespace: str) -> list[Json]:
     return list((await kube.list("v1", "Secret", namespace))["items"])
+
+
+async def _namespace(kube: KubeClient, name: str) -> Json:
+    """Empty: there is none of this name."""
+    return await kube.get("v1", "Namespace", "", name) or {}
 
 
 def _kinds() -> Iterator[tuple[str, str]]:

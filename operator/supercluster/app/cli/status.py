@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
+import time
 from contextlib import ExitStack, suppress
+from http import HTTPStatus
 from typing import Annotated
 
 import typer
@@ -47,20 +50,34 @@ async def status(
 
 
 async def _watch(site: Site, scope: str | None) -> None:
-    """A terminal shows one tree, which changes. Anything else gets another tree when something has changed."""
+    """A terminal shows one tree, which changes. Anything else gets another tree when something has changed.
+
+    While the API server does not answer, the last tree stays, with a line that says since when.
+    """
+    from rich.console import Group, RenderableType
     from rich.live import Live
+    from rich.text import Text
 
     from supercluster.app.commands import overview, tables, tree
+    from supercluster.reconcilers.ports import KubeError
 
-    shown, screen = "", tables.console()
+    found: RenderableType = ""
+    shown, silence, screen = "", "", tables.console()
     with suppress(asyncio.CancelledError), ExitStack() as stack:  # Ctrl-C ends it, as a user means it to.
         live = stack.enter_context(Live(console=screen, auto_refresh=False)) if screen.is_terminal else None
         while True:
-            found = tree.tree(await overview.fetch(site.kube, scope), with_namespace=scope is None)
+            asked_at = time.strftime("%H:%M:%S")
+            try:
+                found = tree.tree(await overview.fetch(site.kube, scope), with_namespace=scope is None)
+                silence = ""
+            except KubeError as error:
+                if 400 <= error.status < 500 and error.status != HTTPStatus.TOO_MANY_REQUESTS:
+                    raise
+                silence = silence or f"no answer from the API server since {asked_at}"
             if live is not None:
-                live.update(found, refresh=True)
-            elif (text := tables.rendered(found)) != shown:
-                print(text, flush=True)
+                live.update(Group(found, Text(silence, "bold red")) if silence else found, refresh=True)
+            elif (text := silence or tables.rendered(found)) != shown:
+                print(text, file=sys.stderr if silence else sys.stdout, flush=True)
                 shown = text
             await asyncio.sleep(WATCH_INTERVAL_S)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from supercluster.app.commands.overview import row
 from supercluster.app.commands.tables import rendered
 from supercluster.app.commands.tree import tree
 from supercluster.reconcilers.ports import Json
@@ -69,7 +70,7 @@ def test_streams_stand_beneath_clusters_and_what_is_wrong_beneath_its_resource()
     assert lines(FOUND) == [
         "SuperCluster demo  1 cluster, 1 stream",
         "├── Cluster east  3/3 brokers, nats://east",
-        "│   └── Stream flights  2/3 replicas, leader east-1, 12 messages, slowest replica 70 entries behind",
+        "│   └── Stream flights  2/3 replicas, leader east-1, 12 messages, lag 70",
         "│       └── Synced is False: Moving: 3 brokers learn",
         "├── Stream homeless  0/1 replicas, leader -, 0 messages",
         "├── StreamMove m1  flights to west, Running, 40% copied",
@@ -79,6 +80,41 @@ def test_streams_stand_beneath_clusters_and_what_is_wrong_beneath_its_resource()
         "    └── Synced is False: Moving: 3 brokers learn",
         "Cluster lost  0/1 brokers, -",
     ]
+
+
+def test_the_lag_of_a_stream_is_shown_when_its_replicas_are_known_also_when_it_is_none() -> None:
+    streams = [body("a", DEMO, replicas=[{"name": "east-0"}]), body("b", DEMO)]
+    assert [line.rpartition(", ")[2] for line in lines({"Stream": streams})] == ["lag 0", "0 messages"]
+
+
+def test_a_resource_that_is_not_accepted_says_why_once() -> None:
+    refused = {"status": "False", "message": "no such cluster"}
+    conditions = [
+        *({**refused, "type": kind, "reason": "NotAccepted"} for kind in ("Ready", "Whole")),
+        {**refused, "type": "Accepted", "reason": "ClusterNotFound"},
+        {**refused, "type": "Synced", "reason": "NotAccepted", "message": "see the condition Accepted"},
+        {**SYNCED, "type": "Recovered"},
+        {**refused, "type": "Complete", "reason": "ClusterNotFound"},
+    ]
+    found = {"Stream": [body("flights", DEMO, conditions=conditions)]}
+    assert [line.strip("├└─ ") for line in lines(found)[1:]] == [
+        "Accepted is False: ClusterNotFound: no such cluster",
+        "Recovered is False: Moving: 3 brokers learn",
+    ]
+    assert row("Stream", found["Stream"][0]).note == "Accepted: ClusterNotFound: no such cluster"
+
+
+def test_conditions_without_a_message_are_all_shown() -> None:
+    conditions = [{**SYNCED, "type": kind, "message": ""} for kind in ("Ready", "Synced")]
+    assert len(lines({"Cluster": [body("east", conditions=conditions)]})) == 3
+
+
+def test_a_move_that_ended_well_has_no_note() -> None:
+    moved = {"reason": "Moved", "message": "3 replicas in west"}
+    progressing = {**moved, "type": "Progressing", "status": "False"}
+    for status, note in (("True", ""), ("False", "Progressing: Moved: 3 replicas in west")):
+        conditions = (progressing, {**moved, "type": "Complete", "status": status})
+        assert row("StreamMove", body("m1", DEMO, conditions=conditions)).note == note
 
 
 def test_resources_of_one_name_in_two_namespaces_are_not_mixed_up() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
@@ -167,14 +167,29 @@ def is_as_it_should_be(entry: Mapping[str, Any]) -> bool:
     return (entry.get("status") == "True") is (entry.get("type") not in NEGATIVE)
 
 
+def conditions_to_read(body: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Those that are not as they should be, Accepted first. One that only repeats another is left out, and so is the last
+    step of a move that is complete."""
+    entries = map(mapping, mapping(body.get("status")).get("conditions") or ())
+    wrong = [entry for entry in entries if not is_as_it_should_be(entry)]
+    is_refused = condition(body, "Accepted").get("status") == "False"
+    is_complete = condition(body, "Complete").get("status") == "True"
+    said = set[str]()
+    for entry in sorted(wrong, key=lambda entry: entry.get("type") != "Accepted"):
+        message = str(entry.get("message") or "")
+        is_repeated = message in said or (is_refused and entry.get("reason") == Reason.NOT_ACCEPTED)
+        if not is_repeated and not (is_complete and entry.get("type") == "Progressing"):
+            yield entry
+            said |= {message} - {""}
+
+
 def _note(body: Mapping[str, Any]) -> str:
-    """The first condition that is not as it should be."""
+    """The first condition to read."""
     if not is_up_to_date(body):
         return "the operator has not seen the newest spec yet"
-    for entry in map(mapping, mapping(body.get("status")).get("conditions") or ()):
-        if not is_as_it_should_be(entry):
-            text = f"{entry.get('type')}: {entry.get('reason')}: {entry.get('message', '')}"
-            return text if len(text) <= NOTE_CHARACTERS_MAX else f"{text[: NOTE_CHARACTERS_MAX - 1]}…"
+    for entry in conditions_to_read(body):
+        text = f"{entry.get('type')}: {entry.get('reason')}: {entry.get('message', '')}"
+        return text if len(text) <= NOTE_CHARACTERS_MAX else f"{text[: NOTE_CHARACTERS_MAX - 1]}…"
     return ""
 
 

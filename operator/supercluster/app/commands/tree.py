@@ -12,7 +12,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from supercluster.api.conditions import ConditionType
-from supercluster.app.commands.overview import is_as_it_should_be, is_up_to_date, row
+from supercluster.app.commands.overview import conditions_to_read, is_up_to_date, row
 from supercluster.reconcilers.planners.migration.views import ENDED as MIGRATION_ENDED
 from supercluster.reconcilers.planners.move.views import ENDED as MOVE_ENDED
 from supercluster.reconcilers.ports import Json, mapping
@@ -60,7 +60,7 @@ def _title(kind: str, body: Json, *, is_well: bool, with_namespace: bool) -> Tex
     name = f"{shown.namespace}/{shown.name}" if with_namespace else shown.name
     replicas = mapping(body.get("status")).get("replicas") if kind == "Stream" else ()
     lag = max((int(mapping(entry).get("lag") or 0) for entry in replicas or ()), default=0)
-    behind = f", slowest replica {lag} entries behind" if lag else ""
+    behind = f", lag {lag}" if replicas else ""
     return Text.assemble(
         (f"{kind} {name}", "bold green" if is_well else "bold yellow"), f"  {shown.what}{behind}"
     )
@@ -69,8 +69,8 @@ def _title(kind: str, body: Json, *, is_well: bool, with_namespace: bool) -> Tex
 def _wrong(body: Mapping[str, Any]) -> Iterator[str]:
     if not is_up_to_date(body):
         yield "the operator has not seen the newest spec yet"
-    for entry in map(mapping, mapping(body.get("status")).get("conditions") or ()):
-        if entry.get("type") not in _ECHOES and not is_as_it_should_be(entry):
+    for entry in conditions_to_read(body):
+        if entry.get("type") not in _ECHOES:
             yield f"{entry.get('type')} is {entry.get('status')}: {entry.get('reason')}: {entry.get('message', '')}"
 
 

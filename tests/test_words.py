@@ -320,6 +320,27 @@ def test_a_word_is_found_in_headings_messages_help_and_comments(
     assert said.startswith("a:3: 'somebody' is not used here")
 
 
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("SECURITY.md", "Ask somebody.\n"),
+        ("docs/adr/a.md", "Ask somebody.\n"),
+        ("docs/guides/a.md", "# Ask somebody\n"),
+        ("Makefile", "test: ## Ask somebody\n"),
+        ("charts/a/values.yaml", "# Ask somebody.\n"),
+        *((f"{folder}/a.py", 'A = "ask somebody else"\n') for folder in MESSAGES),
+    ],
+)
+def test_each_place_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, text: str) -> None:
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    for name in (*PAGES, "Makefile"):
+        (tmp_path / name).touch()
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / file).write_text(text)
+    [said] = [*of_the_pages(), *of_the_messages()]
+    assert said.startswith(f"{file}:1: 'somebody' is not used here")
+
+
 def test_docstrings_and_short_strings_are_no_messages() -> None:
     source = 'class A:\n    """Of somebody else."""\n    b = 1\n    """Of somebody else."""\n    c = "for somebody"\n'
     assert not list(message_sentences(source))

@@ -460,7 +460,7 @@ async def test_a_stream_whose_only_copy_lost_data_says_so_and_can_be_made_again(
         await victim.ready()
 
         async def is_told() -> bool:
-            return "nobody can lead it" in json.dumps(await victim.get("/healthz"))
+            return "the stream can have no leader" in json.dumps(await victim.get("/healthz"))
 
         await until(is_told, "the warning")
         assert "NoVoterLeft" in victim.log()
@@ -478,4 +478,4 @@ async def test_a_stream_whose_only_copy_lost_data_says_so_and_can_be_made_again(
     await js.delete_stream("S")
     await js.add_stream(name="S", subjects=["s"])
     assert (await js.publish("s", b"x")).seq == 1
-    assert "nobody can lead it" not in json.dumps(await victim.get("/healthz"))
+    assert "the stream can have no leader" not in json.dumps(await victim.get("/healthz"))

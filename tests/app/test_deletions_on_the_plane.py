@@ -14,6 +14,7 @@ from tests.app.test_moves_on_the_plane import MoveSite
 from tests.app.test_operator_on_the_plane import cli
 from tests.conftest import eventually, kubectl_runner
 from tests.helm_command import run_helm_in
+from tests.support.tiers import case
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -77,7 +78,7 @@ def is_gone_and_the_map_goes_on(site: MoveSite, name: str) -> None:
 
 
 @pytest.mark.covers("SF-35", "OP-6")
-@pytest.mark.parametrize("cascade", CASCADES)
+@pytest.mark.parametrize("cascade", [case(each, id=each, is_short=each == "foreground") for each in CASCADES])
 def test_a_cluster_parts_in_every_propagation(site: MoveSite, cascade: str) -> None:
     site.kubectl("apply", "-f", "-", stdin=cluster(cascade))
     site.kubectl("wait", "--for=condition=Whole", f"ncl/{cascade}", "--timeout=90s")
@@ -87,6 +88,7 @@ def test_a_cluster_parts_in_every_propagation(site: MoveSite, cascade: str) -> N
 
 
 @pytest.mark.covers("SF-35", "OP-6")
+@pytest.mark.long
 def test_a_cluster_parts_when_helm_takes_it(site: MoveSite, helm: Path, tmp_path: Path) -> None:
     templates = tmp_path / "held" / "templates"
     templates.mkdir(parents=True)
@@ -101,6 +103,7 @@ def test_a_cluster_parts_when_helm_takes_it(site: MoveSite, helm: Path, tmp_path
 
 
 @pytest.mark.covers("SF-35", "OP-6")
+@pytest.mark.long
 def test_an_owner_of_an_earlier_version_does_not_take_the_brokers(site: MoveSite) -> None:
     """The next server-side apply takes the reference off, and no broker is restarted for it."""
     site.kubectl("apply", "-f", "-", stdin=cluster("older"))

@@ -20,7 +20,9 @@ from tests.app.commands.users.objects import (
 )
 from tests.support.command_line import run_line
 
+import supercluster.app.cli.report
 from supercluster.app.admin import BrokerAdmin
+from supercluster.app.cli.session import Site
 from supercluster.app.commands import report
 from supercluster.app.commands.errors import EXIT_FAILED, EXIT_OK, CommandError
 from supercluster.app.kube import KubeClient
@@ -176,6 +178,20 @@ async def test_a_report_without_anything_to_report_fails(
     assert failed.value.code == EXIT_FAILED
     assert capsys.readouterr() == ("", "")
     assert not path.exists()
+
+
+async def test_logs_of_a_development_plane_that_is_down_are_written_before_the_report_fails(
+    api: Api, tmp_path: Path
+) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "dev.json").write_text("{}")
+    (tmp_path / "logs" / "plane.log").write_text("no space left\n")
+    api.is_away = True
+    path = tmp_path / "it.tar.gz"
+    with pytest.raises(CommandError, match="no resource of namespace ns can be fetched"):
+        await supercluster.app.cli.report.report(Site(api.client, "ns", tmp_path / "kubeconfig"), path)
+    with tarfile.open(path) as archive:
+        assert "it/logs/plane.log" in archive.getnames()
 
 
 async def test_a_namespace_that_does_not_exist_is_an_error(api: Api, tmp_path: Path) -> None:

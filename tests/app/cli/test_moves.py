@@ -9,7 +9,7 @@ from tests.app.commands.test_moves import NOT_FOUND, STREAM, move
 from tests.app.test_adapters import Server, kube, server
 from tests.support.command_line import run_line
 
-from supercluster.app.commands.errors import EXIT_OK, CommandError
+from supercluster.app.commands.errors import EXIT_FAILED, EXIT_OK, CommandError
 from supercluster.app.kube import KubeClient
 
 __all__ = ["kube", "server"]
@@ -31,8 +31,8 @@ async def test_a_plan_is_json_on_standard_output_alone_and_changes_nothing(
     words: tuple[str, ...], server: Server, kube: KubeClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
     planned = move(phase="Planned", message="may start", plan=PLAN)
-    planned["spec"]["dryRun"] = True
-    server.answers = [(200, STREAM), (201, {}), (200, planned), (200, {})]
+    planned["spec"]["dryRun"], planned["metadata"]["resourceVersion"] = True, "7"
+    server.answers = [(200, STREAM), (201, {}), (200, planned), (200, planned), (200, {})]
     assert await run_line(kube, *words, "flights", "--to", "west", "-o", "json") == EXIT_OK
     printed = capsys.readouterr()
     assert json.loads(printed.out)["status"]["plan"]["targets"] == PLAN["targets"]
@@ -42,6 +42,25 @@ async def test_a_plan_is_json_on_standard_output_alone_and_changes_nothing(
     assert asked[1] == ("POST", "streammoves")
     assert asked[-1][0] == "DELETE"
     assert server.asked[1][4]["spec"]["dryRun"] is True
+
+
+async def test_a_plan_of_an_unknown_stream_ends_at_once_and_leaves_nothing(
+    server: Server, kube: KubeClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lacking = {
+        "type": "Planned",
+        "status": "False",
+        "reason": "StreamNotFound",
+        "message": "there is no stream nope",
+    }
+    conditions = [{**lacking, "lastTransitionTime": "2026-11-29T00:00:00Z"}]
+    pending = move(phase="Pending", message="there is no stream nope", conditions=conditions)
+    pending["metadata"]["resourceVersion"] = "7"
+    known = (200, {"items": [{"metadata": {"name": "demo"}}]})
+    server.answers = [NOT_FOUND, known, (201, {}), (200, pending), (200, pending), (200, {})]
+    assert await run_line(kube, "plan", "nope", "--to", "west") == EXIT_FAILED
+    assert server.asked[-1][0] == "DELETE"
+    assert "there is no stream nope" in capsys.readouterr().out
 
 
 async def test_moves_are_a_table_or_json(

@@ -18,6 +18,15 @@ STREAM: dict[str, Any] = {
     "spec": {"superCluster": "demo", "subjects": ["f"]},
     "status": {"cluster": "east"},
 }
+CLUSTERS = (
+    200,
+    {
+        "items": [
+            {"metadata": {"name": name}, "spec": {"superCluster": whole}}
+            for name, whole in (("east", "demo"), ("west", "demo"), ("far", "other"))
+        ]
+    },
+)
 NOT_FOUND = (404, {"reason": "NotFound"})
 
 
@@ -29,13 +38,47 @@ def move(name: str = "a", **status: Any) -> dict[str, Any]:
 @pytest.mark.covers("MV-1", "OP-2")
 async def test_a_declared_stream_is_moved_by_its_own_placement(server: Server, kube: KubeClient) -> None:
     patched = {**STREAM, "metadata": {**STREAM["metadata"], "generation": 5}}
-    server.answers = [(200, STREAM), (200, patched)]
+    server.answers = [(200, STREAM), CLUSTERS, (200, patched)]
     name, said = await moves.ask(kube, "ns", moves.Wish("flights", "west", bytes_per_s="1Mi"))
     assert name == "flights-g5"
     assert "streammove/flights-g5" in said
-    method, path, _, _, body = server.asked[1]
+    method, path, _, _, body = server.asked[2]
     assert (method, path.rsplit("/", 2)[1:]) == ("PATCH", ["streams", "flights"])
     assert body == {"spec": {"placement": {"cluster": "west"}, "move": {"bandwidth": {"bytesPerS": "1Mi"}}}}
+
+
+@pytest.mark.parametrize("wanted", ["wset", "far", ""])
+async def test_a_cluster_that_is_not_of_the_super_cluster_is_refused_before_anything_is_changed(
+    server: Server, kube: KubeClient, wanted: str
+) -> None:
+    server.answers = [(200, STREAM), CLUSTERS]
+    with pytest.raises(moves.MoveError, match="its Clusters are: east, west"):
+        await moves.ask(kube, "ns", moves.Wish("flights", wanted))
+    assert [asked[0] for asked in server.asked] == ["GET", "GET"]
+
+
+async def test_a_move_of_what_is_not_there_is_not_waited_for(server: Server, kube: KubeClient) -> None:
+    lacking = {
+        "type": "Planned",
+        "status": "False",
+        "reason": "StreamNotFound",
+        "message": "there is no stream s",
+    }
+    stamped = {**lacking, "lastTransitionTime": "2026-11-29T00:00:00Z"}
+    server.answers = [(200, move(phase="Pending", message="there is no stream s", conditions=[stamped]))]
+    said: list[str] = []
+    found = await moves.watch(kube, "ns", "a", 5.0, said.append)
+    assert found is not None
+    assert said == ["Pending: there is no stream s"]
+
+
+async def test_a_dry_run_is_deleted_as_it_is_by_then(server: Server, kube: KubeClient) -> None:
+    body = move()
+    body["metadata"]["resourceVersion"] = "7"
+    server.answers = [(200, body), (200, {}), NOT_FOUND]
+    await moves.forget(kube, "ns", "a")
+    await moves.forget(kube, "ns", "a")
+    assert [asked[0] for asked in server.asked] == ["GET", "DELETE", "GET"]
 
 
 async def test_a_stream_that_is_there_already_is_not_waited_for(server: Server, kube: KubeClient) -> None:

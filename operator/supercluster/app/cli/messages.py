@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from supercluster.app.cli.completion import names
-from supercluster.app.cli.options import OfSuperCluster, argument, number, option, seconds
+from supercluster.app.cli.options import (
+    OfSuperCluster,
+    argument,
+    consumer_name,
+    number,
+    option,
+    seconds,
+    stream_name,
+    whole_subject,
+)
 from supercluster.app.cli.session import Site, say
 from supercluster.app.commands.errors import EXIT_NOT_READY, EXIT_OK
 
@@ -49,7 +58,7 @@ class Options:
 
 async def publish(
     site: Site,
-    subject: Annotated[str, argument("SUBJECT", "Subject of the message.")],
+    subject: Annotated[str, argument("SUBJECT", "Subject of the message.", parser=whole_subject)],
     options: Options,
     body: Annotated[
         str, argument("BODY", "The message, or - for one from each line of standard input. Default: empty.")
@@ -66,7 +75,9 @@ async def publish(
 
 async def pull(
     site: Site,
-    stream: Annotated[str, argument("STREAM", "Name of the Stream.", autocompletion=names("Stream"))],
+    stream: Annotated[
+        str, argument("STREAM", "Name of the Stream.", parser=stream_name, autocompletion=names("Stream"))
+    ],
     options: Options,
     count: Annotated[int, option("N", "Messages to pull.", parser=number(1, COUNT_MAX, "a number"))] = 1,
     consumer: Annotated[
@@ -75,6 +86,7 @@ async def pull(
             "NAME",
             "Durable consumer to go on with; made where there is none. Default: from the first message.",
             show_default=False,
+            parser=consumer_name,
         ),
     ] = "",
 ) -> int:

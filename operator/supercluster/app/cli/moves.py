@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -12,6 +12,9 @@ from supercluster.app.cli.completion import names
 from supercluster.app.cli.options import DryRun, Output, TextOutput, argument, flag, option, seconds, size
 from supercluster.app.cli.session import Site, say
 from supercluster.app.commands.errors import EXIT_FAILED, EXIT_NOT_READY, EXIT_OK, NotReadyError
+
+if TYPE_CHECKING:
+    from supercluster.api import StreamMove
 
 StreamName = Annotated[
     str,
@@ -107,19 +110,29 @@ async def _follow(site: Site, asked: tuple[str, str], options: Options) -> int:
         say(said) if is_json else print(said, flush=True)
     if not name or not (options.wait or options.dry_run):
         return EXIT_OK
-    found = await moves.watch(site.kube, site.namespace, name, options.timeout, say)
+    try:
+        return _ended(await moves.watch(site.kube, site.namespace, name, options.timeout, say), name, options)
+    finally:
+        if options.dry_run:
+            await moves.forget(site.kube, site.namespace, name)
+
+
+def _ended(found: StreamMove | None, name: str, options: Options) -> int:
+    """Show a plan, or a move that is not waited for any longer; the exit code."""
+    from supercluster.app.commands import moves
+
     if found is None:
         raise NotReadyError(f"StreamMove {name} did not end within {options.timeout:g} s")
-    if is_json:
+    phase = found.status.phase
+    if options.output == "json":
         print(json.dumps(found.to_object(), indent=2))
+    elif options.dry_run:
+        print(moves.described(found))
     if options.dry_run:
-        if not is_json:
-            print(moves.described(found))
-        await moves.forget(site.kube, site.namespace, found)
-        return EXIT_OK if found.status.phase == "Planned" else EXIT_FAILED
-    if found.status.phase in ("AwaitingApproval", "AwaitingWindow"):
+        return EXIT_OK if phase == "Planned" else EXIT_FAILED
+    if phase in ("AwaitingApproval", "AwaitingWindow"):
         return EXIT_NOT_READY
-    return EXIT_OK if found.status.phase == "Succeeded" else EXIT_FAILED
+    return EXIT_OK if phase == "Succeeded" else EXIT_FAILED
 
 
 async def moves(site: Site, output: Output = "table") -> None:

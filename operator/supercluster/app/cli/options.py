@@ -71,3 +71,36 @@ def period(text: str) -> str:
     if not re.fullmatch(PERIOD_PATTERN, text) or period_s(text) == 0:
         raise typer.BadParameter(f"{text!r} is not a period such as 90m, 24h or 7d")
     return text
+
+
+def stream_name(text: str) -> str:
+    return _named(text, "a stream")
+
+
+def consumer_name(text: str) -> str:
+    return text and _named(text, "a consumer")
+
+
+def _named(text: str, what: str) -> str:
+    """As brokers allow names."""
+    from supercluster.api.names import UNDECLARED_NAME_PATTERN
+
+    if not re.fullmatch(UNDECLARED_NAME_PATTERN, text):
+        raise typer.BadParameter(
+            f"{text!r} is not a name of {what}: it is empty, or has a space or one of . * > / and backslash"
+        )
+    return text
+
+
+def whole_subject(text: str) -> str:
+    """A subject that a message can have."""
+    tokens = text.split(".")
+    if re.search(r"\s", text):
+        fault = "has white space: a subject is tokens with dots between them"
+    elif not all(tokens):
+        fault = "has an empty token: put one dot between two tokens, and none at either end"
+    elif {"*", ">"} & set(tokens):
+        fault = "has a wildcard, and a message is published to one subject"
+    else:
+        return text
+    raise typer.BadParameter(f"{text!r} {fault}, such as orders.new")

@@ -29,8 +29,8 @@ POLL_S = 0.05
 PLANE_GRACE_S = 30.0
 OPERATOR_GRACE_S = 10.0
 LEASE_NAME = "supercluster-operator"
-# One operator on one machine: nobody has to wait long for a predecessor that was killed.
-LEASE_DURATION_S = 3
+# As long as a loaded laptop may keep the operator from renewing it; the one after a killed operator waits for it.
+LEASE_DURATION_S = 10
 
 
 class DevError(CommandError):

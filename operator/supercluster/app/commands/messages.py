@@ -130,7 +130,7 @@ async def connected(to: Login) -> AsyncIterator[Client]:
         ) from error
     try:
         yield client
-    except (NatsError, TimeoutError) as error:
+    except (NatsError, TimeoutError, ValueError) as error:
         words = error.description if isinstance(error, APIError) else str(error)
         raise CommandError(told[-1] if told else words or type(error).__name__) from error
     finally:

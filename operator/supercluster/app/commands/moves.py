@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from supercluster.api import API_VERSION, Stream, StreamMove
+from supercluster.api.conditions import Reason
 from supercluster.app.commands.errors import CommandError
 from supercluster.app.commands.tables import columns
 from supercluster.app.kube import KubeClient
@@ -24,6 +25,8 @@ from supercluster.reconcilers.planners.stream.moves import move_name
 from supercluster.reconcilers.ports import Json, mapping
 
 POLL_S = 0.2
+# A move that lacks one of these waits for it; a person who mistyped a name does not want to.
+NOT_FOUND = frozenset({Reason.STREAM_NOT_FOUND, Reason.SUPER_CLUSTER_NOT_FOUND, Reason.CLUSTER_NOT_FOUND})
 NAME_CHARACTERS_MAX = 60
 HEADER = ("NAME", "STREAM", "FROM", "TO", "PHASE", "COPIED", "STAGE", "ETA", "MESSAGE")
 MESSAGE_CHARACTERS_MAX = 100
@@ -109,11 +112,27 @@ async def _by_placement(kube: KubeClient, namespace: str, wish: Wish, stream: St
     spec: Json = {"placement": {"cluster": wish.cluster}}
     if wish.bytes_per_s:
         spec["move"] = {"bandwidth": {"bytesPerS": wish.bytes_per_s}}
+    if stream.status.cluster != wish.cluster:
+        await _check_cluster(kube, namespace, stream.spec.super_cluster, wish.cluster)
     patched = await kube.merge_patch(API_VERSION, "Stream", namespace, wish.stream, {"spec": spec})
     if stream.status.cluster == wish.cluster:
         return "", f"stream/{wish.stream}: it is in {wish.cluster} already"
     name = move_name(Stream.model_validate(patched))
     return name, f"stream/{wish.stream}: spec.placement.cluster is {wish.cluster}; streammove/{name} moves it"
+
+
+async def _check_cluster(kube: KubeClient, namespace: str, super_cluster: str, wanted: str) -> None:
+    """A placement in a Cluster that does not exist would have the whole Stream refused until a person sets it back."""
+    found = (await kube.list(API_VERSION, "Cluster", namespace)).get("items") or ()
+    names = sorted(
+        str(body["metadata"]["name"])
+        for body in found
+        if mapping(body.get("spec")).get("superCluster") == super_cluster
+    )
+    if wanted not in names:
+        raise MoveError(
+            f"--to is {wanted!r}, and SuperCluster {super_cluster} has no such Cluster; its Clusters are: {', '.join(names) or 'none'}"
+        )
 
 
 async def _only_super_cluster(kube: KubeClient, namespace: str) -> str:
@@ -142,10 +161,10 @@ async def watch(
             if move.status.phase is not None and text != told:
                 told = text
                 say(text)
-            if move.status.phase in ENDED or move.status.phase in (
-                "Refused",
-                "AwaitingApproval",
-                "AwaitingWindow",
+            if move.status.phase in (*ENDED, "Refused", "AwaitingApproval", "AwaitingWindow"):
+                return move
+            if move.status.phase == "Pending" and any(
+                each.reason in NOT_FOUND for each in move.status.conditions
             ):
                 return move
             if move.spec.dry_run and move.status.phase == "Planned":
@@ -154,11 +173,12 @@ async def watch(
     return None
 
 
-async def forget(kube: KubeClient, namespace: str, move: StreamMove) -> None:
-    """Delete a dry run that was shown."""
-    metadata = move.metadata
-    version = metadata.resource_version
-    await kube.delete(API_VERSION, "StreamMove", namespace, metadata.name, metadata.uid, version)
+async def forget(kube: KubeClient, namespace: str, name: str) -> None:
+    """Delete a dry run, whatever became of it."""
+    body = await kube.get(API_VERSION, "StreamMove", namespace, name)
+    if body is not None:
+        uid, version = (str(body["metadata"][key]) for key in ("uid", "resourceVersion"))
+        await kube.delete(API_VERSION, "StreamMove", namespace, name, uid, version)
 
 
 async def cancel(kube: KubeClient, namespace: str, name: str) -> str:

@@ -75,10 +75,11 @@ async def test_a_move_of_what_is_not_there_is_not_waited_for(server: Server, kub
 async def test_a_dry_run_is_deleted_as_it_is_by_then(server: Server, kube: KubeClient) -> None:
     body = move()
     body["metadata"]["resourceVersion"] = "7"
-    server.answers = [(200, body), (200, {}), NOT_FOUND]
+    written_meanwhile = (409, {"reason": "Conflict"})
+    server.answers = [(200, body), written_meanwhile, (200, body), (200, {}), NOT_FOUND]
     await moves.forget(kube, "ns", "a")
     await moves.forget(kube, "ns", "a")
-    assert [asked[0] for asked in server.asked] == ["GET", "DELETE", "GET"]
+    assert [asked[0] for asked in server.asked] == ["GET", "DELETE", "GET", "DELETE", "GET"]
 
 
 async def test_a_stream_that_is_there_already_is_not_waited_for(server: Server, kube: KubeClient) -> None:

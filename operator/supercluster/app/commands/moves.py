@@ -22,9 +22,10 @@ from supercluster.app.commands.tables import columns
 from supercluster.app.kube import KubeClient
 from supercluster.reconcilers.planners.move.views import ENDED
 from supercluster.reconcilers.planners.stream.moves import move_name
-from supercluster.reconcilers.ports import Json, mapping
+from supercluster.reconcilers.ports import Json, KubeError, mapping
 
 POLL_S = 0.2
+FORGET_ATTEMPTS = 5
 # A move that lacks one of these waits for it; a person who mistyped a name does not want to.
 NOT_FOUND = frozenset({Reason.STREAM_NOT_FOUND, Reason.SUPER_CLUSTER_NOT_FOUND, Reason.CLUSTER_NOT_FOUND})
 NAME_CHARACTERS_MAX = 60
@@ -174,11 +175,19 @@ async def watch(
 
 
 async def forget(kube: KubeClient, namespace: str, name: str) -> None:
-    """Delete a dry run, whatever became of it."""
-    body = await kube.get(API_VERSION, "StreamMove", namespace, name)
-    if body is not None:
+    """Delete a dry run, whatever became of it. The operator may write its status between the read and the deletion."""
+    for attempts_left in reversed(range(FORGET_ATTEMPTS)):
+        body = await kube.get(API_VERSION, "StreamMove", namespace, name)
+        if body is None:
+            return
         uid, version = (str(body["metadata"][key]) for key in ("uid", "resourceVersion"))
-        await kube.delete(API_VERSION, "StreamMove", namespace, name, uid, version)
+        try:
+            await kube.delete(API_VERSION, "StreamMove", namespace, name, uid, version)
+        except KubeError as error:
+            if error.status != 409 or not attempts_left:
+                raise
+        else:
+            return
 
 
 async def cancel(kube: KubeClient, namespace: str, name: str) -> str:

@@ -19,7 +19,7 @@ from typing import Self
 LINE = re.compile(
     rb"^(\S+Z) .*MigrationStage S\.[^.\s]+\.([^\s.]+)\.\S+: migration (\S+): attempt (\d+): ([a-z]+): .*$"
 )
-STOOD_STILL = re.compile(rb"this process stood still for (\d+) ms")
+STOOD_STILL = re.compile(rb"this process was stopped for (\d+) ms")
 POLL_SECONDS = 0.0005
 READ_BYTES = 1 << 16
 STAGES = ("learning", "fenced", "handed", "open")

@@ -17,7 +17,7 @@ from typing import Self
 
 LINE = re.compile(rb"^(\S+Z) .*MoveStage S\.\$G\.([^\s.]+)\.\S+: move ([^\s:]+): ([a-z ]+): ")
 STARTED = re.compile(rb"MoveStarted S\.\$G\.([^\s.]+)\.\S+: stream \S+ moves from .* to (.*)$")
-STOOD_STILL = re.compile(rb"this process stood still for (\d+) ms")
+STOOD_STILL = re.compile(rb"this process was stopped for (\d+) ms")
 POLL_SECONDS = 0.0005
 READ_BYTES = 1 << 16
 

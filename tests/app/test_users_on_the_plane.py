@@ -209,7 +209,9 @@ def test_500_users_are_on_all_brokers_within_ten_seconds(site: Site) -> None:
     )
     # A machine that takes long to create them takes long for the rest, too.
     assert took_s < max(10, 3 * (created_s - began_s))
-    assert len(steps) <= 3, "one write for all that are there at once"
+    assert len(steps) <= 3 + created_s - began_s + took_s, (
+        "one write a second, for all that are there at once"
+    )
 
 
 def accepted_by(site: Site, broker: str) -> set[str]:

@@ -9,7 +9,9 @@ from benchmarks.operator import MINUTE_MS, RESYNC_MS, WRITES_A_MINUTE_MAX, rows_
 async def test_busy_streams_are_few_writes() -> None:
     found = await run_once(30, 3, 1)
     looks = MINUTE_MS / RESYNC_MS
-    assert 0 < found.writes_a_minute <= 2 * looks, "figures once a look, and what a Stream says of its move"
+    assert 0 < found.writes_a_minute <= max(2 * looks, 40), (
+        "figures by their budget, and what a Stream says of its move"
+    )
     assert found.resync_s > 0
     cpu, writes, _ = rows_of([found], 30, 3)
     assert cpu.is_reached is not None

@@ -13,7 +13,7 @@ from supercluster.spark.datasource.rows import KINDS
 
 pytestmark = pytest.mark.covers("SP-5")
 
-GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "spark.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "reference" / "spark-options.md"
 NAME = re.compile(r"`([a-zA-Z][\w.]*)`")
 VALUES = {"earliest", "latest", "false", "true", "re"}
 
@@ -39,7 +39,7 @@ def names(cell: str) -> list[str]:
 
 
 def test_the_table_of_options_has_each_option_once() -> None:
-    (options,) = tables("Read streams")
+    (options,) = tables("Options of a read")
     assert sorted(name for row in options for name in names(row[0])) == sorted(KNOWN)
 
 
@@ -52,7 +52,7 @@ def test_the_table_of_differences_names_options_that_are_there_and_those_that_ar
 
 
 def test_the_table_of_write_options_has_each_option() -> None:
-    _, options, _ = tables("Write to streams")
+    (options,) = tables("Options of a write")
     named = {name for row in options for name in names(row[0])}
     as_for_reading = set(write_options.CONNECTION)
     assert named | as_for_reading == set(write_options.KNOWN)

@@ -23,6 +23,11 @@ USER_NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.@-]*$"
 SUBJECT_PATTERN = r"^(\*|[^\s.*>]+)(\.(\*|[^\s.*>]+))*(\.>)?$"
 
 
+# Faults of a subject that a publisher makes too; the command line says them in the same words.
+WHITE_SPACE = "has white space: a subject is tokens with dots between them, such as orders.new"
+EMPTY_TOKEN = "has an empty token: put one dot between two tokens, and none at either end"
+
+
 def _wrong(rule: str, message: str) -> CelRule:
     """A rule on a text; its message begins with the text."""
     return CelRule(
@@ -97,11 +102,11 @@ Subject = Annotated[
         256,
         _wrong(
             r"!self.matches(r'\s')",
-            "has white space: a subject is tokens with dots between them, such as orders.new",
+            WHITE_SPACE,
         ),
         _wrong(
             "!self.startsWith('.') && !self.endsWith('.') && !self.contains('..')",
-            "has an empty token: put one dot between two tokens, and none at either end",
+            EMPTY_TOKEN,
         ),
         _wrong(
             r"!self.matches(r'[^.]\*|\*[^.]')",

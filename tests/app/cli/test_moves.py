@@ -88,3 +88,22 @@ async def test_a_stream_is_explained_as_json_with_what_is_not_as_it_should_be(
     assert (found["name"], found["conditions"]) == ("flights", [wrong])
     with pytest.raises(CommandError, match="no Stream flights in namespace ns; `supercluster status`"):
         await run_line(kube, "explain", "flights")
+
+
+async def test_an_explanation_says_a_message_once(
+    server: Server, kube: KubeClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    why = "spec.placement.cluster is nrth, which is no Cluster"
+    reasons = {
+        "Ready": "NotAccepted",
+        "Whole": "NotAccepted",
+        "Accepted": "ClusterNotFound",
+        "Synced": "NotAccepted",
+    }
+    conditions = [
+        {"type": type_, "status": "False", "reason": reason, "message": why}
+        for type_, reason in reasons.items()
+    ]
+    server.answers = [(200, {**STREAM, "status": {"conditions": conditions}})]
+    await run_line(kube, "explain", "flights")
+    assert capsys.readouterr().out.count(why) == 1

@@ -8,8 +8,8 @@ import pytest
 from tests.app.test_operator_on_the_plane import cli
 
 from supercluster.app.admin import BrokerAdmin
-from supercluster.app.commands.recover_stream import Wish, described, recover
-from supercluster.reconcilers.ports import BrokerTarget, Json
+from supercluster.app.commands.recover_stream import RecoverError, Wish, described, recover
+from supercluster.reconcilers.ports import BrokersRefusedError, BrokerTarget, Json
 
 TARGET = BrokerTarget("ns", "demo", (), "operator", "secret", ("http://127.0.0.1:1",))
 COPY: dict[str, Any] = {
@@ -47,6 +47,15 @@ class Admin(BrokerAdmin):
     ) -> Json:
         self.calls.append(("recover", name, node, accepted_sequence))
         return self.answer
+
+
+async def test_a_stream_that_the_brokers_do_not_have_is_named() -> None:
+    class Without(Admin):
+        async def recovery_state(self, target: BrokerTarget, name: str) -> Json:
+            raise BrokersRefusedError(404, 10059, "stream not found")
+
+    with pytest.raises(RecoverError, match="the brokers have no stream nope; `supercluster status` lists"):
+        await recover(Without(), TARGET, Wish("nope"))
 
 
 @pytest.mark.covers("RP-8")

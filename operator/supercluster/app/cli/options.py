@@ -94,13 +94,15 @@ def _named(text: str, what: str) -> str:
 
 def whole_subject(text: str) -> str:
     """A subject that a message can have."""
+    from supercluster.api.names import EMPTY_TOKEN, WHITE_SPACE
+
     tokens = text.split(".")
     if re.search(r"\s", text):
-        fault = "has white space: a subject is tokens with dots between them"
+        fault = WHITE_SPACE
     elif not all(tokens):
-        fault = "has an empty token: put one dot between two tokens, and none at either end"
+        fault = EMPTY_TOKEN
     elif {"*", ">"} & set(tokens):
-        fault = "has a wildcard, and a message is published to one subject"
+        fault = "has a wildcard: a message is published to one subject, such as orders.new"
     else:
         return text
-    raise typer.BadParameter(f"{text!r} {fault}, such as orders.new")
+    raise typer.BadParameter(f"{text!r} {fault}")

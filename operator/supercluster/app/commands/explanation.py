@@ -11,7 +11,7 @@ from typing import Any
 
 from supercluster.api import API_VERSION
 from supercluster.app.commands.errors import CommandError
-from supercluster.app.commands.overview import is_as_it_should_be
+from supercluster.app.commands.overview import conditions_to_read, is_as_it_should_be
 from supercluster.app.commands.tables import columns
 from supercluster.app.kube import KubeClient
 from supercluster.reconcilers.ports import Json, mapping
@@ -48,7 +48,8 @@ def facts(body: Mapping[str, Any]) -> Json:
 
 
 def text_of(body: Mapping[str, Any]) -> str:
-    return "\n".join(_lines(facts(body)))
+    """For people, who read a message once."""
+    return "\n".join(_lines({**facts(body), "conditions": list(conditions_to_read(body))}))
 
 
 def _lines(found: Json) -> Iterator[str]:

@@ -15,13 +15,14 @@ from typing import NamedTuple
 from supercluster.api import API_VERSION, Cluster
 from supercluster.api.recovery import FORCE_RECOVER
 from supercluster.app.admin import BrokerAdmin
+from supercluster.app.brokers import STREAM_NOT_FOUND
 from supercluster.app.commands.errors import CommandError
 from supercluster.app.commands.tables import columns
 from supercluster.app.kube import KubeClient
 from supercluster.reconcilers.observe.views import credentials_view, pod_view
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.plan import LABEL_CLUSTER
-from supercluster.reconcilers.ports import BrokerTarget, Json, mapping
+from supercluster.reconcilers.ports import BrokersRefusedError, BrokerTarget, Json, mapping
 
 FIGURES = ("lineage", "lastSeq", "committedSeq", "lastTerm", "lastIndex")
 HEADER = ("BROKER", "LINEAGE", "LAST SEQ", "COMMITTED", "LAST TERM", "LAST INDEX", "STATE")
@@ -104,8 +105,20 @@ async def recover(admin: BrokerAdmin, target: BrokerTarget, wish: Wish) -> Outco
     """Do it, or say what it would do.
 
     Raises:
+        RecoverError: there is no such stream.
         BrokersUnreachableError, BrokersRefusedError: nobody could be asked, or it was refused.
     """
+    try:
+        return await _recover(admin, target, wish)
+    except BrokersRefusedError as error:
+        if error.err_code != STREAM_NOT_FOUND:
+            raise
+        raise RecoverError(
+            f"the brokers have no stream {wish.stream}; `supercluster status` lists the streams that there are"
+        ) from error
+
+
+async def _recover(admin: BrokerAdmin, target: BrokerTarget, wish: Wish) -> Outcome:
     if not wish.node:
         told = await admin.recovery_state(target, wish.stream)
         return Outcome(not told.get("alive"), described(told), told)

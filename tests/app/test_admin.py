@@ -181,8 +181,8 @@ async def test_a_cancel_that_is_too_late_says_so(admin: BrokerAdmin, broker: Bro
 @pytest.mark.covers("OP-5")
 async def test_a_broker_is_said_to_leave(admin: BrokerAdmin, broker: Broker) -> None:
     broker.answers = [(200, {})]
-    await admin.leave_broker(target(broker.url), "west-1")
-    assert broker.asked == [("DELETE", "/admin/brokers/west-1", None)]
+    await admin.leave_broker(target(broker.url), "west-1", "demo/west")
+    assert broker.asked == [("DELETE", "/admin/brokers/west-1", {"declaredBy": "demo/west"})]
 
 
 @pytest.mark.covers("OP-1")

@@ -87,6 +87,23 @@ def test_a_cluster_parts_in_every_propagation(site: MoveSite, cascade: str) -> N
     is_gone_and_the_map_goes_on(site, cascade)
 
 
+@pytest.mark.covers("SF-35", "OP-3")
+def test_a_cluster_made_anew_at_once_has_its_brokers_back(site: MoveSite) -> None:
+    """They return with their volumes before the map has forgotten them, and it has them as brokers that leave."""
+    site.kubectl("apply", "-f", "-", stdin=cluster("anew"))
+    site.kubectl("wait", "--for=condition=Whole", "ncl/anew", "--timeout=90s")
+    votes(site, "anew-0")
+    site.kubectl("delete", "ncl/anew", "--timeout=90s")
+    site.kubectl("apply", "-f", "-", stdin=cluster("anew"))
+    site.kubectl("wait", "--for=condition=Whole", "ncl/anew", "--timeout=90s")
+    votes(site, "anew-0")
+    assert site.broker("anew-0")["leaves"] is False
+    site.declare("placed", replicas=1, placement={"cluster": "anew"}, deletionPolicy="Delete")
+    site.ready("placed")
+    site.kubectl("delete", "str/placed", "ncl/anew", "--timeout=90s")
+    is_gone_and_the_map_goes_on(site, "anew")
+
+
 @pytest.mark.covers("SF-35", "OP-6")
 @pytest.mark.long
 def test_a_cluster_parts_when_helm_takes_it(site: MoveSite, helm: Path, tmp_path: Path) -> None:

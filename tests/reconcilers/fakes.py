@@ -459,6 +459,7 @@ class FakeBrokers:
         digest = self.settings.get(name, self.newest_settings())
         config = {"digest": digest, "refused": self.refused.get(name, ""), "atNextStart": []}
         quiet: Json = {"node": name, "leads": 0, "movable": 0, "behind": [], "leaderless": []}
+        quiet["leavesFor"] = self.known.get(name, {}).get("leavesFor")
         return {**quiet, **self.restart.get(name, {}), "config": config}
 
     async def hand_over(self, target: BrokerTarget, broker: str, avoid: Sequence[str], hold_ms: int) -> None:
@@ -470,16 +471,20 @@ class FakeBrokers:
         self._enter("credentials")
         return self.users.answer(target.brokers[0])
 
-    async def leave_broker(self, target: BrokerTarget, broker: str) -> None:
+    async def leave_broker(self, target: BrokerTarget, broker: str, declared_by: str) -> None:
         self._enter("leave")
         if broker in self.known:
             entry = self.known[broker]
-            entry |= {"leaves": True, "votes": self.keeps_votes and entry.get("votes", False)}
+            entry |= {
+                "leaves": True,
+                "leavesFor": declared_by,
+                "votes": self.keeps_votes and entry.get("votes", False),
+            }
 
     async def stay_broker(self, target: BrokerTarget, broker: str) -> None:
         self._enter("stay")
         if broker in self.known:
-            self.known[broker] |= {"leaves": False}
+            self.known[broker] |= {"leaves": False, "leavesFor": None}
 
     async def plan_move(
         self, target: BrokerTarget, name: str, goal: Mapping[str, Any], bytes_per_s: int

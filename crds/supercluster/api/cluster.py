@@ -343,8 +343,7 @@ class DrainStatus(ApiModel):
     brokers: tuple[DrainingBroker, ...] = Field(
         default=(),
         max_length=BROKERS_MAX,
-        description="Those that are not forgotten yet. A departure that is not in this list was not ordered by the "
-        "operator, which does not take it back.",
+        description="Those that are not forgotten yet. The operator does not take back a departure that a person ordered.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     )
 

@@ -187,8 +187,9 @@ class BrokerAdmin:
         path = f"credentials?{query}" if query else "credentials"
         return await self._call_any(target, "GET", path, "the credentials of a broker")
 
-    async def leave_broker(self, target: BrokerTarget, broker: str) -> None:
-        await self._call_any(target, "DELETE", _broker_path(broker), f"broker {broker}")
+    async def leave_broker(self, target: BrokerTarget, broker: str, declared_by: str) -> None:
+        body = {"declaredBy": declared_by}
+        await self._call_any(target, "DELETE", _broker_path(broker), f"broker {broker}", body)
 
     async def stay_broker(self, target: BrokerTarget, broker: str) -> None:
         try:

@@ -197,8 +197,8 @@ class Brokers(MigrationCalls, Protocol):
     async def hand_over(self, target: BrokerTarget, broker: str, avoid: Sequence[str], hold_ms: int) -> None:
         """Have a broker hand its leaderships over. It may be asked again."""
 
-    async def leave_broker(self, target: BrokerTarget, broker: str) -> None:
-        """Say that a broker goes for good. It may be said again."""
+    async def leave_broker(self, target: BrokerTarget, broker: str, declared_by: str) -> None:
+        """Say that a broker goes for good, and the resource that wants it, `<namespace>/<name>`. It may be said again."""
 
     async def cordon_broker(self, target: BrokerTarget, broker: str, record: Manifest | None) -> None:
         """Have a broker get no new copies, with `reason` and `declaredBy`; None: take that back. It may be said again."""

@@ -177,6 +177,27 @@ async def test_a_cluster_made_anew_takes_over_what_its_namesake_of_the_super_clu
     assert (after["metadata"]["uid"], after["spec"]) == (before["metadata"]["uid"], before["spec"])
 
 
+@pytest.mark.covers("SF-35", "OP-3", "OP-4")
+@pytest.mark.parametrize("by_a_person", [False, True])
+async def test_brokers_that_return_to_a_cluster_made_anew_stay_unless_a_person_said_that_they_go(
+    world: TwoClusters, by_a_person: bool
+) -> None:
+    """The map has not forgotten them in between. The new Cluster's status says nothing of them."""
+    world.delete(CLUSTER)
+    await world.end()
+    assert ("Cluster", NS, "east") not in world.kube.objects
+    east = [told for told in world.brokers.known.values() if told["cluster"] == "east"]
+    assert all(told["leaves"] for told in east)
+    if by_a_person:
+        east[0]["leavesFor"] = ""
+    world.declare("Cluster", "east", superCluster="demo")
+    world.restart()
+    await world.converge()
+    assert [told["node"] for told in east if told["leaves"]] == (["east-0"] if by_a_person else [])
+    assert "drain" not in world.status(CLUSTER)
+    assert condition(world.status(CLUSTER), "Synced")["status"] == "True"
+
+
 async def stale_sibling(world: TwoClusters) -> None:
     """The operator has not heard yet that west is there, and west stays."""
     world.delete(CLUSTER)

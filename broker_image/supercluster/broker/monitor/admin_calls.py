@@ -93,7 +93,7 @@ class AdminCalls:
 
     async def _broker(self, method: str, query: dict[str, str], body: Any) -> Answer:
         node = query.get("node", "")
-        answer = await self._ask(lambda calls, then: calls.broker(method, node, then))
+        answer = await self._ask(lambda calls, then: calls.broker(method, node, then, body))
         return _logged(method, f"broker {node}", answer)
 
     async def _cordon(self, method: str, query: dict[str, str], body: Any) -> Answer:

@@ -49,7 +49,7 @@ class CallHooks(Protocol):
     def map_recovery(self, method: str, body: object, then: Callable[[int, Any], None]) -> None:
         """A person's call about a map of streams that lost its majority; `then` takes status and JSON, once."""
 
-    def broker(self, method: str, node: str, then: Callable[[int, Any], None]) -> None:
+    def broker(self, method: str, node: str, then: Callable[[int, Any], None], body: object = None) -> None:
         """The operator's call about a broker that goes for good; `then` takes status and JSON."""
 
     def cordon(self, method: str, node: str, body: object, then: Callable[[int, Any], None]) -> None:

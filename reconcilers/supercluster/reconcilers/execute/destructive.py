@@ -553,7 +553,7 @@ class Destroyer:
         own = await self._own(resource)
         await self._judge((members_are_known,), self._case(resource, own, own, target))
         for broker in step.brokers:
-            await self.brokers.leave_broker(target, broker)
+            await self.brokers.leave_broker(target, broker, naming.mark(resource))
 
     async def judge_creation(
         self, resource: Resource, step: CreateObject, target: BrokerTarget | str

@@ -209,7 +209,7 @@ async def _going(context: Context, desired: Cluster, observed: ClusterObserved) 
     there = brokers_there(
         desired, running_brokers(observed.objects.get(("StatefulSet", naming.stateful_set(name))))
     )
-    names, whole = names_to_ask(desired, there), observed.super_cluster
+    names, whole = names_to_ask(desired, there, observed.reports), observed.super_cluster
     if not names or whole is None:
         return None
     new = new_victims(desired, there)
@@ -220,7 +220,11 @@ async def _going(context: Context, desired: Cluster, observed: ClusterObserved) 
     entries = {str(entry.get("node")): entry for entry in map(mapping, told.get("brokers") or ())}
     known = {
         node: PartingBroker(
-            node, bool(entry.get("leaves")), bool(entry.get("votes")), int(entry.get("copies") or 0)
+            node,
+            bool(entry.get("leaves")),
+            str(entry.get("leavesFor") or ""),
+            bool(entry.get("votes")),
+            int(entry.get("copies") or 0),
         )
         for node in names
         if (entry := entries.get(node)) is not None
@@ -313,14 +317,14 @@ async def look_at_cluster(
     observed = replace(observed, expandable=await _expandable(hosts, desired, observed))
     if desired.metadata.deletion_timestamp is not None:
         return replace(observed, parting=await _parting(cache, brokers, desired, observed))
-    observed = replace(observed, going=await _going(context, desired, observed))
     target = broker_target(cache, namespace, desired.spec.super_cluster)
-    reports = await look_at_reports(brokers, target)
+    observed = replace(observed, reports=await look_at_reports(brokers, target))
+    observed = replace(observed, going=await _going(context, desired, observed))
     if not is_rolling(observed.objects.get(("StatefulSet", naming.stateful_set(name))), observed.pods):
-        return replace(observed, reports=reports)
+        return observed
     moving = await _running_moves(brokers, target)
     # Who may be restarted is known only by both.
-    return replace(observed, reports=reports if moving is not None else None, moving=moving or ())
+    return replace(observed, reports=observed.reports if moving is not None else None, moving=moving or ())
 
 
 async def look_at_stream(context: Context, desired: Stream, attempt: Attempt, _: datetime) -> StreamObserved:

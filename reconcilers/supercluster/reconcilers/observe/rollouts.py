@@ -33,6 +33,7 @@ def reports_of(states: Mapping[str, Mapping[str, Any]]) -> Reports:
             refused=str(config.get("refused", "")),
             lacking=frozenset(_texts(state, "lacking")) if "lacking" in state else None,
             leaderless=int(state.get("leaderlessTotal", 0)),
+            leaves_for=str(state.get("leavesFor") or ""),
         )
         behind += [
             GroupTrouble(_name(entry), _texts(entry, "brokers"), _texts(entry, "members"))

@@ -278,7 +278,7 @@ def members_of(cluster: str, told: Mapping[str, Any] | None) -> tuple[PartingBro
         return None
     entries = (mapping(entry) for entry in told.get("brokers") or ())
     return tuple(
-        PartingBroker(str(entry.get("node")), bool(entry.get("leaves")), bool(entry.get("votes")))
+        PartingBroker(str(entry.get("node")), bool(entry.get("leaves")), votes=bool(entry.get("votes")))
         for entry in entries
         if naming.cluster_of(str(entry.get("node"))) == cluster
     )

@@ -112,6 +112,11 @@ def client_url(cluster: Cluster) -> str:
     return f"nats://{host}:{cluster.spec.ports.client}"
 
 
+def mark(resource: Resource) -> str:
+    """What the brokers write down beside a decision that the resource stands for."""
+    return f"{resource.metadata.namespace}/{resource.metadata.name}"
+
+
 def owner(resource: Resource, *, blocks_deletion: bool = True) -> dict[str, Any]:
     """The reference by which garbage collection removes what was made for a resource."""
     return {

@@ -88,7 +88,7 @@ def test_saying_that_an_absent_broker_goes_for_good_does_not_begin_its_time_anew
     pass_time(leader, 40_000)
     leader.replica.brokers.ask("east-2", lambda refused: None, lambda: None, leaves=True)
     pass_time(leader, 1000)
-    assert leader.replica.state.leaving == {"east-2"}
+    assert leader.replica.state.leaving == {"east-2": ""}
     assert away_ms(leader, "east-2") >= 40_000
 
 

@@ -11,6 +11,7 @@ import pytest
 from tests.simulator.world import World
 
 from supercluster.broker.jetstream.core.broker import BrokerCore
+from supercluster.broker.jetstream.meta.state import MetaState
 from supercluster.broker.jetstream.meta_leader import broker_requests
 from supercluster.broker.jetstream.meta_leader.voter_upkeep import SETTLE_MS, VOTER_PATIENCE_MS
 from supercluster.broker.jetstream.replica.lineage import META_GROUP
@@ -84,10 +85,10 @@ class SuperCluster:
         config = {"name": name, "subjects": [name.lower()], "num_replicas": 3, **fields}
         return self.ask(at, f"STREAM.CREATE.{name}", config)
 
-    def say(self, method: str, at: str, node: str) -> tuple[int, Any]:
+    def say(self, method: str, at: str, node: str, body: object = None) -> tuple[int, Any]:
         """Call the admin API about a broker."""
         answers: list[tuple[int, Any]] = []
-        self.core(at).calls.broker(method, node, lambda status, body: answers.append((status, body)))
+        self.core(at).calls.broker(method, node, lambda status, told: answers.append((status, told)), body)
         self.world.want_turn(at)
         assert self.world.run_until(lambda: bool(answers), 8000), "no answer"
         return answers[0]
@@ -514,6 +515,37 @@ def test_a_broker_that_holds_copies_is_not_forgotten_and_one_that_is_brought_bac
     found.start("west")
     found.until_voters(*found.of("east", "west"))
     assert not found.say("GET", "east-0", holder)[1]["leaves"]
+
+
+@pytest.mark.covers("OP-3", "SF-24")
+def test_the_map_says_which_resource_wants_a_broker_to_leave_and_a_persons_word_replaces_it() -> None:
+    found = SuperCluster(east=3, west=3)
+    found.start("east", "west")
+    found.until_voters(*found.of("east", "west"))
+
+    def leave(node: str, **body: str) -> None:
+        assert found.say("DELETE", "east-1", node, body)[0] == 200
+
+    def whose(node: str) -> object:
+        found.pass_time(500)  # Until the broker that is asked has the leader's map.
+        told = found.say("GET", "west-1", node)[1]
+        assert told["leaves"] == (told["leavesFor"] is not None)
+        return told["leavesFor"]
+
+    leave("west-0", declaredBy="demo/west")
+    leave("west-1")
+    assert [whose(node) for node in found.of("west")] == ["demo/west", "", None]
+    leave("west-1", declaredBy="demo/west")
+    assert whose("west-1") == "", "a person said so first"
+    meta = found.core("east-0").meta
+    assert meta is not None
+    state = meta.state
+    assert MetaState.restore(state.snapshot()).leaving == state.leaving
+    leave("west-0")
+    assert whose("west-0") == ""
+    assert found.say("POST", "east-0", "west-0")[0] == 200
+    assert whose("west-0") is None
+    assert found.say("DELETE", "east-0", "west-2", {"declaredBy": "x" * 513})[0] == 400
 
 
 def test_a_broker_that_is_restarted_while_it_leaves_goes_on_leaving_and_one_may_stay_after_all() -> None:

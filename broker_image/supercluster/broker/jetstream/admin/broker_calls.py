@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from supercluster.broker.bounds import NODE_CHARS_MAX
 from supercluster.broker.jetstream.admin.call import Caller, MetaCall, Then
+from supercluster.broker.jetstream.admin.cordons import DECLARED_BY_CHARACTERS_MAX
 from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.links.peers import Peers
@@ -55,7 +56,7 @@ class BrokerCalls:
         self._lost_clusters = lost_clusters
         self._caller = caller
 
-    def call(self, method: str, node: str, then: Then) -> None:
+    def call(self, method: str, node: str, then: Then, body: object = None) -> None:
         """One call of the admin API; `then` is called once, within the time that any request has."""
         if method == "GET":
             then(*(self._one(node) if node else self._all()))
@@ -63,9 +64,13 @@ class BrokerCalls:
         if not 0 < len(node) <= NODE_CHARS_MAX:
             then(400, {"error": f"a broker's name has 1 to {NODE_CHARS_MAX} characters, not {len(node)}"})
             return
-
+        declared_by = body.get("declaredBy", "") if isinstance(body, Mapping) else ""
+        if not isinstance(declared_by, str) or len(declared_by) > DECLARED_BY_CHARACTERS_MAX:
+            told = f"declaredBy has to be a text of at most {DECLARED_BY_CHARACTERS_MAX} characters"
+            then(400, {"error": told})
+            return
         subject = _LEAVE if method == "DELETE" else _STAY
-        self._caller.ask("$SYS", subject, node.encode(), then)
+        self._caller.ask("$SYS", subject, node.encode(), then, declared_by)
 
     def _all(self) -> tuple[int, dict[str, Any]]:
         """Every broker as this one's map has it, and what is lost with clusters that are gone: that has to be told by brokers
@@ -105,6 +110,7 @@ class BrokerCalls:
             "cluster": record.cluster,
             "tags": list(record.tags),
             "leaves": node in state.leaving,
+            "leavesFor": state.leaving.get(node),
             "inContact": node in self._peers.brokers_in_contact(),
             "awaySinceNs": state.away.get(node),
             "unusable": _failed_copies(meta, node),
@@ -165,4 +171,5 @@ def answer(meta: MapLeader, call: MetaCall) -> None:
             body = {"error": refused.description, "err_code": refused.err_code}
         call.respond(status, body)
 
-    meta.brokers.ask(node, respond, call.undecided, leaves=call.request.subject == _LEAVE)
+    leaves, declared_by = call.request.subject == _LEAVE, call.request.info.user
+    meta.brokers.ask(node, respond, call.undecided, leaves=leaves, declared_by=declared_by)

@@ -66,7 +66,7 @@ class Caller:
         self._requests = requests
         self._lost_clusters = lost_clusters
 
-    def ask(self, account: str, subject: bytes, payload: bytes, then: Then) -> None:
+    def ask(self, account: str, subject: bytes, payload: bytes, then: Then, user: str = "") -> None:
         """`then` is called once, within the time that any request has. No client can send what has such a subject."""
 
         def answered(answer: bytes | None) -> None:
@@ -86,7 +86,7 @@ class Caller:
 
         self._requests.send(
             self._map.meta_id,
-            ClientInfo(account, "", is_operator=True),
+            ClientInfo(account, user, is_operator=True),
             subject,
             b"",
             b"",

@@ -86,8 +86,10 @@ class RestartCalls:
                 self._env.node,
             ):  # The second: it led, and has lost its majority.
                 leaderless.append(self._name(group))
+        meta = self._copies.map
         return {
             "node": self._env.node,
+            "leavesFor": meta.state.leaving.get(self._env.node) if meta is not None else None,
             "leads": led,
             "movable": sum(1 for _ in self._drain.left()),
             "stepsAside": self._drain.is_active,

@@ -90,9 +90,9 @@ class AdminRouter:
         """A person's call about a map of streams that lost its majority."""
         self._map_recoveries.call(method, body, then)
 
-    def broker(self, method: str, node: str, then: Callable[[int, Any], None]) -> None:
+    def broker(self, method: str, node: str, then: Callable[[int, Any], None], body: object = None) -> None:
         """The operator's call about a broker that goes for good."""
-        self.brokers.call(method, node, then)
+        self.brokers.call(method, node, then, body)
 
     def cordon(self, method: str, node: str, body: object, then: Callable[[int, Any], None]) -> None:
         """The operator's call about a broker that is to get no new copies."""

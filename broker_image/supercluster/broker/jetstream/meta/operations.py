@@ -90,9 +90,16 @@ def end_move(found: Assignment, end: MoveEnd) -> bytes:
 
 
 def put_broker(
-    node: str, cluster: str, incarnation: str, tags: tuple[str, ...], *, leaving: bool | None = None
+    node: str,
+    cluster: str,
+    incarnation: str,
+    tags: tuple[str, ...],
+    *,
+    leaving: bool | None = None,
+    declared_by: str = "",
 ) -> bytes:
-    """The section body that records a broker. `leaving` as somebody said just now; None: as it was, if it is the same."""
+    """The section body that records a broker. `leaving` as somebody said just now; None: as it was, if it is the same. Earlier
+    versions pass `declared_by` over."""
     op: dict[str, Any] = {
         "op": "broker",
         "node": node,
@@ -102,6 +109,8 @@ def put_broker(
     }
     if leaving is not None:
         op["leaving"] = leaving
+    if declared_by:
+        op["declared_by"] = declared_by
     return json.dumps(op).encode()
 
 

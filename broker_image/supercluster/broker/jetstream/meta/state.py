@@ -70,8 +70,8 @@ class MetaState:
     """Keys of the streams of which a recovered map does not know the members in force."""
     recovery: MapRecovery | None = None
     """The forced recovery that began the map's present lineage (SF-9)."""
-    leaving: set[str] = field(default_factory=set)
-    """Brokers that go for good, as somebody said."""
+    leaving: dict[str, str] = field(default_factory=dict)
+    """Brokers that go for good, and the resource that says so, `<namespace>/<name>`; empty: a person does."""
     away: dict[str, int] = field(default_factory=dict)
     """Node → since when it has been out of contact, by the clock of the leader that missed it. Kept here and not by a
     leader, so that who repairs need not remember it (MR-2)."""
@@ -219,17 +219,17 @@ class MetaState:
         node, incarnation = op["node"], op["incarnation"]
         if op.get("gone"):
             self.brokers.pop(node, None)
-            self.leaving.discard(node)
+            self.leaving.pop(node, None)
             self.away.pop(node, None)
             self.failed_copies.pop(node, None)
             self.cordoned.pop(node, None)
             return
         before = self.brokers.get(node)
         is_same = before is not None and before.incarnation == incarnation
-        if op.get("leaving", is_same and node in self.leaving):
-            self.leaving.add(node)
-        else:
-            self.leaving.discard(node)
+        if "leaving" in op or not is_same:
+            self.leaving.pop(node, None)
+        if op.get("leaving"):
+            self.leaving[node] = op.get("declared_by", "")
         if "leaving" not in op or not is_same:
             # What somebody says of a broker says nothing about whether it is there; its own record does.
             self.away.pop(node, None)
@@ -307,6 +307,8 @@ class MetaState:
             "applied": self.applied_index,
             "time": self.time_ns,
         }
+        if declared := {node: by for node, by in self.leaving.items() if by}:
+            whole["leaving_declared_by"] = declared
         if self.bootstrap_id:
             whole["bootstrap_id"] = self.bootstrap_id
         if self.recovery is not None:
@@ -368,7 +370,8 @@ class MetaState:
         state.accounts = Accounts.from_json(whole.get("accounts", ()), (key[0] for key in state.streams))
         for told in map(Migration.from_json, whole.get("migrations", ())):
             state.migrations[told.id] = told
-        state.leaving.update(whole.get("leaving", ()))
+        state.leaving.update(dict.fromkeys(whole.get("leaving", ()), ""))
+        state.leaving.update(whole.get("leaving_declared_by", {}))
         state.away.update(whole.get("away", {}))
         state.failed_copies.update(whole.get("failed_copies", {}))
         state.level = whole.get("level", FIRST)

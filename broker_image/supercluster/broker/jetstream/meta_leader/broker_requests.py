@@ -40,9 +40,17 @@ class BrokerRequests(MapRequests):
         super().__init__(host, everywhere=False)
         self._tail = tail
 
-    def ask(self, node: str, answer: Answer, undecided: Callable[[], None], *, leaves: bool) -> None:
+    def ask(
+        self,
+        node: str,
+        answer: Answer,
+        undecided: Callable[[], None],
+        *,
+        leaves: bool,
+        declared_by: str = "",
+    ) -> None:
         """It leaves for good, or stays after all."""
-        self._take(lambda: self._judge(node, leaves=leaves), answer, undecided)
+        self._take(lambda: self._judge(node, declared_by, leaves=leaves), answer, undecided)
 
     def cordon(self, node: str, cordon: Cordon | None, answer: Answer, undecided: Callable[[], None]) -> None:
         """The broker is to get no new copies; None: it gets some again."""
@@ -52,21 +60,23 @@ class BrokerRequests(MapRequests):
         """Whoever took it away has brought it back, with its volume."""
         self.ask(node, lambda refused: None, lambda: None, leaves=False)
 
-    def _judge(self, node: str, *, leaves: bool) -> int:
+    def _judge(self, node: str, declared_by: str, *, leaves: bool) -> int:
         state = self._tail.state
         record = state.brokers.get(node)
         if record is None:
             if leaves:
                 return state.applied_index  # It is forgotten already.
             raise errors.error(10040)
-        if leaves == (node in state.leaving):
+        # A resource does not take over what a person said; a person's word replaces that of a resource.
+        is_taken_over = leaves and not declared_by and bool(state.leaving.get(node))
+        if leaves == (node in state.leaving) and not is_taken_over:
             return state.applied_index
-        if leaves and not state.brokers.keys() - state.leaving - {node}:
+        if leaves and not state.brokers.keys() - state.leaving.keys() - {node}:
             raise errors.error(
                 10052, f"broker {node} is the last one that does not leave; at least one has to stay"
             )
         told = (record.cluster, record.incarnation, record.tags)
-        index = self._tail.propose(put_broker(node, *told, leaving=leaves)).index
+        index = self._tail.propose(put_broker(node, *told, leaving=leaves, declared_by=declared_by)).index
         text = "leaves for good: it gets no copies, and votes no more" if leaves else "stays after all"
         self._tail.event("BrokerLeaves" if leaves else "BrokerStays", f"{node} {text}")
         return index

@@ -21,6 +21,8 @@ class PartingBroker:
 
     name: str
     leaves: bool = False
+    leaves_for: str = ""
+    """The mark of the resource that says so; empty: a person does, or an operator of before."""
     votes: bool = False
     copies: int = 0
     """Of streams, that it holds or is to hold."""

@@ -74,6 +74,8 @@ class BrokerReport:
     """Brokers that some group lacks which it leads, and itself where its own copies are of no use; None: it does not say."""
     leaderless: int = 0
     """Groups that it holds and knows no leader of."""
+    leaves_for: str = ""
+    """The mark of the resource that says that it leaves; empty: none does."""
 
 
 @dataclass(frozen=True, slots=True)

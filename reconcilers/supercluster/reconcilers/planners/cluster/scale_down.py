@@ -2,16 +2,17 @@
 
 1. The planner looks for a place for every copy that they hold. If one has none, nothing begins, and the
    condition gives the reason for each stream.
-2. The names of the brokers are written into the Cluster's status. A departure that is not there was not
-   ordered by the operator, and is not taken back.
-3. The brokers' map records that they leave (`LeaveBrokers`): from then on they get no copies, and hand their
-   votes over.
+2. The names of the brokers are written into the Cluster's status.
+3. The brokers' map records that they leave, and for which Cluster (`LeaveBrokers`): from then on they get no
+   copies, and hand their votes over.
 4. The SuperCluster's worker moves their copies off (`drain_moves.py`).
 5. The StatefulSet is scaled down, from the highest ordinal, as far as brokers hold neither copy nor vote.
 6. When the map has forgotten them, they leave the status.
 
-Raising the count cancels the departure of brokers that are to stay. Every step follows from the observed
-state, so a killed operator continues where it was (OP-4).
+Raising the count cancels the departure of brokers that are to stay. So does creating a Cluster again whose
+predecessor was deleted: its brokers may return before the map has forgotten them. A departure that neither the
+map nor the status ascribes to this Cluster was ordered by a person, and is not cancelled. Every step follows
+from the observed state, so a killed operator continues where it was (OP-4).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from supercluster.api.conditions import EventReason
 from supercluster.api.super_cluster import LeavingStatus
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.cluster.departure import PartingBroker
+from supercluster.reconcilers.planners.cluster.restart_order import Reports
 from supercluster.reconcilers.planners.plan import LeaveBrokers, Note, StayBrokers, Step
 from supercluster.reconcilers.planners.replica.drains import Obstacle
 from supercluster.reconcilers.planners.status import timestamp
@@ -79,9 +81,11 @@ def victims(desired: Cluster, there: int) -> tuple[str, ...]:
     return naming.brokers(desired.metadata.name, there)[desired.spec.replicas :]
 
 
-def names_to_ask(desired: Cluster, there: int) -> tuple[str, ...]:
+def names_to_ask(desired: Cluster, there: int, reports: Reports | None) -> tuple[str, ...]:
     """Brokers that the map has to be asked about; none while nothing is to be done about any."""
-    return tuple(sorted({*recorded(desired), *victims(desired, there)}))
+    told = reports.brokers if reports is not None else {}
+    marked = (name for name, report in told.items() if report.leaves_for == naming.mark(desired))
+    return tuple(sorted({*recorded(desired), *victims(desired, there), *marked}))
 
 
 def recorded(desired: Cluster) -> tuple[str, ...]:
@@ -100,17 +104,14 @@ def plan_scale_down(
 ) -> ScaleDown:
     """`there`: how many brokers run. `view` is None while no broker says. `leaving`: what the SuperCluster says of them."""
     wanted, before = desired.spec.replicas, desired.status.drain
-    if not names_to_ask(desired, there):
-        return ScaleDown(max(wanted, there))
+    going = victims(desired, there)
     if view is None:
         waits = (
-            f"spec.replicas is {wanted}, and no broker says what the last of {there} hold"
-            if victims(desired, there)
-            else ""
+            f"spec.replicas is {wanted}, and no broker says what the last of {there} hold" if going else ""
         )
         return ScaleDown(max(wanted, there), status=before, doing=waits)
-    going = victims(desired, there)
-    told = set(recorded(desired))
+    mark = naming.mark(desired)
+    told = {*recorded(desired), *(name for name, each in view.known.items() if each.leaves_for == mark)}
     new = new_victims(desired, there)
     refused = _refusal(desired, there, new, view) if new else ""
     if new and not refused and view.impossible is None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from supercluster.api import Stream
 from supercluster.api.units import duration_ns, size_bytes
+from supercluster.reconcilers.planners import naming
 
 META_RESOURCE = "supercluster.dev/resource"
 META_ACK_POLICY = "supercluster.dev/ack-policy"
@@ -42,7 +43,7 @@ _SPELLED = {
 
 def resource_mark(stream: Stream) -> str:
     """What a declared stream carries in its metadata (SF-23)."""
-    return f"{stream.metadata.namespace}/{stream.metadata.name}"
+    return naming.mark(stream)
 
 
 def mark_of(config: Mapping[str, Any]) -> str | None:

@@ -13,6 +13,7 @@ from supercluster.api import SuperCluster
 from supercluster.api.accounts import Account, AccountStatus
 from supercluster.api.conditions import EventReason
 from supercluster.api.units import size_bytes
+from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.plan import Note, SetAccount
 
 # NATS has bytes as int64.
@@ -75,7 +76,7 @@ def plan_accounts(
         kept = tuple(before.get(name, AccountStatus(name=name)) for name in wanted)
         return AccountsPlan((), kept, refusals, is_unknown=bool(wanted))
     there = {view.name: view for view in observed}
-    mark = f"{desired.metadata.namespace}/{desired.metadata.name}"
+    mark = naming.mark(desired)
     steps: list[SetAccount] = []
     status: list[AccountStatus] = []
     for name, limits in wanted.items():

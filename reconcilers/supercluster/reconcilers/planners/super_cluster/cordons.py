@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from supercluster.api import Cluster, SuperCluster
 from supercluster.api.conditions import EventReason
+from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.plan import CordonBroker, Note
 
 
@@ -39,7 +40,7 @@ def plan_cordons(
     """`view` is None while no broker says."""
     if view is None:
         return ()
-    mark = f"{desired.metadata.namespace}/{desired.metadata.name}"
+    mark = naming.mark(desired)
     declared = {name: each.metadata.name for each in clusters for name in each.spec.cordoned}
     steps = []
     for name, told in sorted(view.known.items()):

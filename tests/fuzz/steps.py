@@ -210,6 +210,7 @@ SHAPES: Mapping[int, str] = {
     FrameType.LOGIN: "j",
     FrameType.LOAD: "l",
     FrameType.LEAVING: "r",
+    FrameType.SWITCHED: "r",
 }
 """What a frame of a broker is made of: g the id of a group of the fuzzer's account, t another text, n, 4 and 1 numbers of 8, 4 and
 1 bytes, b bytes with their length, j JSON, r what is left; l and s are 4 and 2 bytes as the network layer writes them."""

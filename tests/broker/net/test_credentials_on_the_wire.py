@@ -244,7 +244,9 @@ async def test_who_cannot_read_the_map_of_streams_is_refused(brokers: Any) -> No
     broker.mesh.handshakes.set_facts(replace(broker.mesh.facts, map_level=lambda: frames.VERSION + 1))
     said = await answer(broker, hello(broker, version=frames.VERSION))
     assert b"the map of streams uses features of version %d: no older image" % (frames.VERSION + 1) in said
-    dialled: Any = SimpleNamespace(door=broker.mesh.cluster_door, pair="x", introduces=False, showed=None)
+    dialled: Any = SimpleNamespace(
+        door=broker.mesh.cluster_door, pair="x", introduces=False, showed=None, replaces=""
+    )
     told = frames.decode_hello(memoryview(broker.mesh.handshakes.hello_body(dialled, Channel.CONTROL)))
     assert told.version_least == frames.VERSION + 1, (
         "nor is it worked with by those who can say so themselves"

@@ -107,6 +107,10 @@ def test_tls_for_clients_is_read_with_its_defaults() -> None:
         ({"gateways": {"west": [f"w:{n}" for n in range(1, 258)]}}, ["257 addresses", "at most 256"]),
         ({"gatewayTls": 1}, ["gatewayTls is 1", "object"]),
         ({"gatewayTls": {"certFile": "a"}}, ["gatewayTls.keyFile is missing"]),
+        (
+            {"gatewayTls": {"certFile": "c", "keyFile": "k", "caFile": "a", "plain": "perhaps"}},
+            ['gatewayTls.plain is "perhaps"', "refused, accepted, dialled"],
+        ),
         ({"gatewayTls": {"cert": "a"}}, ["gatewayTls.cert is no known field", "certFile"]),
         (
             {"gatewayTls": {"certFile": "", "keyFile": "k", "caFile": "a"}},

@@ -114,6 +114,24 @@ def certificates(broker: Broker) -> dict[str, Any]:
     }
 
 
+STAGES = {"refused": "Required", "accepted": "DialTls", "dialled": "AcceptBoth"}
+"""How far TLS between brokers is turned on, by what becomes of plain links."""
+
+
+def encryption_of_links(broker: Broker) -> dict[str, Any]:
+    """How far TLS is turned on at each port for brokers of this super-cluster, and how many links have it."""
+    mesh = broker.mesh
+    if mesh is None:
+        return {}
+    doors = (mesh.cluster_door, *((mesh.gateway_door,) if broker.gateway_port else ()))
+    encrypted = [link.control.is_encrypted for link in mesh.links.values()]
+    return {
+        "stages": {door.name: STAGES[door.plain] if door.tls is not None else "Off" for door in doors},
+        "encrypted": sum(encrypted),
+        "plain": len(encrypted) - sum(encrypted),
+    }
+
+
 def connz(broker: Network, query: dict[str, str]) -> dict[str, Any]:
     """The clients."""
     server = broker.server

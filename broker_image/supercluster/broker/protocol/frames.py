@@ -58,6 +58,7 @@ class FrameType(IntEnum):
     USERS = 12
     PARTING = 13
     LOGIN = 14
+    SWITCHED = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,8 @@ class Hello:
     """Does the port for clients take clients with TLS?"""
     client_plain: bool = True
     """And clients without TLS?"""
+    replaces: str = ""
+    """The pair of a link that goes over to this one, as from plain to TLS; empty: this is a new link, and then it is not said."""
 
     def __repr__(self) -> str:
         return f"Hello(node={self.node!r}, process={self.process!r}, channel={self.channel})"
@@ -168,7 +171,7 @@ class FrameReader:
 def encode_hello(hello: Hello) -> bytes:
     """HELLO's body: JSON, so that later versions may add to it."""
     told = asdict(hello)
-    for name in ("lineage", "migration_url"):
+    for name in ("lineage", "migration_url", "replaces"):
         if not told[name]:
             del told[name]
     return json.dumps(told).encode()

@@ -29,7 +29,6 @@ from supercluster.broker.net.clients.certificates import (
     ClientCertificates,
     GatewayCertificates,
     Loaded,
-    renewed,
 )
 from supercluster.broker.net.clients.client_server import ClientServer
 from supercluster.broker.net.clients.farewell import say_farewell
@@ -251,7 +250,11 @@ class BrokerProcess:
         return [identity for identity, found in sorted(wanted.items()) if found.has_streams]
 
     def _security(self) -> dict[str, Any]:
-        return {"config": views.config(self), "tls": views.certificates(self)}
+        return {
+            "config": views.config(self),
+            "tls": views.certificates(self),
+            "links": views.encryption_of_links(self),
+        }
 
     async def _open_mesh(self, host: str) -> None:
         """Bind the ports for brokers."""
@@ -292,32 +295,28 @@ class BrokerProcess:
         if settings.link_faults:
             for method in ("GET", "PUT"):
                 self.monitor.register_admin(method, "faults", mesh.faults.admin)
+        mesh.set_plain(settings.cluster_tls, settings.gateway_tls)
         if self.place.is_alone:
             return
         if self.place.routes is not None:
             mesh.find_by_routes(self.place.routes, self._peers_found, self._all_found)
-        route_tls = None
         if settings.cluster_tls is not None:
             mesh.cluster_door.tls = self._link_certificates("clusterTls", settings.cluster_tls)
-            route_tls = renewed(mesh.cluster_door.tls)
         if self.place.has_cluster_port:
             if not self.credentials.links.accept and not self.credentials.links.is_open:
                 log.warning("there is no cluster.json, so no other broker is let in")
             elif not self.credentials.links.accept and self.credentials.users:
                 log.warning("the cluster port lets any broker in: its routes have no authorization")
             at = self.place.cluster_host or host, settings.ports.cluster
-            listening = mesh.handshakes.listen(mesh.cluster_door, *at, route_tls)
+            listening = mesh.handshakes.listen(mesh.cluster_door, *at)
             self.cluster_port = await opened("brokers", *at, listening)
         if settings.gateways is None:
             return
         if not self.credentials.gateways.accept and not self.credentials.gateways.is_open:
             log.warning("there is no gateway.json, so no broker of another cluster is let in")
-        tls = None
-        if (certificates := self._gateway_certificates) is not None:
-            tls = renewed(certificates)
-            mesh.gateway_door.tls = certificates
+        mesh.gateway_door.tls = self._gateway_certificates
         at = self.place.gateway_host or host, settings.ports.gateway
-        listening = mesh.handshakes.listen(mesh.gateway_door, *at, tls)
+        listening = mesh.handshakes.listen(mesh.gateway_door, *at)
         self.gateway_port = await opened("brokers of other clusters", *at, listening)
 
     def _gateway_url(self) -> str:
@@ -335,8 +334,7 @@ class BrokerProcess:
             return
         if not self.credentials.migrations.accept:
             log.warning("there is no migration.json, so no broker of another super-cluster is let in")
-        tls = renewed(certificates) if certificates is not None else None
-        listening = mesh.handshakes.listen(mesh.migration_door, host, settings.ports.migration, tls)
+        listening = mesh.handshakes.listen(mesh.migration_door, host, settings.ports.migration)
         self.migration_port = await opened(
             "brokers of other super-clusters", host, settings.ports.migration, listening
         )
@@ -473,6 +471,7 @@ class BrokerProcess:
         if self.mesh is not None:
             if changed.tags != before.tags:
                 self.mesh.set_tags(changed.tags)
+            self.mesh.set_plain(changed.cluster_tls, changed.gateway_tls)
             self.mesh.set_peers(self._other_peers(changed))
             if changed.gateways is not None and self.gateway_port:
                 self.mesh.gateways.set_seeds(changed.gateways)

@@ -36,6 +36,8 @@ HOT_IN: dict[str, tuple[str, ...]] = {
         "lame_duck_duration_ms",
     ),
     "storage": ("max_file_bytes", "max_memory_bytes"),
+    "cluster_tls": ("plain",),
+    "gateway_tls": ("plain",),
 }
 DIGEST_CHARACTERS = 16
 
@@ -110,10 +112,9 @@ def merged(in_force: Settings, changed: Settings) -> Settings:
         present, wanted = getattr(in_force, name), getattr(changed, name)
         taken[name] = present if present is None or wanted is None else wanted
     for section, names in HOT_IN.items():
-        of_changed = getattr(changed, section)
-        taken[section] = replace(
-            getattr(in_force, section), **{name: getattr(of_changed, name) for name in names}
-        )
+        present, wanted = getattr(in_force, section), getattr(changed, section)
+        if present is not None and wanted is not None:
+            taken[section] = replace(present, **{name: getattr(wanted, name) for name in names})
     return replace(in_force, **taken)
 
 

@@ -112,15 +112,20 @@ class Raft:
 
 @dataclass(frozen=True, slots=True)
 class GatewayTls:
-    """Links to other clusters over TLS: both sides show a certificate, and both have to be signed by `ca_file`."""
+    """Links over TLS: both sides show a certificate, and both have to be signed by `ca_file`."""
 
     cert_file: Path
     key_file: Path
     ca_file: Path
     server_name: str = ""
     """When set, the certificate of a broker that is dialled has to be for this name too."""
+    plain: str = "refused"
+    """Of `PLAIN`: links without TLS, while it is turned on or off. One that is dialled with TLS is never dialled in plain because
+    TLS failed."""
 
 
+PLAIN = ("refused", "accepted", "dialled")
+"""`dialled` accepts them too."""
 TLS_VERSIONS = ("1.2", "1.3")
 
 
@@ -197,6 +202,7 @@ _SECTIONS: dict[str, type[Any]] = {
     "moves": Moves,
     "jetstream": ServerLimits,
 }
+_VALUES = {"min_version": TLS_VERSIONS, "plain": PLAIN}
 _OF_LINKS = (GatewayTls, "certFile", "keyFile", "caFile")
 _OF_CLIENTS = (ClientTls, "certFile", "keyFile")
 _TLS: dict[str, tuple[Any, ...]] = {
@@ -339,8 +345,8 @@ def _field(name: str, item: Field[Any], value: object) -> Any:
         return _truth(name, value)
     if not isinstance(value, str) or not value:
         raise SettingsError(f"{name} is {_shown(value)}; it has to be a text that is not empty")
-    if item.name == "min_version" and value not in TLS_VERSIONS:
-        raise SettingsError(f"{name} is {_shown(value)}; it has to be one of {', '.join(TLS_VERSIONS)}")
+    if (among := _VALUES.get(item.name)) and value not in among:
+        raise SettingsError(f"{name} is {_shown(value)}; it has to be one of {', '.join(among)}")
     return Path(value) if item.name.endswith("_file") else value
 
 

@@ -155,7 +155,7 @@ class ClientCertificates(_Files):
         self.context = context
 
 
-def renewed(certificates: ClientCertificates | GatewayCertificates) -> ssl.SSLContext:
+def renewed(certificates: ClientCertificates) -> ssl.SSLContext:
     """A context for a listener that keeps the one it was begun with: every connection has that of the files as they are then."""
     context = certificates.context
 

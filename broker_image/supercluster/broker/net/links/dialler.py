@@ -42,8 +42,11 @@ class Dialler:
             log.exception("%s failed in an unexpected way; it is tried again", what)
             return None, UNEXPECTED
 
-    async def dial(self, door: Door, expected: Expected, address: str, name: str, cluster: str) -> Link:
-        """Open both connections to a broker, which is called `name` of `cluster` here, and shake hands on them.
+    async def dial(
+        self, door: Door, expected: Expected, address: str, name: str, cluster: str, *, replaces: str = ""
+    ) -> Link:
+        """Open both connections to a broker, which is called `name` of `cluster` here, and shake hands on them. `replaces`: the
+        link with it, by its pair, that goes over to them.
 
         Raises:
             OSError, TimeoutError, FrameError: there is no link; the text says why.
@@ -54,7 +57,7 @@ class Dialler:
         try:
             async with asyncio.timeout(2 * self._environment.handshake_s):
                 for channel in (Channel.CONTROL, Channel.BULK):
-                    connection = self._handshakes.connection(door, channel, pair, expected)
+                    connection = self._handshakes.connection(door, channel, pair, expected, replaces=replaces)
                     opened.append(connection)
                     await self._connect(connection, address)
                     await connection.greeted
@@ -96,7 +99,8 @@ class Dialler:
             raise TimeoutError("an injected fault cuts it")
 
     async def _connect(self, connection: LinkConnection, address: str) -> None:
-        environment, tls = self._environment, connection.door.tls
+        environment, door = self._environment, connection.door
+        tls = door.tls if door.dials_tls else None
         host, port = split_address("address", address)
         resolved = await self._resolver.resolve(host)
         await environment.loop.create_connection(

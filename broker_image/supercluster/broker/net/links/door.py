@@ -44,10 +44,24 @@ class Door:
     """May one of the addresses that are asked lead to this very broker?"""
     tls: GatewayCertificates | None = None
     """None: in plain."""
+    plain: str = "refused"
+    """With `tls`: what becomes of links without it (`settings.PLAIN`). It changes while links are up."""
     finder: Finder | None = None
     """None: nobody introduces himself by it."""
     is_far: bool = False
     """Does it lead to other super-clusters? They dial whomever they want to; elsewhere the smaller name of a pair does."""
+
+    @property
+    def dials_tls(self) -> bool:
+        return self.tls is not None and self.plain != "dialled"
+
+    @property
+    def accepts_plain(self) -> bool:
+        return self.tls is None or self.plain != "refused"
+
+    def lets_in(self, *, encrypted: bool) -> bool:
+        """May there be a link like that?"""
+        return encrypted or self.accepts_plain
 
     def broker_of(self, hello: Hello) -> str:
         """What the broker is called here."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from collections.abc import Callable
 
 from supercluster.broker.auth.link_credentials import Login
 from supercluster.broker.net.clients.strangers import PendingConnections, RationedLog
 from supercluster.broker.net.links.broker_facts import BrokerFacts
 from supercluster.broker.net.links.door import ANYBODY, Door, Expected, name_refusal
+from supercluster.broker.net.links.first_byte import FirstByteListener, Silent
 from supercluster.broker.net.links.link import Link, LinkConnection, LinkEnvironment
 from supercluster.broker.net.links.link_logins import is_accepted
 from supercluster.broker.net.listen_address import where
@@ -30,6 +30,7 @@ HANDSHAKES_MAX = 256
 """Connections that have not said HELLO yet. A new one always gets in; the oldest of the address with the most goes for it."""
 HANDSHAKES_PER_ADDRESS_MAX = 64
 """Of one address: brokers behind one address have two connections each while they link."""
+ENDED = "connection from %s to the %s port ended before it was a link: %s"
 NOT_ACCEPTED = "its credentials are not among the accepted ones"
 LINKS_MAX = 1024
 """Brokers behind a port, at most."""
@@ -54,7 +55,7 @@ class Handshakes:
         self._cluster_of = cluster_of
         self._log_ended = RationedLog(log.info, environment.clock.monotonic_ms)
         self._log_refusal = RationedLog(log.warning, environment.clock.monotonic_ms)
-        self._listeners: list[asyncio.Server] = []
+        self._listeners: list[asyncio.Server | FirstByteListener] = []
         self._strangers: PendingConnections[LinkConnection] = PendingConnections(
             HANDSHAKES_MAX, HANDSHAKES_PER_ADDRESS_MAX
         )
@@ -68,21 +69,32 @@ class Handshakes:
 
     # Listeners
 
-    async def listen(self, door: Door, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
+    async def listen(self, door: Door, host: str, port: int) -> int:
         """Bind without accepting anyone yet; returns the port.
 
         Raises:
             OSError: the address is in use or not ours.
         """
-        listener = await self._environment.loop.create_server(
-            lambda: self.connection(door, None, ""),
-            **where(host, port),
-            ssl=tls,
-            ssl_handshake_timeout=self._environment.handshake_s if tls is not None else None,
-            start_serving=False,
-        )
-        self._listeners.append(listener)
+        loop, handshake_s = self._environment.loop, self._environment.handshake_s
+
+        def make() -> LinkConnection:
+            return self.connection(door, None, "")
+
+        def refused(address: str, reason: str) -> None:
+            self.refused_total += 1
+            self._log_ended(ENDED, address, door.name, reason)
+
+        listener = await loop.create_server(make, **where(host, port), start_serving=False)
         bound: int = listener.sockets[0].getsockname()[1]
+        if door.tls is None:
+            self._listeners.append(listener)
+        else:
+            silent: PendingConnections[Silent] = PendingConnections(
+                HANDSHAKES_MAX, HANDSHAKES_PER_ADDRESS_MAX
+            )
+            self._listeners.append(
+                FirstByteListener(loop, listener, door, make, refused, handshake_s, silent)
+            )
         return bound
 
     async def start(self) -> None:
@@ -111,9 +123,19 @@ class Handshakes:
         expected: Expected = ANYBODY,
         *,
         introduces: bool = False,
+        replaces: str = "",
     ) -> LinkConnection:
         """A new one, by that door."""
-        return LinkConnection(self._environment, self, door, channel, pair, expected, introduces=introduces)
+        return LinkConnection(
+            self._environment,
+            self,
+            door,
+            channel,
+            pair,
+            expected,
+            introduces=introduces,
+            replaces=replaces,
+        )
 
     def connected(self, connection: LinkConnection) -> None:
         """The side that dialled speaks first. The oldest of too many that were accepted is closed."""
@@ -128,16 +150,13 @@ class Handshakes:
     def closed(self, connection: LinkConnection, reason: str) -> None:
         """A connection is gone, and its link with it."""
         self.done(connection)
+        if connection.has_ended and connection.successor is not None:
+            return  # Its link has gone over to another connection, without loss.
         if connection.link is not None:
             connection.link.on_down(connection.link, reason)
         elif not connection.dialled and not connection.introduces:
             self.refused_total += 1
-            self._log_ended(
-                "connection from %s to the %s port ended before it was a link: %s",
-                connection.address,
-                connection.door.name,
-                reason,
-            )
+            self._log_ended(ENDED, connection.address, connection.door.name, reason)
 
     def done(self, *connections: LinkConnection) -> None:
         """They are part of a link, or gone."""
@@ -184,6 +203,7 @@ class Handshakes:
                     else facts.gateway_url()
                 ),
                 introduces=connection.introduces,
+                replaces=connection.replaces,
                 lineage=facts.lineage(),
                 bootstrap_id=facts.bootstrap_id(),
                 migration_url=facts.migration_url(),
@@ -195,8 +215,11 @@ class Handshakes:
         facts, door = self._facts, connection.door
         if not door.credentials().accepts(hello.user, hello.password):
             return NOT_ACCEPTED
+        if not door.lets_in(encrypted=connection.is_encrypted):
+            return "the link is not encrypted, which this port asks for"
         # Of one that was dialled TLS has compared the name already.
-        if door.tls is not None and not connection.dialled and not door.tls.accepts(connection.certificate):
+        is_to_be_judged = door.tls is not None and connection.is_encrypted and not connection.dialled
+        if is_to_be_judged and door.tls is not None and not door.tls.accepts(connection.certificate):
             return f"its certificate is not for {door.tls.server_name}"
         expected = connection.expected
         if expected.tls_name and ("DNS", expected.tls_name) not in connection.certificate.get(
@@ -253,7 +276,7 @@ class Handshakes:
             connection.say(FrameType.GATEWAYS, finder.met(hello, connection.address))
             return
         connection.channel = Channel(hello.channel)
-        connection.pair = hello.pair
+        connection.pair, connection.replaces = hello.pair, hello.replaces
         if connection.channel is Channel.CONTROL:
             self._greet(connection, Channel.CONTROL)
             return

@@ -89,6 +89,7 @@ class LinkConnection(asyncio.Protocol):
         expected: Expected = ANYBODY,
         *,
         introduces: bool = False,
+        replaces: str = "",
     ) -> None:
         self.environment = environment
         self.door = door
@@ -98,6 +99,14 @@ class LinkConnection(asyncio.Protocol):
         self.channel = channel
         """None for one that was accepted and has not said HELLO yet."""
         self.pair = pair
+        self.replaces = replaces
+        """The pair of the link that goes over to this connection and its other one (`switch.py`)."""
+        self.successor: LinkConnection | None = None
+        """What would be sent here is sent there."""
+        self.has_ended = False
+        """The other side sends here no more."""
+        self.is_held = False
+        """Frames wait until those on the connection before have all come."""
         self.expected = expected
         self.hello: Hello | None = None
         self.showed: Login | None = None
@@ -106,6 +115,8 @@ class LinkConnection(asyncio.Protocol):
         self.greeted: asyncio.Future[Hello] = environment.loop.create_future()
         self.told: asyncio.Future[None] = environment.loop.create_future()
         """Done when an introduction is; fails with the connection."""
+        self.is_encrypted = False
+        """Does it run over TLS?"""
         self.is_cut = False
         """A fault that is switched on (`faults.py`) lets nothing through."""
         self.out: list[Buffer] = []
@@ -132,6 +143,7 @@ class LinkConnection(asyncio.Protocol):
         if self.closed:
             self.abort()  # It was given up before it was there.
             return
+        self.is_encrypted = transport.get_extra_info("ssl_object") is not None
         self._transport.set_write_buffer_limits(high=CONGESTED_BYTES, low=RELIEVED_BYTES)
         peer = transport.get_extra_info("peername") or ("", 0)
         self.address, self.port = str(peer[0]), int(peer[1])
@@ -178,12 +190,20 @@ class LinkConnection(asyncio.Protocol):
                 self._greeting(frame_type, body)
             elif self.introduces:
                 self._introduced(self.hello, frame_type, body)
-            elif self.link is None:
+            elif self.link is None or self.is_held:
                 self._early.append((frame_type, body))
                 if self._transport is not None:
                     self._transport.pause_reading()
             else:
-                self.link.on_frame(self.link, frame_type, body)
+                self._hand_on(self.link, frame_type, body)
+
+    def _hand_on(self, link: Link, frame_type: int, body: memoryview) -> None:
+        if frame_type != FrameType.SWITCHED:
+            link.on_frame(link, frame_type, body)
+            return
+        self.has_ended = True
+        if self.successor is not None:
+            self.successor.release()
 
     def _introduced(self, hello: Hello, frame_type: int, body: memoryview) -> None:
         """The answer to an introduction."""
@@ -210,19 +230,37 @@ class LinkConnection(asyncio.Protocol):
     # Link
 
     def start(self, link: Link) -> None:
-        """Both connections are up: frames that came before are handed on."""
+        """Both connections are up: frames that came before are handed on, unless those of another connection come first."""
         self.link = link
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._early and self._transport is not None:
-            self._transport.resume_reading()
-            early, self._early = self._early, []
-            try:
-                for frame_type, body in early:
-                    link.on_frame(link, frame_type, body)
-            except FrameError as error:
-                self.close(f"broken frame: {error}")
+        if not self.is_held:
+            self.release()
+
+    def hand_over(self, successor: LinkConnection) -> None:
+        """The last frame is sent here; what comes on the other connection waits for the last one of the other side."""
+        self.write_frame(FrameType.SWITCHED, [])
+        self.flush()
+        self.successor = successor
+        successor.is_held = not self.has_ended
+        successor.in_bytes += self.in_bytes
+        successor.sent_bytes += self.sent_bytes
+
+    def release(self) -> None:
+        """Nothing has to come before the frames of this connection."""
+        self.is_held = False
+        self.heard_ms = self.environment.clock.monotonic_ms()
+        link = self.link
+        if link is None or not self._early or self._transport is None:
+            return
+        self._transport.resume_reading()
+        early, self._early = self._early, []
+        try:
+            for frame_type, body in early:
+                self._hand_on(link, frame_type, body)
+        except FrameError as error:
+            self.close(f"broken frame: {error}")
 
     def say(self, frame_type: int, body: bytes) -> None:
         """Send a frame at once."""
@@ -258,11 +296,6 @@ class LinkConnection(asyncio.Protocol):
             self._transport.writelines(pieces)
         else:
             self._transport.write(b"".join(pieces))
-
-    @property
-    def is_encrypted(self) -> bool:
-        """Does it run over TLS?"""
-        return self._transport is not None and self._transport.get_extra_info("ssl_object") is not None
 
     @property
     def certificate(self) -> Mapping[str, Any]:
@@ -336,6 +369,8 @@ class Link:
         self.on_down = on_down
         self.control = control
         self.bulk = bulk
+        self.retiring: list[LinkConnection] = []
+        """Connections that it had before; something may still be on its way there."""
         self.down: asyncio.Future[str] = control.environment.loop.create_future()
         self.leaving = False
         """The broker is a lame duck: clients are not sent there."""
@@ -390,6 +425,26 @@ class Link:
         self._messages += message_pieces(plain, queues, subject, reply, header, payload)
         self._message_bytes += len(payload) + len(header) + 64
         return True
+
+    @property
+    def connections(self) -> tuple[LinkConnection, ...]:
+        return (self.control, self.bulk, *self.retiring)
+
+    def switch(self, control: LinkConnection, bulk: LinkConnection) -> None:
+        """Go over to other connections (`switch.py`)."""
+        self.seal()
+        for old, new in ((self.control, control), (self.bulk, bulk)):
+            old.hand_over(new)
+            self.retiring.append(old)
+        self.control, self.bulk = control, bulk
+        for connection in (control, bulk):
+            connection.start(self)
+
+    def retire(self) -> None:
+        """Close connections that nobody sends on any more."""
+        for old in [each for each in self.retiring if each.has_ended and not each.pending_bytes()]:
+            self.retiring.remove(old)
+            old.close("its link has gone over to another connection")
 
     @property
     def logins(self) -> set[str]:

@@ -41,6 +41,7 @@ from supercluster.broker.net.links.peers import ClusterPeers
 from supercluster.broker.net.links.redirect_links import RedirectLinks
 from supercluster.broker.net.links.resolver import Resolver
 from supercluster.broker.net.links.routes import Routes
+from supercluster.broker.net.links.switch import Switches, go_over
 from supercluster.broker.net.routing.origin import ClientOrigin
 from supercluster.broker.net.routing.router import Router
 from supercluster.broker.net.routing.turn import Turn
@@ -48,6 +49,7 @@ from supercluster.broker.own_time import OwnTime, patience_ms
 from supercluster.broker.ports import Channel, PeerInfo
 from supercluster.broker.protocol import frames
 from supercluster.broker.protocol.frames import CORE_TYPES_FROM, FrameError, FrameType
+from supercluster.broker.settings.settings import GatewayTls
 
 log = logging.getLogger(__name__)
 
@@ -111,6 +113,7 @@ class Mesh:
         self.handshakes = Handshakes(environment, facts, self.cluster_of, self._up)
         self._dialler = Dialler(environment, self.handshakes, resolver)
         self._peers = ClusterPeers(environment, self._dialler, self.cluster_door, facts.node, facts.cluster)
+        self._switches = Switches(environment, self._dialler, self.links)
         self.gateways = Gateways(environment, self._dialler, self.gateway_door, facts, self.links)
         self.gateway_door.finder = self.gateways
         self.far = FarBrokers(
@@ -173,6 +176,16 @@ class Mesh:
         self.facts = replace(self.facts, tags=tags)
         self.handshakes.set_facts(self.facts)
 
+    def set_plain(self, cluster: GatewayTls | None, gateway: GatewayTls | None) -> None:
+        """What becomes of links without TLS, where there is TLS: they go over to it, or end where they are not allowed."""
+        for door, tls in ((self.cluster_door, cluster), (self.gateway_door, gateway)):
+            if tls is not None:
+                door.plain = tls.plain
+        for link in list(self.links.values()):
+            if not link.control.door.lets_in(encrypted=link.control.is_encrypted):
+                link.control.close("links have to be encrypted from now on")
+        self._switches.look()
+
     def cluster_of(self, node: str) -> str | None:
         """The cluster that has a broker of that name: by the settings, the links, or what the core remembers of brokers
         that are away."""
@@ -203,6 +216,7 @@ class Mesh:
         self._link_logins.close()
         if self.routes is not None:
             await self.routes.stop()
+        await self._switches.stop()
         await self._peers.stop()
         await self.gateways.stop()
         await self.far.stop()
@@ -353,6 +367,12 @@ class Mesh:
             link = self.far.up(control, bulk)
             self._link_logins.up(link)
             return link
+        if control.replaces:
+            link = go_over(self.links, control, bulk)
+            self._link_logins.up(link)
+            self._cut()
+            self.turn.want()
+            return link
         older = self.links.get(hello.node)
         if older is not None:
             older.control.close("a newer link replaces it")
@@ -397,7 +417,7 @@ class Mesh:
             return
         del self.links[link.peer.node]
         log.warning("link with %s lost: %s", link.peer.node, reason)
-        for other in (link.control, link.bulk):
+        for other in link.connections:
             other.close(reason)
         for account, entries in link.interest.items():
             gone = [(subject, queue, 0) for subject, queue in entries]
@@ -438,7 +458,7 @@ class Mesh:
     def _cut(self) -> None:
         """Other brokers can't be reached now (`faults.py`)."""
         for link in self._all_links():
-            for connection in (link.control, link.bulk):
+            for connection in link.connections:
                 if self.faults.cuts(link.peer.node, link.peer.cluster):
                     connection.cut_off()
                 elif connection.is_cut:
@@ -468,7 +488,9 @@ class Mesh:
         self.gateways.gossip()
         self.far.gossip()
         self._tell_load(now_ms)
+        self._switches.look()
         for link in self._all_links():
+            link.retire()
             if link.congested and now_ms - link.congested_ms > STALL_MAX_MS:
                 link.release()
             silence.check(link, self.clock, now_ms, is_far=link.peer.cluster != self.facts.cluster)

@@ -21,13 +21,17 @@ than that: a change of the map of streams waits for brokers in contact for less 
 def check(link: Link, clock: OwnTime, now_ms: int, *, is_far: bool) -> None:
     """Silence is measured by the time of this process itself (`own_time.py`), and the stalls of both are allowed for."""
     silence_max_ms = FAR_SILENCE_MAX_MS if is_far else SILENCE_MAX_MS
-    for connection in (link.control, link.bulk):
+    for connection in link.connections:
+        if connection.is_held or (connection.has_ended and connection.successor is not None):
+            continue  # Nothing is expected to come.
         channel = connection.channel
         assert channel is not None
         silent_ms = now_ms - connection.heard_ms
         if silent_ms > silence_max_ms[channel] + patience_ms(max(link.stall_ms, clock.stall_ms)):
             connection.close(f"silent for {silent_ms} ms")
             return
+        if connection.successor is not None:
+            continue
         stall_ms = clock.stall_ms
         is_quiet = now_ms - connection.sent_ms >= HEARTBEAT_MS and not connection.pending_bytes()
         if is_quiet or (channel is Channel.CONTROL and stall_ms != link.stall_told_ms):

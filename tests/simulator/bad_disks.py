@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream.encoding.sections import Section, sections
+from supercluster.broker.jetstream.replica.lineage import META_GROUP
 from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.raft.entry import Entry
 from supercluster.broker.raft.errors import DiskError
@@ -40,6 +41,9 @@ class BadDisks:
         errors = random.Random(f"read errors {self._world.seed}")
         if self._weather.plan.storage == "file" and errors.random() < READ_ERRORS_PART:
             self._world.at(end_ms * (0.3 + 0.5 * errors.random()), lambda: self._read_errors(errors))
+        of_map = random.Random(f"read errors of the map {self._world.seed}")
+        if self._weather.plan.storage == "file" and of_map.random() < READ_ERRORS_PART:
+            self._world.at(end_ms * (0.2 + 0.6 * of_map.random()), lambda: self._map_errors(of_map))
 
     def _read_errors(self, rng: random.Random) -> None:
         """For a third of a second on all brokers, or for longer on one, the disk does not give back the main stream's files.
@@ -58,6 +62,19 @@ class BadDisks:
             copy = core.groups.get(self._weather.main_group) if core is not None else None
             if copy is not None and copy.log.last_index > copy.log.base_index:
                 self._read(name, rng.randint(copy.log.base_index + 1, copy.log.last_index))
+
+    def _map_errors(self, rng: random.Random) -> None:
+        """Brokers are started again while their disks do not give back the map's log (SF-32)."""
+        if self._weather.calm:
+            return
+        for name in rng.sample(self._world.names, rng.choice((1, len(self._world.names)))):
+            disk, ms = self._world.nodes[name].store.disk, rng.choice((300.0, 3000.0, 9000.0))
+            self._weather.stop(name)
+            disk.failing_reads = 1 << 30
+            disk.failing_reads_of = f"{GROUPS}/{directory_name(META_GROUP)}/"
+            self._world.note(f"{name}: starts, and cannot read the map's log for {ms:.0f} ms")
+            self._weather.start_in(name, 20 + rng.random() * 100)
+            self._world.at(150 + ms, partial(setattr, disk, "failing_reads", 0))
 
     def _follower(self) -> Replica | None:
         """A copy of the main stream that follows, and may lose what it has."""

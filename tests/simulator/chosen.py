@@ -78,6 +78,7 @@ CAUGHT_BY: dict[str, int] = {
     "membership-not-synced": 0,
     "empty-volume-keeps-identity": 0,
     "page-cache-is-believed": 8,
+    "an-unreadable-map-is-lost": 0,
     "read-errors-are-damage": 27,
     "no-reserve": 34,
     "lost-copy-keeps-identity": 0,

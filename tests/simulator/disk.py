@@ -182,6 +182,8 @@ class SimDisk:
         """Only those of paths with this in them."""
         self.failing_reads = 0
         """So many of the next reads fail."""
+        self.failing_reads_after = 0
+        """But not the first so many of them."""
         self.failing_reads_of = ""
         """Only those of paths with this in them."""
         self.failing_truncates = 0
@@ -369,10 +371,16 @@ class SimDisk:
     def read(self, inode: _Inode, path: str, offset: int, size: int) -> bytes:
         if inode.is_unreadable:
             raise DiskError("cannot read: input/output error", path)
-        if self.failing_reads and self.failing_reads_of in path:
+        if self.failing_reads and self.failing_reads_of in path and not self._may_still_read():
             self.failing_reads -= 1
             raise DiskError("cannot read: input/output error", path)
         return bytes(inode.data[offset : offset + size])
+
+    def _may_still_read(self) -> bool:
+        if not self.failing_reads_after:
+            return False
+        self.failing_reads_after -= 1
+        return True
 
     def write_file_durably(self, path: str, data: Buffer) -> None:
         temporary = f"{path}.tmp"

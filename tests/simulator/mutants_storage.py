@@ -105,6 +105,12 @@ STORAGE_MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     mutant(
+        "an-unreadable-map-is-lost",
+        "SF-32",
+        "A broker that starts while its disk does not give the map's log back puts it away at the next try.",
+        ("jetstream/node/bootstrap.py", "UNREADABLE_MS_MAX = 60_000", "UNREADABLE_MS_MAX = 1"),
+    ),
+    mutant(
         "lost-copy-keeps-identity",
         "SF-4",
         "A copy with a damaged record votes as the member that it was.",

@@ -370,14 +370,20 @@ class GroupStore(Protocol):
     def registered(self) -> dict[str, str]:
         """group → member id of every group that this volume has joined and not forgotten."""
 
-    def open(
-        self, group: str, *, memory: bool, fsync: str, create: bool, is_patient: bool = True
-    ) -> OpenedGroup:
-        """Open a group's log; `create` for one that this volume does not know. `fsync` is always, interval or never. A segment that the
-        disk does not give back is lost for who is not patient (SF-32).
+    def open(self, group: str, *, memory: bool, fsync: str, create: bool) -> OpenedGroup:
+        """Open a group's log; `create` for one that this volume does not know. `fsync` is always, interval or never.
 
         Raises:
-            DiskError: it cannot be read.
+            UnreadableError: the disk does not give all of it back, which says nothing of what is there (SF-32).
+            DiskError: it cannot be opened for another reason.
+        """
+
+    def set_aside(self, group: str) -> str:
+        """Move the files of a group to the volume's quarantine. Its next opening finds none, so the group is lost here.
+        Returns where they are, below the data directory.
+
+        Raises:
+            DiskError: they are where they were.
         """
 
     def set_fsync(self, group: str, fsync: str) -> bool:

@@ -154,11 +154,11 @@ def test_a_copy_that_gave_way_is_begun_as_soon_as_the_disk_has_room() -> None:
     open_log = core.store.open
     refused: list[str] = []
 
-    def full(group: str, *, memory: bool, fsync: str, create: bool, is_patient: bool = True) -> Any:
+    def full(group: str, *, memory: bool, fsync: str, create: bool) -> Any:
         if create and not refused:
             refused.append(group)
             raise DiskError("no space left on device", group)
-        return open_log(group, memory=memory, fsync=fsync, create=create, is_patient=is_patient)
+        return open_log(group, memory=memory, fsync=fsync, create=create)
 
     core.store.open = full  # type: ignore[method-assign]
     world.move(EAST)

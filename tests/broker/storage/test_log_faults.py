@@ -13,7 +13,7 @@ from tests.broker.storage.entries import batch, fill
 from tests.simulator.disk import CrashNow, SimDisk
 
 from supercluster.broker.raft.entry import EntryKind, make_entry
-from supercluster.broker.raft.errors import DiskError, NoDescriptorError, UnreadableError
+from supercluster.broker.raft.errors import DiskError, NewerFormatError, NoDescriptorError, UnreadableError
 from supercluster.broker.storage.disk.os_disk import OsDisk
 from supercluster.broker.storage.disk.space import Space
 from supercluster.broker.storage.log.group_files import HARD_STATE, NOTES
@@ -616,13 +616,14 @@ def test_a_segment_whose_index_has_to_be_built_is_waited_for_as_well(disk: SimDi
 
 @pytest.mark.covers("SF-4", "SF-31")
 @pytest.mark.parametrize("stop", [Stop.CLEAN, Stop.KILLED, Stop.POWER])
-def test_a_segment_that_the_disk_does_not_give_back_is_set_aside_whole(disk: SimDisk, stop: Stop) -> None:
-    """D4: the log was never opened again; the map's kept its broker from starting."""
+def test_a_segment_that_the_disk_does_not_give_back_is_waited_for_and_not_touched(
+    disk: SimDisk, stop: Stop
+) -> None:
+    """What an error says of it is nothing: the log is opened again later (D4)."""
     log = filled(disk, 20, ALWAYS)
     log.sync()
     log.close(clean=stop is Stop.CLEAN)
-    first, bad, *behind = segments(disk)
-    held = disk.read_file(bad)
+    _, bad, *_ = segments(disk)
     for path in disk.paths():
         if path.endswith(".idx"):
             disk.lose(path)  # All is read.
@@ -631,17 +632,74 @@ def test_a_segment_that_the_disk_does_not_give_back_is_set_aside_whole(disk: Sim
     files = {path: disk.durable(path) for path in disk.paths()}
     with pytest.raises(UnreadableError):
         open_(disk, ALWAYS, stop)
-    assert {path: disk.durable(path) for path in disk.paths()} == files, (
-        "an error says nothing of what is there"
-    )
-    log, report = open_(disk, replace(ALWAYS, is_patient=False), stop)
-    assert (report.verdict, log.last_index) == (Verdict.LOST_RECORD, 7)
-    assert segments(disk) == [first]
-    assert len(report.quarantined) == 1 + len(behind)
+    assert {path: disk.durable(path) for path in disk.paths()} == files
     disk.failing_reads = 0
-    assert disk.read_file(f"{DIRECTORY}/quarantine/{bad.rpartition('/')[2]}") == held
-    fill(log, 3)
-    assert [entry.index for entry in log.entries(1, 10, ALL)] == list(range(1, 11))
+    log, report = open_(disk, ALWAYS, stop)
+    assert (report.verdict, log.last_index) == (Verdict.CLEAN, 20)
+
+
+@pytest.mark.covers("SF-32")
+def test_what_is_to_be_written_again_and_cannot_be_read_is_waited_for(disk: SimDisk) -> None:
+    """A6: the error was of a disk that cannot be written, and counted as one."""
+    filled(disk, 4, ALWAYS)
+    disk.crash()
+    disk.lose(f"{DIRECTORY}/{NOTES}")  # Nobody knows what is durable.
+    for reads in range(6):
+        disk.failing_reads, disk.failing_reads_of = 1 << 30, segments(disk)[0].rpartition("/")[2]
+        disk.failing_reads_after = reads
+        try:
+            open_(disk, ALWAYS)
+        except UnreadableError:
+            disk.crash()
+            continue
+        break
+    else:
+        pytest.fail("it reads more than six times")
+    assert reads > 2, "the header, the records, and the records again"
+    disk.crash()
+    disk.failing_reads = 0
+    log, report = open_(disk, ALWAYS)
+    assert (report.verdict, log.last_index) == (Verdict.CLEAN, 4)
+
+
+@pytest.mark.covers("SF-31", "SF-32")
+def test_what_is_to_be_cut_off_and_cannot_be_read_stays(disk: SimDisk) -> None:
+    """A6: what stands behind the damage goes to quarantine before it is cut off, so it is waited for."""
+    filled(disk, 6, ALWAYS)
+    disk.crash()
+    path = segments(disk)[0]
+    disk.flip_bit(path, (SEGMENT_HEAD_BYTES + 2 * RECORD_BYTES + 60) * 8)
+    held = disk.durable(path)
+    for reads in range(6):
+        disk.failing_reads, disk.failing_reads_of = 1 << 30, path.rpartition("/")[2]
+        disk.failing_reads_after = reads
+        try:
+            open_(disk, ALWAYS)
+        except UnreadableError:
+            assert disk.durable(path) == held
+            disk.crash()
+            continue
+        break
+    disk.failing_reads = 0
+    log, report = open_(disk, ALWAYS)
+    assert (report.verdict, log.last_index) == (Verdict.LOST_RECORD, 2)
+
+
+@pytest.mark.covers("SF-31")
+def test_a_segment_of_a_newer_version_behind_a_damaged_one_is_not_touched(disk: SimDisk) -> None:
+    """A9: it was set aside, and the version that wrote it did not find it any more."""
+    filled(disk, 20, ALWAYS)
+    disk.crash()
+    for path in disk.paths():
+        if path.endswith(".idx"):
+            disk.lose(path)
+    first, _, last = segments(disk)
+    disk.flip_bit(first, (SEGMENT_HEAD_BYTES + 2 * RECORD_BYTES + 60) * 8)
+    disk.flip_bit(last, 8 * 8 + 1)  # Its version.
+    files = {path: disk.durable(path) for path in disk.paths()}
+    with pytest.raises(NewerFormatError):
+        open_(disk, ALWAYS)
+    assert {path: disk.durable(path) for path in disk.paths()} == files
 
 
 def test_side_cars_and_checkpoints_that_the_disk_does_not_give_back_cost_nothing_but_time(

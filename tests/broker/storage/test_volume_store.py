@@ -240,6 +240,69 @@ def test_a_registry_with_a_damaged_line_is_answered_like_one_that_is_gone(disk: 
         assert damaged in kept
 
 
+@pytest.mark.covers("SF-4")
+def test_a_bit_that_turns_over_in_the_last_line_of_the_registry_is_no_line_cut_short() -> None:
+    """A8: the group was forgotten, or had its member of before again, and nobody was told."""
+    whole = b""
+    for bit in range(8 * 40):
+        new_token = tokens()
+        disk = SimDisk(random.Random(bit))
+        volume = open_volume(disk, "b", new_token)
+        volume.registry.note("g1", "n@inc")
+        volume.registry.note("g1", "n@inc2")
+        disk.crash()
+        whole = disk.read_file(REGISTRY)
+        if bit < 8 * len(whole) // 2:
+            disk.flip_bit(REGISTRY, 8 * len(whole) - 1 - bit)
+        again = open_volume(disk, "b", new_token)
+        assert again.groups() == ({} if again.is_new else {"g1": "n@inc2"}), bit
+        again.registry.note("g2", "n@inc")
+        disk.crash()
+        assert open_volume(disk, "b", new_token).groups() == again.groups()
+    assert len(whole) // 2 < 40, "all bits of the last line"
+
+
+@pytest.mark.covers("SF-4")
+@pytest.mark.parametrize("left", ["all", "a beginning", "an end"])
+def test_a_line_of_the_registry_that_nobody_was_told_of_is_taken_or_left(disk: SimDisk, left: str) -> None:
+    volume = open_volume(disk, "b", tokens())
+    volume.registry.note("g1", "n@inc")
+    size = len(disk.read_file(REGISTRY))
+    volume.registry.note("g2", "n@inc")
+    line = disk.read_file(REGISTRY)[size:]
+    disk.crash()
+    disk.cut(REGISTRY, size)
+    torn = {"all": line, "a beginning": line[:-3], "an end": bytes(9) + line[9:]}[left]
+    disk.open(REGISTRY).write(size, (torn,))
+    groups = open_volume(disk, "b", tokens()).groups()
+    assert groups == ({"g1": "n@inc", "g2": "n@inc"} if left == "all" else {"g1": "n@inc"})
+
+
+def test_a_line_that_the_disk_refused_leaves_nothing_behind_a_shorter_one(disk: SimDisk) -> None:
+    volume = open_volume(disk, "b", tokens())
+    volume.registry.note("g1", "n@inc")
+    disk.failing_writes, disk.failing_truncates = 1, 1
+    with pytest.raises(DiskError):
+        volume.registry.note("g" * 100, "n@inc")
+    volume.registry.note("g2", "n@inc")
+    disk.crash()
+    assert open_volume(disk, "b", tokens()).groups() == {"g1": "n@inc", "g2": "n@inc"}
+
+
+@pytest.mark.covers("SF-32")
+def test_a_group_that_is_set_aside_is_lost_and_its_files_are_kept(disk: SimDisk) -> None:
+    store = open_store(disk)
+    opened = store.open("g", memory=False, fsync="always", create=True)
+    store.register("g", "n@inc")
+    opened.log.append([ENTRY])
+    held = {path: disk.read_file(path) for path in disk.paths() if path.startswith("groups/g/")}
+    where = store.set_aside("g")
+    assert {path: disk.read_file(path.replace("groups/g", where)) for path in held} == held
+    assert store.open("g", memory=False, fsync="always", create=False).lost
+    disk.crash(power=True)
+    assert {path: disk.read_file(path.replace("groups/g", where)) for path in held}.keys() == held.keys()
+
+
 def test_group_names_become_distinct_plain_directory_names() -> None:
     names = ["$G/ORDERS", "$G/orders", "..", ".", "", "a/b", "a%2fb", "ü", "x" * 300, "x" * 301]
     found = [directory_name(name) for name in names]

@@ -356,10 +356,10 @@ def make_core(process: BrokerProcess) -> ProcessCore:
         boot = f"unknown-{tokens.getrandbits(64):x}"
     owner = process.place.volume_identity or settings.identity
     volume = open_volume(disk, boot, lambda: f"{tokens.getrandbits(64):016x}", owner)
-    if volume.set_aside:
+    if volume.had_set_aside:
         log.warning(
             "the data directory has a new identity, for its own files were gone or damaged: %s",
-            volume.set_aside,
+            volume.had_set_aside,
         )
     options = LogOptions(
         fsync=Fsync.ALWAYS if settings.storage.sync_always else Fsync.INTERVAL,

@@ -14,9 +14,12 @@ from supercluster.broker.jetstream.core.broker import BrokerCore
 from supercluster.broker.jetstream.meta.state import MetaState
 from supercluster.broker.jetstream.meta_leader import broker_requests
 from supercluster.broker.jetstream.meta_leader.voter_upkeep import SETTLE_MS, VOTER_PATIENCE_MS
+from supercluster.broker.jetstream.node import bootstrap
 from supercluster.broker.jetstream.replica.lineage import META_GROUP
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.raft.confchange import node_of
+from supercluster.broker.storage.log.log import FileLog
+from supercluster.broker.storage.volume.volume import GROUPS, directory_name
 
 APP = ClientInfo("$G", "app", False)
 
@@ -593,3 +596,88 @@ def test_who_was_away_for_very_long_and_holds_nothing_is_forgotten_unasked(
     found.pass_time(VOTER_PATIENCE_MS + 10_000)
     assert found.known() == {*found.of("east", "north"), holder}
     assert found.members() == {*found.of("east", "north"), holder}
+
+
+# ---- a disk that does not give the map's log back ----------------------------------------------------------------------------
+
+
+def blind(found: SuperCluster, name: str) -> Any:
+    """The broker's disk does not give back any file that the map's log has now."""
+    disk = found.world.nodes[name].store.disk
+    for path in disk.paths():
+        if path.startswith(f"{GROUPS}/{directory_name(META_GROUP)}/"):
+            disk.spoil(path)
+    return disk
+
+
+def member_of(found: SuperCluster, name: str) -> str:
+    meta = found.core(name).meta
+    return meta.member if meta is not None else ""
+
+
+def voting_members(found: SuperCluster) -> tuple[str, ...]:
+    meta = found.leader().meta
+    assert meta is not None
+    return meta.raft.committed_membership.voters
+
+
+@pytest.mark.covers("SF-32")
+def test_brokers_that_start_while_the_map_cannot_be_read_are_the_same_voters_when_it_can() -> None:
+    """An error of a second on all disks took the map's log for lost on each, and nobody was left to vote."""
+    found = SuperCluster(east=3)
+    found.start("east")
+    found.leader()
+    assert "error" not in found.create("east-0", "KEPT")
+    members = {name: member_of(found, name) for name in found.of("east")}
+    found.kill("east")
+    disks = [blind(found, name) for name in members]
+    found.start("east")
+    found.pass_time(5000)
+    assert [found.core(name).meta for name in members] == [None, None, None]
+    for disk in disks:
+        disk.heal()
+    found.leader()
+    assert {name: member_of(found, name) for name in members} == members
+    assert found.ask("east-1", "STREAM.INFO.KEPT", None)["config"]["name"] == "KEPT"
+
+
+@pytest.mark.covers("SF-32")
+def test_a_map_that_stays_unreadable_is_set_aside_and_learned_anew() -> None:
+    found = SuperCluster(east=3)
+    found.start("east")
+    found.leader()
+    assert "error" not in found.create("east-0", "KEPT")
+    found.world.stop("east-1", power=False)
+    disk = blind(found, "east-1")
+    found.world.start("east-1")
+    found.pass_time(bootstrap.UNREADABLE_MS_MAX // 2)
+    assert found.core("east-1").meta is None
+    assert found.world.run_until(lambda: bool(disk.listdir("quarantine")), bootstrap.UNREADABLE_MS_MAX), (
+        "its files are kept"
+    )
+    assert found.world.run_until(lambda: "KEPT" in str(found.core("east-1").map.streams), 10_000)
+    assert found.world.run_until(lambda: found.core("east-1").map.is_fresh, 5000)
+    assert found.world.run_until(lambda: member_of(found, "east-1") in voting_members(found), 5000)
+
+
+@pytest.mark.covers("SF-32")
+def test_a_map_that_cannot_be_read_in_the_middle_of_its_work_is_opened_again() -> None:
+    """The broker kept a map of yesterday until its process was started again."""
+    found = SuperCluster(east=3)
+    found.start("east")
+    found.leader()
+    assert "error" not in found.create("east-0", "KEPT")
+    member = member_of(found, "east-1")
+    disk, meta = blind(found, "east-1"), found.core("east-1").meta
+    assert meta is not None
+    assert isinstance(meta.log, FileLog)
+    meta.log._cache.clear()
+    meta.guarded(lambda: meta.log.entry(meta.log.last_index))
+    assert meta.failed is not None
+    found.pass_time(3000)
+    assert "error" not in found.create("east-0", "SINCE")
+    assert "KEPT" in str(found.core("east-1").map.streams), "it goes on by what it had"
+    disk.heal()
+    assert found.world.run_until(lambda: "SINCE" in str(found.core("east-1").map.streams), 5000)
+    assert member_of(found, "east-1") == member
+    assert found.world.run_until(lambda: found.core("east-1").map.is_fresh, 5000)

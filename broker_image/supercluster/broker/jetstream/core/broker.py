@@ -215,7 +215,9 @@ class BrokerCore:
             self._map_changed,
         )
         self.far_subjects.changed = self.map_reader.set_captures
-        self.bootstrap = MapBootstrap(env, peers, copies, map_view, leaderships, opener, self.ingest, host)
+        self.bootstrap = MapBootstrap(
+            env, peers, copies, map_view, leaderships, opener, self.ingest, host, self.map_reader.begin_anew
+        )
         self.stream_lineages = StreamLineages(env, copies, map_view, leaderships, self.copy_manager)
         self.orphans = OrphanedCopies(env, copies, map_view, leaderships, self.stream_lineages)
         self.map_lineages = MapLineages(

@@ -7,6 +7,7 @@ volume holds nothing of an existing group joins it as a learner, without a vote 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from supercluster.broker.jetstream.config.environment import Environment
@@ -24,11 +25,15 @@ from supercluster.broker.jetstream.publish.windows import PublishWindows
 from supercluster.broker.jetstream.replica.lineage import META_GROUP
 from supercluster.broker.ports import OpenedGroup
 from supercluster.broker.raft.confchange import Membership, membership_of, node_of
+from supercluster.broker.raft.errors import UnreadableError
 
 # While the meta group is not started, its starter looks this often whether all voters are there.
 BOOTSTRAP_RETRY_MS = 200
 # While the meta group's leader is not known, the other brokers are asked this often: its own word may have been lost.
 LEADER_SEARCH_MS = 500
+# A meta log that the disk did not give back is opened again this often, and put away after so long.
+MAP_RETRY_MS = 1000
+UNREADABLE_MS_MAX = 60_000
 
 
 class MapBootstrap:
@@ -44,7 +49,10 @@ class MapBootstrap:
         opener: Opener,
         ingest: PublishWindows,
         host: MetaHost,
+        begin_anew: Callable[[], None],
     ) -> None:
+        """`begin_anew` is called when a map that was read is not followed any more."""
+        self._begin_anew = begin_anew
         self._env = env
         self._peers = peers
         self._copies = copies
@@ -56,14 +64,14 @@ class MapBootstrap:
         self.replica: MetaReplica | None = None
         """What the map is seen by, on this broker."""
         self._retry_ms = 0
+        self._unreadable_from_ms: int | None = None
         self._search_ms = 0
         self._bootstrap_from_ms = self._env.clock.monotonic_ms() + self._env.settings.bootstrap_wait_ms
 
     def open_registered(self) -> None:
         """Open the replica that this volume holds. A broker that is to be alone starts the group."""
-        registered = self._env.store.registered()
-        if self._map.meta_id in registered:
-            self._open(registered[self._map.meta_id])
+        if self._is_registered:
+            self._try_to_open()
         elif self._env.settings.meta_voters == (self._env.node,) and not self._waits:
             self._start((self._env.volume_member,))
 
@@ -72,18 +80,56 @@ class MapBootstrap:
         settings = self._env.settings
         return settings.join_only or settings.bootstrap_wait_ms > 0
 
-    def _open(self, member: str) -> None:
-        # Without the map's log the broker would not start: what the disk does not give back now it learns anew.
-        opened = self._env.store.open(
-            self._map.meta_id, memory=False, fsync="always", create=False, is_patient=False
-        )
+    @property
+    def _is_registered(self) -> bool:
+        return self._map.meta_id in self._env.store.registered()
+
+    def _try_to_open(self) -> None:
+        """What the disk does not give back is no damage (SF-32): it is asked for again for a while, and this broker goes on without
+        the map, or with the map that it had. Then the log is put away, and the map is learned anew."""
+        group_id, before, now_ms = self._map.meta_id, self.replica, self._env.clock.monotonic_ms()
+        self._retry_ms = now_ms + MAP_RETRY_MS
+        if self._unreadable_from_ms is None:
+            self._unreadable_from_ms = now_ms
+        if now_ms - self._unreadable_from_ms >= UNREADABLE_MS_MAX:
+            where = self._env.store.set_aside(group_id)
+            self._env.event(
+                group_id, "MapSetAside", f"the disk does not give the meta log back; it is in {where}"
+            )
+        elif before is not None and not before.log.may_open_anew:
+            return
+        if before is not None:
+            self._copies.drop(group_id)
+            self._begin_anew()
+        try:
+            self._open(before.state if before is not None else None)
+            self._unreadable_from_ms = None
+            self._hear_of_leader_again()
+        except UnreadableError as error:
+            self._copies.drop(group_id)
+            self._map.replica = self._copies.map = self.replica = before
+            if self._unreadable_from_ms == now_ms:
+                self._env.event(
+                    group_id, "MapUnreadable", f"it is opened again when the disk gives it back: {error}"
+                )
+
+    def _hear_of_leader_again(self) -> None:
+        """Whoever leads may have said so while no copy was here that could follow, or ask to be taken in again."""
+        leader = self._leaderships.leader_of(self._map.meta_id)
+        if leader is not None:
+            self._leaderships.forget(self._map.meta_id, leader)
+            self._leaderships.ask(self._map.meta_id)
+
+    def _open(self, shown: MetaState | None) -> None:
+        member = self._env.store.registered()[self._map.meta_id]
+        opened = self._env.store.open(self._map.meta_id, memory=False, fsync="always", create=False)
         if opened.lost:
             member = self._env.new_member()
             self._env.event(
                 self._map.meta_id, "RecordLost", f"the meta log is damaged: this broker rejoins as {member}"
             )
             self._env.store.register(self._map.meta_id, member)
-        self.install(member, opened, Membership())
+        self.install(member, opened, Membership(), shown)
 
     def _start(self, members: tuple[str, ...]) -> None:
         """Take the first membership of a new meta group, durably, before anything is sent or voted."""
@@ -120,6 +166,7 @@ class MapBootstrap:
         voters = self._env.settings.meta_voters
         if (
             self._map.replica is not None
+            or self._is_registered
             or not voters
             or self._env.node != min(voters)
             or self._map.is_recovered
@@ -174,6 +221,7 @@ class MapBootstrap:
         membership = Membership.decode(bytes(body))
         if (
             self._map.replica is None
+            and not self._is_registered
             and not self._map.is_recovered
             and self._env.volume_member in membership.voters
         ):
@@ -181,7 +229,7 @@ class MapBootstrap:
 
     def leader_serves(self, membership: Membership) -> None:
         """The meta group has a leader, and these members: hold a copy, too."""
-        if self._map.replica is not None or self._map.is_recovered:
+        if self._map.replica is not None or self._is_registered or self._map.is_recovered:
             return
         if membership.index == 0 and self._env.volume_member in membership.voters:
             # One of the first members, whom the word of it has not reached: nothing in the log says it again.
@@ -197,7 +245,10 @@ class MapBootstrap:
             self._search_ms = now_ms + LEADER_SEARCH_MS
             self._leaderships.ask(self._map.meta_id)
             self._tell_absent_members()
-        if self._map.replica is None and now_ms >= self._retry_ms:
+        if self._is_waiting_for_disk:
+            if now_ms >= self._retry_ms:
+                self._try_to_open()
+        elif self._map.replica is None and now_ms >= self._retry_ms:
             self._retry_ms = now_ms + BOOTSTRAP_RETRY_MS
             self.peers_changed()
         elif self._is_starting and now_ms >= self._retry_ms:
@@ -207,9 +258,17 @@ class MapBootstrap:
     def deadline_ms(self) -> int | None:
         """When `tick` has something to do."""
         due = [self._search_ms] if self._is_searching else []
-        if self._map.replica is None or self._is_starting:
+        if self._map.replica is None or self._is_starting or self._is_waiting_for_disk:
             due.append(self._retry_ms)
         return min(due, default=None)
+
+    @property
+    def _is_waiting_for_disk(self) -> bool:
+        """Is the map's log here, and of no use until it is opened again?"""
+        meta = self._map.replica
+        if meta is None:
+            return self._is_registered
+        return meta.failed is not None and meta.log.failed is not None and meta.log.may_ever_open_anew
 
     @property
     def _is_searching(self) -> bool:

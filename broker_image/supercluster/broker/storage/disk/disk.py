@@ -6,7 +6,7 @@ the path. Implementations: `os_disk.OsDisk` and the simulator's disk, which forg
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -49,10 +49,14 @@ class File(Protocol):
 
 def read_twice(file: File, offset: int, size: int) -> bytes:
     """`pread`; what the disk does not give at once it is asked for once more. Raises UnreadableError."""
+    return _twice(lambda: file.pread(offset, size))
+
+
+def _twice(read: Callable[[], bytes]) -> bytes:
     with suppress(DiskError):
-        return file.pread(offset, size)
+        return read()
     try:
-        return file.pread(offset, size)
+        return read()
     except DiskError as error:
         raise UnreadableError(error.message, error.path) from error
 
@@ -98,3 +102,8 @@ class Disk(Protocol):
 
     def lock(self, path: str) -> Lock:
         """Take the lock file, or DiskError when another process has it."""
+
+
+def read_file_twice(disk: Disk, path: str) -> bytes:
+    """`read_file`, as `read_twice` reads. Raises UnreadableError."""
+    return _twice(lambda: disk.read_file(path))

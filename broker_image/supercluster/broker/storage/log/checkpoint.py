@@ -17,7 +17,7 @@ from threading import Lock
 
 from isal.isal_zlib import crc32
 
-from supercluster.broker.raft.errors import DiskError, NewerFormatError, UnreadableError
+from supercluster.broker.raft.errors import DiskError, NewerFormatError
 from supercluster.broker.storage.disk.disk import Disk, File, read_twice
 from supercluster.broker.storage.segments.segment import parse_stem, segment_stem
 
@@ -92,10 +92,8 @@ class CheckpointTicket:
 class Checkpoints:
     """The checkpoints of one log and one epoch."""
 
-    def __init__(self, disk: Disk, directory: str, epoch: int, *, is_patient: bool = True) -> None:
-        """Who is not patient takes what the disk does not give back for damaged."""
+    def __init__(self, disk: Disk, directory: str, epoch: int) -> None:
         self._disk = disk
-        self._is_patient = is_patient
         self._directory = directory
         self._epoch = epoch
         self._sizes: dict[int, int] = {}
@@ -113,7 +111,7 @@ class Checkpoints:
             try:
                 self._sizes[stem[1]] = file.size()
                 head = b""
-                with suppress(DiskError):  # `load` sets it aside.
+                with suppress(DiskError):  # `load` says so.
                     head = read_twice(file, 0, _HEAD.size)
                 _refuse_newer(head, path)
             finally:
@@ -195,10 +193,6 @@ class Checkpoints:
         file = self._disk.open(self._path(index))
         try:
             data = read_twice(file, 0, file.size())
-        except UnreadableError:
-            if self._is_patient:
-                raise
-            data = b""
         finally:
             file.close()
         if len(data) >= _HEAD.size:

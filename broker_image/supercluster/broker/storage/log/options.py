@@ -60,5 +60,3 @@ class LogOptions:
     """`tick` fsyncs by itself, blocking. False: the runtime takes a ticket and runs it on a thread."""
     space: Space | None = None
     """Room on the volume, shared by its logs; None: unlimited."""
-    is_patient: bool = True
-    """What the disk does not give back is waited for (SF-32). False: it is lost."""

@@ -13,7 +13,7 @@ import struct
 from isal.isal_zlib import crc32
 
 from supercluster.broker.raft.errors import DiskError
-from supercluster.broker.storage.disk.disk import Disk, File, SyncHandle
+from supercluster.broker.storage.disk.disk import Disk, File, SyncHandle, read_twice
 
 _HEAD = struct.Struct("<4sIQI")
 _MAGIC = b"SCsl"
@@ -81,7 +81,11 @@ class SlotFile:
         """The file as it is; None when neither slot is readable. `durable`: its value is made durable first where a killed
         process may not have. Raises DiskError."""
         file = disk.open(path)
-        slots = _slots(file.pread(0, slot_offset(1) + SLOT_BYTES))
+        try:
+            slots = _slots(read_twice(file, 0, slot_offset(1) + SLOT_BYTES))
+        except DiskError:
+            file.close()
+            raise
         if not slots:
             file.close()
             return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from supercluster.broker.raft.errors import DiskError, UnreadableError
+from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.storage.disk.disk import Disk, File, read_twice
 from supercluster.broker.storage.log.group_files import Base
 from supercluster.broker.storage.segments.index import SideCar, read_side_car
@@ -33,8 +33,6 @@ class FoundDamage:
     cut_short: bool
     keeps_segment: bool
     """Records before the damage stay; False when the segment has none."""
-    unreadable: UnreadableError | None = None
-    """The disk does not give it back: what of the segment can be read is not told from what cannot."""
 
 
 @dataclass(slots=True)
@@ -61,7 +59,12 @@ class FoundSegments:
 
 def find_segments(disk: Disk, directory: str, base: Base, *, trusted_index: int) -> FoundSegments:
     """Read the segments of `base`'s epoch. Those that end at or before the base are removed: a head drop that a crash
-    interrupted. Side-cars are believed for segments that end at or before `trusted_index`."""
+    interrupted. Side-cars are believed for segments that end at or before `trusted_index`.
+
+    Raises:
+        NewerFormatError: a newer version wrote one of them.
+        UnreadableError: the disk does not give one of them back.
+    """
     found = FoundSegments(base, Segments(disk, directory))
     names = []
     for name in disk.listdir(directory):
@@ -75,10 +78,18 @@ def find_segments(disk: Disk, directory: str, base: Base, *, trusted_index: int)
         if found.damage is None:
             _take(disk, directory, name, first_index, found, is_last=is_last, trusted_index=trusted_index)
         if found.damage is not None and found.damage.name != name:
-            file = disk.open(f"{directory}/{name}")
-            found.behind.append((name, file.size()))
-            file.close()
+            found.behind.append((name, _size(disk, f"{directory}/{name}")))
     return found
+
+
+def _size(disk: Disk, path: str) -> int:
+    """Of a segment that is going to be set aside. Raises NewerFormatError: what another version wrote is not touched."""
+    file = disk.open(path)
+    try:
+        decode_head(read_twice(file, 0, SEGMENT_HEAD_BYTES), path)
+        return file.size()
+    finally:
+        file.close()
 
 
 def _remove(disk: Disk, directory: str, name: str) -> None:
@@ -120,9 +131,6 @@ def _take(
             found.damage = FoundDamage(name, first_index, 0, f"{why}{previous.last_term}", False, False)
             return
         segment, damage = _read(disk, directory, name, file, size, head, found.terms, trusted_index)
-    except UnreadableError as error:
-        found.damage = FoundDamage(name, first_index, 0, error.message, False, False, unreadable=error)
-        return
     finally:
         file.close()
     if damage is not None:

@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from supercluster.broker.storage.disk.disk import Disk
+from supercluster.broker.storage.disk.disk import Disk, read_file_twice, read_twice
 from supercluster.broker.storage.log.checkpoint import CHECKPOINT_SUFFIX, QUARANTINE, Checkpoints
 from supercluster.broker.storage.log.group_files import (
     BASE,
@@ -85,6 +85,7 @@ def open_log(
     then it was closed as by a kill at worst.
 
     Raises:
+        UnreadableError: the disk does not give all of it back; nothing was judged by that (SF-32).
         DiskError: the directory cannot be read or written.
     """
     opening = _LogOpener(disk, directory, options, stop, known, power_failures)
@@ -139,7 +140,7 @@ class _LogOpener:
             self.stop = Stop.POWER
         self._remove_older(names, base)
         found = find_segments(self.disk, self.directory, base, trusted_index=self._trusted_index(hard, notes))
-        checkpoints = Checkpoints(self.disk, self.directory, base.epoch, is_patient=self.options.is_patient)
+        checkpoints = Checkpoints(self.disk, self.directory, base.epoch)
         checkpoints.find()
         on_failure.callback(found.segments.close)
         self._judge_damage(found, notes)
@@ -165,7 +166,7 @@ class _LogOpener:
         if EACH_SYNCED not in names:
             return None if NO_LONGER in names else False
         # One of before a version ran here that knows nothing of marks says nothing of what that one confirmed.
-        return True if self.disk.read_file(self.path(EACH_SYNCED)) == self.options.mark_text else None
+        return True if read_file_twice(self.disk, self.path(EACH_SYNCED)) == self.options.mark_text else None
 
     # ---- the small files ------------------------------------------------------------------------------------------
 
@@ -199,7 +200,7 @@ class _LogOpener:
         path = self.path(BASE)
         stems = [stem for name in names if name.endswith(SEGMENT_SUFFIX) and (stem := parse_stem(name))]
         if BASE in names:
-            base, what = Base.decode(self.disk.read_file(path)), "cannot be read"
+            base, what = Base.decode(read_file_twice(self.disk, path)), "cannot be read"
         elif notes.epoch or any(epoch for epoch, _ in stems):
             base, what = None, "is not there any more"
         else:
@@ -243,12 +244,7 @@ class _LogOpener:
         if damage is None:
             return
         why = f"{self.path(damage.name)}: entry {damage.index} at offset {damage.offset}: {damage.why}"
-        if damage.unreadable is not None:
-            if self.options.is_patient:
-                raise damage.unreadable
-            # None of the segment is taken: it is set aside as it is, for a disk that gives more of it back another time.
-            self._lose(why)
-        elif self.stop is Stop.POWER:
+        if self.stop is Stop.POWER:
             if damage.index <= notes.durable_index:
                 self._lose(f"{why}; it had been durable (up to entry {notes.durable_index})")
             elif damage.cut_short and self.is_marked:
@@ -337,7 +333,7 @@ class _LogOpener:
                 if not damage.cut_short:
                     target = self._quarantine(f"{damage.name}.from-{damage.offset}")
                     self.disk.write_file_durably(
-                        target, file.pread(damage.offset, max(size - damage.offset, 0))
+                        target, read_twice(file, damage.offset, max(size - damage.offset, 0))
                     )
                     self.quarantined.append(target)
                 file.truncate(damage.offset)

@@ -269,7 +269,7 @@ class Segments:
         if index > segment.first_index:
             offset = segment.extent(self.loaded(segment), index)[0]
         while offset < segment.size_bytes:
-            data = file.pread(offset, min(_READ_BYTES_MAX, segment.size_bytes - offset))
+            data = read_twice(file, offset, min(_READ_BYTES_MAX, segment.size_bytes - offset))
             if not data:
                 raise DiskError(
                     f"the file ends at {offset}, {segment.size_bytes} bytes were there", self.path(segment)

@@ -41,10 +41,19 @@ def read_homes(data: bytes) -> dict[str, str]:
 
 
 def _lines(data: bytes) -> list[bytes]:
-    """Without an end that was cut short: of that nobody was told."""
-    whole, newline, _ = data.rpartition(b"\n")
+    """Without an end that was cut short: of that nobody was told. A last line that is all there and wrong was not cut short: it was
+    synced, and damaged since."""
+    whole, newline, rest = data.rpartition(b"\n")
     lines = whole.split(b"\n") if newline else []
-    return lines[:-1] if lines and _parse(lines[-1]) is None else lines
+    if not rest:
+        return lines[:-1] if lines and _lacks_sectors(lines[-1]) else lines
+    # The bit that turned over may be one of the line's end.
+    return [*lines, rest[:-1]] if _parse(rest[:-1]) is not None else lines
+
+
+def _lacks_sectors(line: bytes) -> bool:
+    """A power failure may write the end of a line and not what stands before it, which reads as zeros."""
+    return line[:1] == b"\0" or b"\0\0" in line or line[-1:] == b"\0"
 
 
 def _apply(groups: dict[str, str], homes: dict[str, str], group: str, member: str | None, home: str) -> None:
@@ -58,8 +67,7 @@ def _apply(groups: dict[str, str], homes: dict[str, str], group: str, member: st
 
 
 def is_whole(disk: Disk) -> bool:
-    """Does the journal say which groups were joined? Not where it is gone, nor where a line before the last is damaged.
-    Raises DiskError."""
+    """Does the journal say which groups were joined? Not where it is gone, nor where a line is damaged. Raises DiskError."""
     return disk.exists(REGISTRY) and None not in map(_parse, _lines(disk.read_file(REGISTRY)))
 
 
@@ -79,7 +87,7 @@ class Registry:
 
     @classmethod
     def open(cls, disk: Disk) -> Registry:
-        """Raises DiskError; also when a line before the last cannot be read (`is_whole` says so before)."""
+        """Raises DiskError; also when a line is damaged (`is_whole` says so before)."""
         if not disk.exists(REGISTRY):
             disk.write_file_durably(REGISTRY, b"")
         data = disk.read_file(REGISTRY)
@@ -89,10 +97,14 @@ class Registry:
         for line in lines:
             act = _parse(line)
             if act is None:
-                raise DiskError("a line before the last is damaged", REGISTRY)
+                raise DiskError("a line is damaged", REGISTRY)
             _apply(groups, homes, *act)
         size = sum(map(len, lines)) + len(lines)
-        if len(lines) > max(2 * len(groups), _REWRITE_LINES_MIN) or size < len(data):
+        if (
+            len(lines) > max(2 * len(groups), _REWRITE_LINES_MIN)
+            or size < len(data)
+            or not data.endswith(b"\n")
+        ):
             text = b"".join(_line(*item, homes.get(item[0], "")) for item in groups.items())
             disk.write_file_durably(REGISTRY, text)
             size = len(text)
@@ -107,10 +119,13 @@ class Registry:
             return
         line = _line(group, member, home if member is not None else "")
         try:
+            if self._file.size() > self._size:
+                # What is left of a line that the disk refused would be damage behind a shorter one.
+                self._file.truncate(self._size)
             self._file.write(self._size, (line,))
             self._file.fdatasync()
         except DiskError:
-            # A line that may or may not be there: take it off, and the next one overwrites it in any case.
+            # A line that may or may not be there: take it off.
             self._file.truncate(self._size)
             raise
         self._size += len(line)

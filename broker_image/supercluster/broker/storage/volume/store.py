@@ -85,23 +85,16 @@ class VolumeStore:
     def registered(self) -> dict[str, str]:
         return self._volume.groups()
 
-    def open(
-        self, group: str, *, memory: bool, fsync: str, create: bool, is_patient: bool = True
-    ) -> OpenedGroup:
+    def open(self, group: str, *, memory: bool, fsync: str, create: bool) -> OpenedGroup:
         """Raises DiskError when the log cannot be read or written, ValueError for an unknown policy."""
-        stale = self._logs.get(group)
-        if stale is not None:
-            # What was to begin with it had no room, or failed, or was put away; it begins anew.
-            stale.close(clean=False)
-            if isinstance(stale, FileLog):
-                stale.uncount()
+        self._close_stale(group)
         known = group in self._volume.groups()
         if memory:
             log: StreamLog = MemoryLog(replace(self._options, space=self._memory_space))
             self._logs[group] = log
             return OpenedGroup(log=log, commit_index=0, doubtful=False, lost=known)
         policy, space = self._policy(fsync), self._file_space
-        options = replace(self._options, fsync=policy, space=space, is_patient=is_patient)
+        options = replace(self._options, fsync=policy, space=space)
         directory = self._volume.group_directory(group)
         log, report = open_log(
             self._volume.disk,
@@ -123,6 +116,20 @@ class VolumeStore:
             doubtful=report.verdict is Verdict.DOUBTFUL,
             lost=report.verdict is Verdict.LOST_RECORD,
         )
+
+    def _close_stale(self, group: str) -> None:
+        """What was to begin with an opened log had no room, or failed, or was put away."""
+        stale = self._logs.pop(group, None)
+        if stale is not None:
+            stale.close(clean=False)
+            if isinstance(stale, FileLog):
+                stale.uncount()
+
+    def set_aside(self, group: str) -> str:
+        self._close_stale(group)
+        directory = self._volume.group_directory(group)
+        self._written.discard(directory)
+        return self._volume.set_aside(directory)
 
     def _policy(self, fsync: str) -> Fsync:
         """Where this broker fsyncs always, a stream that did not ask for never does so too."""

@@ -98,8 +98,9 @@ class Volume:
     """How the process before this one ended."""
     is_new: bool
     """The directory had no identity: it is new, or it was lost."""
-    set_aside: list[str]
+    had_set_aside: list[str]
     """Where the files are that did not say any more who the directory is; it got a new identity."""
+    _new_token: Callable[[], str]
 
     def groups(self) -> dict[str, str]:
         """group → member id of every group that was joined and not forgotten."""
@@ -107,6 +108,10 @@ class Volume:
 
     def group_directory(self, group: str) -> str:
         return f"{GROUPS}/{directory_name(self.registry.homes.get(group, group))}"
+
+    def set_aside(self, path: str) -> str:
+        """Move a file or a directory to the quarantine. Returns where it is. Raises DiskError."""
+        return _set_aside(self.disk, path, self._new_token)[0]
 
     def mark_clean(self) -> None:
         """Say good-bye: to be called after every log was closed cleanly, and before `close`."""
@@ -178,7 +183,7 @@ def open_volume(disk: Disk, boot_id: str, new_token: Callable[[], str], owner: s
         finish_removals(disk, GROUPS)
         _count_start(disk, identity)
         registry = Registry.open(disk)
-        return Volume(disk, lock, identity, registry, stop, found is None, set_aside)
+        return Volume(disk, lock, identity, registry, stop, found is None, set_aside, new_token)
     except BaseException:
         lock.release()
         raise
@@ -188,10 +193,11 @@ def _set_aside(disk: Disk, name: str, new_token: Callable[[], str]) -> list[str]
     """The path that it has from now on; empty when it is not there."""
     if not disk.exists(name):
         return []
-    target = f"{_QUARANTINE}/{name}.{new_token()}"
+    folder, _, last = name.rpartition("/")
+    target = f"{_QUARANTINE}/{last}.{new_token()}"
     disk.mkdirs(_QUARANTINE)
     disk.rename(name, target)
-    disk.fsync_dir("")
+    disk.fsync_dir(folder)
     disk.fsync_dir(_QUARANTINE)
     return [target]
 

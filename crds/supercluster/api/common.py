@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+)
 from pydantic.alias_generators import to_camel
 
 GROUP = "supercluster.dev"
@@ -115,6 +123,19 @@ class Resource(ApiModel):
     metadata: ObjectMeta
     spec: Any
 
+    @field_validator("status", mode="wrap", check_fields=False)
+    @classmethod
+    def _read_status(cls, value: Any, read: ValidatorFunctionWrapHandler) -> Any:
+        """Values that this version does not know are dropped, as unknown fields are: a newer operator wrote the status, which must not
+        keep this one from its work. A spec is a person's, and is refused instead."""
+        while True:
+            try:
+                return read(value)
+            except ValidationError as error:
+                if not value:
+                    raise
+                value = _readable(value, error)
+
     @staticmethod
     def named_super_clusters(spec: Mapping[str, Any]) -> tuple[str, ...]:
         """Those that a spec names, as the API server has it; an empty name where it can't be told."""
@@ -130,6 +151,31 @@ class Resource(ApiModel):
     @property
     def super_cluster(self) -> str:
         return str(self.spec.super_cluster)
+
+
+def _readable(value: Any, error: ValidationError) -> Any:
+    """The value without what the error is about. What lacks a required part is dropped as a whole."""
+    paths = [each["loc"][:-1] if each["type"] == "missing" else each["loc"] for each in error.errors()]
+    dropped: list[tuple[int | str, ...]] = []
+    # From behind, so that the indexes before stay what they are.
+    for path in reversed(paths):
+        if not any(path[: len(each)] == each for each in dropped):
+            dropped.append(path)
+            value = _without(value, path)
+    return value
+
+
+def _without(value: Any, path: tuple[int | str, ...]) -> Any:
+    """Without the part at a path, or without the last part that can be followed."""
+    parts = dict(enumerate(value)) if isinstance(value, list) else value
+    if not path or not isinstance(parts, dict) or path[0] not in parts:
+        return {}
+    inner = parts[path[0]]
+    if path[1:] and inner and isinstance(inner, dict | list):
+        parts = {**parts, path[0]: _without(inner, path[1:])}
+    else:
+        parts = {key: each for key, each in parts.items() if key != path[0]}
+    return list(parts.values()) if isinstance(value, list) else parts
 
 
 class Status(ApiModel):

@@ -14,7 +14,7 @@ from supercluster.api.conditions import ConditionType, Reason
 from supercluster.app.metrics import counter, gauge
 from supercluster.reconcilers.handlers.repair_counts import DONE, FAILED, RepairCounts
 from supercluster.reconcilers.observe.cache import ObjectCache
-from supercluster.reconcilers.planners.move.views import IN_FLIGHT, is_ended, is_repair
+from supercluster.reconcilers.planners.move.views import is_ended, is_in_flight, is_repair
 
 WAITING, RUNNING = "waiting", "running"
 _WHOLE = "super_cluster"
@@ -35,7 +35,7 @@ def repair_families(cache: ObjectCache, counts: RepairCounts) -> list[Metric]:
         going = whole.status.leaving if whole is not None else None
         leaving[label] = going.streams if going is not None else 0
         for move in cache.of_super_cluster(StreamMove, namespace, name):
-            state = RUNNING if move.status.phase in IN_FLIGHT else WAITING
+            state = RUNNING if is_in_flight(move.status) else WAITING
             if move.spec.drains and not is_ended(move):
                 drains[label, state] += 1
             elif is_repair(move) and not is_ended(move):

@@ -15,7 +15,7 @@ from datetime import datetime
 from supercluster.api import Stream, StreamMove
 from supercluster.api.stream_move import MovePlan
 from supercluster.reconcilers.planners.move.stream_move import REPLAN
-from supercluster.reconcilers.planners.move.views import IN_FLIGHT, WAITING, MoveView
+from supercluster.reconcilers.planners.move.views import WAITING, MoveView, is_in_flight
 from supercluster.reconcilers.planners.status import is_within
 from supercluster.reconcilers.planners.window import Window
 from supercluster.reconcilers.ports import Key
@@ -68,7 +68,7 @@ def depends_on(
     """What of Kubernetes a question to the brokers depends on. `moves`: all of the stream."""
     metadata = desired.metadata
     of_stream = (stream.metadata.uid, stream.metadata.generation) if stream is not None else None
-    begun = tuple(each.metadata.uid for each in moves if each.status.phase in IN_FLIGHT)
+    begun = tuple(each.metadata.uid for each in moves if is_in_flight(each.status))
     return metadata.uid, metadata.generation, of_stream, begun, rate_bytes_per_s
 
 

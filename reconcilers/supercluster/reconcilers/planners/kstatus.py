@@ -58,11 +58,13 @@ _PREFLIGHT_REFUSED = frozenset(
 _AT_REST = frozenset(
     {Reason.SUSPENDED, Reason.AWAITING_APPROVAL, Reason.AWAITING_FINALIZE, Reason.CALLED_OFF}
 )
-_Finding = tuple[Reason, str]
+_Finding = tuple[str, str]
+"""Reason and message of another condition. The reason may be one of another version."""
 
 
 def with_kstatus(body: Mapping[str, Any], patch: Manifest | None, now: datetime) -> Manifest | None:
-    """The patch of a status with both conditions as they follow from the others."""
+    """The patch of a status with both conditions as they follow from the others. Conditions that are
+    not ours, or that this version can't read, stay as they are."""
     metadata, stored = body["metadata"], (body.get("status") or {}).get("conditions") or ()
     entries = (patch or {}).get("conditions", stored)
     if not entries:
@@ -77,8 +79,12 @@ def with_kstatus(body: Mapping[str, Any], patch: Manifest | None, now: datetime)
         if found is None:
             conditions.put(type_, False, Reason.NO_ISSUES)
         else:
-            conditions.put(type_, True, *found)
-    after = [condition.to_object() for condition in conditions.result()]
+            conditions.repeat(type_, *found)
+    ours = conditions.result()
+    known = {condition.type for condition in ours}
+    # Another version of the operator wrote the others, or somebody else.
+    others = [entry for entry in stored if entry.get("type") not in known]
+    after = [*(condition.to_object() for condition in ours), *others]
     if after == list(stored):
         return {key: value for key, value in (patch or {}).items() if key != "conditions"} or None
     return {**(patch or {}), "conditions": after}
@@ -125,4 +131,4 @@ def _reconciling(there: Mapping[str, Mapping[str, Any]], *, is_deleted: bool) ->
 
 
 def _finding(entry: Mapping[str, Any]) -> _Finding:
-    return Reason(str(entry["reason"])), str(entry.get("message") or "")
+    return str(entry["reason"]), str(entry.get("message") or "")

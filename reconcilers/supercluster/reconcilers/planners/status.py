@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
@@ -99,6 +100,11 @@ class Conditions:
         before = self._old.get(type_)
         return before is not None and before.status == status
 
+    def repeat(self, type_: ConditionType, reason: str, message: str) -> None:
+        """Say that a condition holds for the reason of another one, which may be a reason of another version."""
+        self.put(type_, True, Reason.NO_ISSUES, message)
+        self._new[type_] = self._new[type_].model_copy(update={"reason": reason})
+
     def unready(self) -> tuple[Reason, str] | None:
         """Why the resource is not ready, by this plan; None: it is."""
         told = self._new.get(ConditionType.READY)
@@ -147,10 +153,13 @@ class Conditions:
 
 
 def conditions_of(entries: Iterable[Mapping[str, Any]]) -> tuple[Condition, ...]:
-    """Stored conditions, without those of a newer operator."""
-    return tuple(
-        Condition.model_validate(entry) for entry in entries if entry.get("type") in set(ConditionType)
-    )
+    """Stored conditions of our types, as far as they can be read."""
+    found = []
+    for entry in entries:
+        if entry.get("type") in _ORDER:
+            with suppress(ValueError):  # Its status, for instance, is one of another version.
+                found.append(Condition.model_validate(entry))
+    return tuple(found)
 
 
 def status_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -115,7 +115,9 @@ class MigrationObserved:
 
 
 def is_ended(migration: Migration) -> bool:
-    return migration.status.phase in ENDED
+    """A phase of another version can't be read, and the time of its end is there all the same."""
+    status = migration.status
+    return status.phase in ENDED or (status.phase is None and status.ended_at is not None)
 
 
 def has_started(migration: Migration) -> bool:

@@ -18,13 +18,13 @@ from supercluster.reconcilers.planners.move import problems
 from supercluster.reconcilers.planners.move.draft import UNKNOWN_MIN, Draft
 from supercluster.reconcilers.planners.move.problems import PLAN_OUTDATED
 from supercluster.reconcilers.planners.move.views import (
-    IN_FLIGHT,
     EndedMove,
     MoveObserved,
     RunningMove,
     goal_of,
     has_grant,
     is_ended,
+    is_in_flight,
     owner_uid,
     rate_bytes_per_s,
     wanted_placement,
@@ -56,7 +56,7 @@ NOT_DEAD = 19005
 def needs_plan(desired: StreamMove, now: datetime) -> bool:
     """Should the brokers be asked what the move would do?"""
     status = desired.status
-    if is_ended(desired) or status.phase in IN_FLIGHT or desired.metadata.deletion_timestamp is not None:
+    if is_ended(desired) or is_in_flight(status) or desired.metadata.deletion_timestamp is not None:
         return False
     if status.plan is None:
         return True
@@ -81,7 +81,7 @@ def plan_stream_move(desired: StreamMove, observed: MoveObserved, now: datetime)
     earlier = next((found for found in brokers.earlier if found.id == uid), None)
     if earlier is not None:
         return _over_long_ago(desired, earlier, draft)
-    if desired.status.phase in IN_FLIGHT:
+    if is_in_flight(desired.status):
         return _unknown(desired, observed, draft)
     return _before_the_start(desired, observed, draft, now)
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from supercluster.api import Cluster, Stream, StreamMove, SuperCluster
 from supercluster.api.moves import Destination, MoveBudget
-from supercluster.api.stream_move import MoveAudit, MovePlan, MoveProgress, StageTime
+from supercluster.api.stream_move import MoveAudit, MovePlan, MoveProgress, StageTime, StreamMoveStatus
 from supercluster.api.super_cluster import MoveGrant
 from supercluster.api.units import duration_ns, size_bytes
 from supercluster.reconcilers.planners.window import Window
@@ -116,7 +116,15 @@ def is_ended(move: StreamMove) -> bool:
     if phase == "Refused":
         is_own = owner_uid(move) is None and move.spec.repair is None and not move.spec.drains
         return is_own or move.spec.members is not None
-    return phase in ENDED or (phase == "Planned" and move.spec.dry_run)
+    is_over = phase in ENDED or (phase is None and move.status.ended_at is not None)
+    return is_over or (phase == "Planned" and move.spec.dry_run)
+
+
+def is_in_flight(status: StreamMoveStatus) -> bool:
+    """Was it started, and has it not ended? A phase of another version can't be read, and the times are there all the same."""
+    return status.phase in IN_FLIGHT or (
+        status.phase is None and status.started_at is not None and status.ended_at is None
+    )
 
 
 def is_repair(move: StreamMove) -> bool:
@@ -220,7 +228,7 @@ def grants(
         uid, status = move.metadata.uid, move.status
         grant = placed.get(uid)
         is_queued = status.phase == "Queued"
-        if status.phase in IN_FLIGHT or (is_queued and grant is not None and grant.ticket == status.ticket):
+        if is_in_flight(status) or (is_queued and grant is not None and grant.ticket == status.ticket):
             kept.append((grant or _grant(move), really.get(uid) or nodes_of(move)))
             if uid not in leaderless:
                 under_way.append((_rank(move), kept[-1][1]))

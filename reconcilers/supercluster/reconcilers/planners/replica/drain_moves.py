@@ -18,7 +18,7 @@ from supercluster.api.super_cluster import OTHER_MOVES_MAX, LeavingStatus, Waiti
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.move import generated
 from supercluster.reconcilers.planners.move.generated import REASON_CHARACTERS_MAX, delete, stream_of
-from supercluster.reconcilers.planners.move.views import IN_FLIGHT, is_ended
+from supercluster.reconcilers.planners.move.views import is_ended, is_in_flight
 from supercluster.reconcilers.planners.plan import CreateObject, Note, Step
 from supercluster.reconcilers.planners.replica.drains import Drain, DrainPlan, Obstacle, plan_drains
 from supercluster.reconcilers.planners.replica.repair_moves import (
@@ -227,7 +227,7 @@ def of_others(unknown: Sequence[LivingStream], going: frozenset[str]) -> tuple[O
 def _why_withdrawn(move: StreamMove, going: frozenset[str], now: datetime) -> str:
     """Empty: it stays. What the brokers have begun goes on to its end."""
     metadata, status = move.metadata, move.status
-    if status.phase in IN_FLIGHT or metadata.deletion_timestamp is not None:
+    if is_in_flight(status) or metadata.deletion_timestamp is not None:
         return ""
     drained = move.spec.drains or ()
     if not going & set(drained):

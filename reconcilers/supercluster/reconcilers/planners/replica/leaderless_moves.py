@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 
 from supercluster.api import StreamMove
-from supercluster.reconcilers.planners.move.views import IN_FLIGHT, BrokersMove, is_ended
+from supercluster.reconcilers.planners.move.views import BrokersMove, is_ended, is_in_flight
 from supercluster.reconcilers.planners.replica.repair_moves import RepairObserved
 from supercluster.reconcilers.planners.replica.repairs import lost_since
 
@@ -45,7 +45,7 @@ def leaderless(
 def _is_leaderless(move: StreamMove, led: Collection[str], observed: RepairObserved) -> bool:
     status, repair = move.status, move.spec.repair
     name = status.stream_name or move.spec.stream or ""
-    if status.phase in IN_FLIGHT:
+    if is_in_flight(status):
         progress = status.progress
         if progress is None or progress.stage is not None or not progress.trouble:
             return False  # Somebody leads it, or did so a moment ago.
@@ -57,7 +57,7 @@ def _is_leaderless(move: StreamMove, led: Collection[str], observed: RepairObser
     elif repair is not None:
         # Those who stay are named first (`repairs.Repair`).
         halves = ((*repair.nodes[: len(repair.nodes) - len(repair.replace)], *repair.replace),)
-    return _is_cut(halves[:1] if status.phase not in IN_FLIGHT else halves, name, observed)
+    return _is_cut(halves[:1] if not is_in_flight(status) else halves, name, observed)
 
 
 def _is_cut(halves: Iterable[tuple[str, ...]], stream: str, observed: RepairObserved) -> bool:

@@ -23,7 +23,12 @@ from supercluster.reconcilers.planners.move.generated import (
     delete,
     stream_of,
 )
-from supercluster.reconcilers.planners.move.views import IN_FLIGHT, RATE_BYTES_PER_S_MAX, is_ended, is_repair
+from supercluster.reconcilers.planners.move.views import (
+    RATE_BYTES_PER_S_MAX,
+    is_ended,
+    is_in_flight,
+    is_repair,
+)
 from supercluster.reconcilers.planners.plan import CreateObject, Note, Step
 from supercluster.reconcilers.planners.replica.extra_replicas import Trim, plan_trims
 from supercluster.reconcilers.planners.replica.repairs import (
@@ -279,7 +284,7 @@ def _why_withdrawn(
 ) -> str:
     """Empty: the repair stays. What the brokers have begun goes on to its end."""
     repair, metadata = move.spec.repair, move.metadata
-    if move.status.phase in IN_FLIGHT or metadata.deletion_timestamp is not None:
+    if is_in_flight(move.status) or metadata.deletion_timestamp is not None:
         return ""
     unusable = observed.unusable.get(stream, {})
     if repair is None:

@@ -19,7 +19,7 @@ from supercluster.api.conditions import EventReason, Reason
 from supercluster.api.stream import MoveReference, NodeFinding
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.move import generated
-from supercluster.reconcilers.planners.move.views import IN_FLIGHT, is_ended, is_repair, owner_uid
+from supercluster.reconcilers.planners.move.views import is_ended, is_in_flight, is_repair, owner_uid
 from supercluster.reconcilers.planners.plan import CreateObject, Note, Step
 
 # Names of objects have at most 253 characters; what stands behind the Stream's name is much shorter than this.
@@ -74,9 +74,7 @@ def consider(
     """`there` is where the stream lives, and `replicas_there` the count that it is configured with; None when it does not
     exist, or is not this resource's."""
     to_do = _to_do(stream, there, wanted, replicas_there)
-    other = next(
-        (move for move in moves if _is_no_change_of_spec(move) and move.status.phase in IN_FLIGHT), None
-    )
+    other = next((move for move in moves if _is_no_change_of_spec(move) and is_in_flight(move.status)), None)
     if other is not None:
         # What it does was not asked for by the spec, and is not taken back by it; it has to end first (MV-3).
         message = (
@@ -170,7 +168,7 @@ def _is_to_go(stream: Stream, move: StreamMove, wanted: Cluster, to_do: tuple[_C
     if destination is not None and destination.cluster not in (None, wanted.metadata.name):
         return True
     is_later = len(to_do) > 1 and to_do[1].is_goal_of(move)
-    return is_later and move.status.phase not in IN_FLIGHT
+    return is_later and not is_in_flight(move.status)
 
 
 def _pruning(stream: Stream, moves: tuple[StreamMove, ...]) -> tuple[Step, ...]:

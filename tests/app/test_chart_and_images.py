@@ -222,6 +222,12 @@ def test_a_few_namespaces_mean_rights_in_those_only(
 def test_all_namespaces_are_served_where_that_is_asked_for(run_helm: Any) -> None:
     bodies = rendered(run_helm, "--set", "allNamespaces=true")
     assert roles(bodies) == [("", "op-ops"), ("", "supercluster-operator"), ("ops", "op-lease")]
+    granted = rules(bodies, "ClusterRole", "supercluster-operator")
+    leases = [entry for entry in granted if entry["resources"] == ["leases"]]
+    assert [(each.get("resourceNames"), each["verbs"]) for each in leases] == [
+        (None, ["create"]),
+        (["supercluster-operator"], ["get", "update"]),
+    ]
     assert served(bodies) == []
     both = ("--set", "allNamespaces=true", "--set", "namespaces={a}")
     refused = run_helm("template", "op", str(CHART), *both, check=False)

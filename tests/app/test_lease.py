@@ -8,7 +8,7 @@ import pytest
 from tests.reconcilers.builders import stream
 from tests.reconcilers.fakes import FakeBrokers, FakeKube, VirtualClock, settle
 
-from supercluster.app.lease import LeaseHolder, LeaseLostError, Leases
+from supercluster.app.lease import LeaseHolder, LeaseLostError
 from supercluster.reconcilers.execute.executor import Executor
 from supercluster.reconcilers.execute.stream import STREAM_STEPS
 from supercluster.reconcilers.execute.tools import Tools
@@ -169,51 +169,12 @@ def target() -> BrokerTarget:
     return BrokerTarget("ns", "demo", (), "operator", "")
 
 
-def leases(kube: FakeKube, clock: VirtualClock, identity: str, *namespaces: str) -> Leases:
-    of_copies = LeaseHolder(kube, clock, "ns", identity, identity, 15)
-    return Leases(
-        (
-            of_copies,
-            *(
-                LeaseHolder(kube, clock, name, "operator", identity, 15, is_optional=True)
-                for name in namespaces
-            ),
-        )
-    )
-
-
-async def test_of_two_releases_the_second_waits_for_the_namespace_they_share() -> None:
-    """O28. It keeps what it has meanwhile, and gets the rest when the first goes."""
-    kube, clock = FakeKube(), VirtualClock()
-    one, two = leases(kube, clock, "one", "a", "b"), leases(kube, clock, "two", "b", "c")
-    await one.acquire()
-    waiting = asyncio.create_task(two.acquire())
-    await clock.advance(120_000)
-    assert not waiting.done()
-    assert two.time_left_s == 0
-    assert one.time_left_s > 0
-    assert kube.objects[("Lease", "ns", "two")]["spec"]["holderIdentity"] == "two"
-    await one.release()
-    await clock.advance(6_000)
-    await waiting
-    keeping = asyncio.create_task(two.keep())
-    await clock.advance(60_000)
-    assert two.time_left_s > 0
-    body = kube.objects[("Lease", "c", "operator")]
-    kube.put({**body, "spec": {**body["spec"], "holderIdentity": "three"}})
-    await clock.advance(10_000)
-    with pytest.raises(LeaseLostError, match="three holds the lease now"):
-        await keeping
-
-
 async def test_a_namespace_without_leases_holds_nobody_up() -> None:
     kube, clock = FakeKube(), VirtualClock()
     missing = KubeError(404, "NotFound", 'namespaces "a" not found')
     kube.fail = lambda call: missing if "create" in call and is_away else None
-    is_away = False
-    of_one = leases(kube, clock, "one", "a")
     is_away = True
-    holder = of_one.holders[1]
+    holder = LeaseHolder(kube, clock, "a", "operator", "one", 15, is_optional=True)
     await holder.acquire()
     keeping = asyncio.create_task(holder.keep())
     await clock.advance(60_000)
@@ -226,3 +187,21 @@ async def test_a_namespace_without_leases_holds_nobody_up() -> None:
     await clock.advance(60_000)
     with pytest.raises(LeaseLostError, match="not found"):
         await keeping
+
+
+async def test_one_that_waits_for_another_does_not_act_without_a_lease_when_none_can_be_made() -> None:
+    """The namespace is being deleted: the Lease is gone, and the API server refuses a new one."""
+    kube, clock = FakeKube(), VirtualClock()
+    of_one, of_two = (
+        LeaseHolder(kube, clock, "a", "operator", name, 15, is_optional=True) for name in ("one", "two")
+    )
+    await of_one.acquire()
+    waiting = asyncio.create_task(of_two.acquire())
+    await clock.advance(6_000)
+    del kube.objects[("Lease", "a", "operator")]
+    terminating = KubeError(403, "Forbidden", "it is being terminated")
+    kube.fail = lambda call: terminating if "create" in call else None
+    await clock.advance(120_000)
+    assert not waiting.done()
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)

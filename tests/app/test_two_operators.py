@@ -236,8 +236,18 @@ async def test_an_operator_waits_for_definitions_that_have_its_fields(ground: Gr
 
 
 @pytest.mark.covers("SF-30", "OP-4")
-async def test_of_two_operators_that_serve_one_namespace_one_works(ground: Ground, tmp_path: Path) -> None:
-    """O28: two releases, each with a Lease of its own."""
+@pytest.mark.parametrize(
+    ("first_serves", "second_serves"),
+    [
+        case(("--namespace", "default"), ("--namespace", "default,other"), id="one-and-some", is_short=False),
+        case(("--namespace", "default"), (), id="one-and-all", is_short=True),
+        case((), ("--namespace", "default"), id="all-and-one", is_short=False),
+    ],
+)
+async def test_of_two_operators_that_serve_one_namespace_one_works(
+    ground: Ground, tmp_path: Path, first_serves: tuple[str, ...], second_serves: tuple[str, ...]
+) -> None:
+    """O28, B4: two releases, each with a Lease of its own."""
     await ground.define()
     await ground.declare()
     async with AsyncExitStack() as stack:
@@ -245,12 +255,10 @@ async def test_of_two_operators_that_serve_one_namespace_one_works(ground: Groun
         stack.callback(changing.cancel)
         one, two = [await stack.enter_async_context(proxy_to(ground.port)) for _ in range(2)]
         first = await stack.enter_async_context(
-            operator(
-                tmp_path / "one", one, ground.plane.token, "--lease-name", "one", "--namespace", "default"
-            )
+            operator(tmp_path / "one", one, ground.plane.token, "--lease-name", "one", *first_serves)
         )
         await until(lambda: len(one.writes) > 10, "the first to work")
-        names = ("--lease-name", "two", "--namespace", "default,other")
+        names = ("--lease-name", "two", *second_serves)
         await stack.enter_async_context(operator(tmp_path / "two", two, ground.plane.token, *names))
         lease = b"/namespaces/default/leases/supercluster-operator"
         await until(lambda: any(lease in line for line in two.asked), "the second to wait")

@@ -59,6 +59,17 @@ supercluster-operator
 {{- end }}
 {{- end }}
 
+{{/* Of all operators that were to serve a namespace one acts there, whatever installed them: the one with this Lease. */}}
+{{- define "supercluster.leaseRules" -}}
+- apiGroups: ["coordination.k8s.io"]
+  resources: ["leases"]
+  verbs: ["create"]
+- apiGroups: ["coordination.k8s.io"]
+  resources: ["leases"]
+  resourceNames: ["supercluster-operator"]
+  verbs: ["get", "update"]
+{{- end }}
+
 {{/* What the operator does in a namespace that it serves: these rights and no more. */}}
 {{- define "supercluster.rules" -}}
 - apiGroups: ["supercluster.dev"]

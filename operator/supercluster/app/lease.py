@@ -140,9 +140,12 @@ class LeaseHolder:
     async def _try(self) -> bool:
         """Take or renew the Lease; False when somebody else has it."""
         started_s = self.clock.monotonic_s()
+        is_optional = self.is_optional and not self._is_written
         try:
             there = await self.kube.get(API_VERSION, "Lease", self.namespace, self.name)
             if there is None:
+                # Somebody else acts in a namespace that is being deleted, where none can be made any more.
+                is_optional = is_optional and not self._seen
                 await self.kube.create(self._manifest({}, {}))
             else:
                 spec = dict(mapping(there.get("spec")))
@@ -153,7 +156,7 @@ class LeaseHolder:
         except KubeError as error:
             if error.status == 409:
                 return False
-            if not self.is_optional or self._is_written or error.status not in (403, 404):
+            if not is_optional or error.status not in (403, 404):
                 raise
             if not self._held:
                 lease = f"{self.namespace}/{self.name}"
@@ -187,61 +190,6 @@ class LeaseHolder:
                 "leaseTransitions": transitions if ours or not spec else transitions + 1,
             },
         }
-
-
-@dataclass(slots=True)
-class Leases:
-    """All that one copy has to hold before it works: the one that copies of a release agree by, and one of a fixed name in each
-    namespace that it serves, so that another release there waits. They are taken in this order by everybody."""
-
-    holders: tuple[LeaseHolder, ...]
-    _keeping: list[asyncio.Task[None]] = field(default_factory=list)
-
-    @property
-    def time_left_s(self) -> float:
-        return min(holder.time_left_s for holder in self.holders)
-
-    async def acquire(self) -> None:
-        """Wait until all are ours; those that are stay so meanwhile.
-
-        Raises:
-            LeaseLostError: one was lost while another was waited for.
-        """
-        for holder in self.holders:
-            acquiring = asyncio.create_task(holder.acquire())
-            try:
-                await asyncio.wait((acquiring, *self._keeping), return_when=asyncio.FIRST_COMPLETED)
-                if not acquiring.done():
-                    await self.keep()
-                acquiring.result()
-            finally:
-                acquiring.cancel()
-            self._keeping.append(asyncio.create_task(holder.keep()))
-
-    async def keep(self) -> None:
-        """Renew until that fails for too long.
-
-        Raises:
-            LeaseLostError: somebody else has one, or we could not renew in time.
-        """
-        try:
-            done, _ = await asyncio.wait(self._keeping, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        finally:
-            await self._stop()
-
-    async def release(self) -> None:
-        """Let another copy take over at once, if the API server answers while they are ours."""
-        await self._stop()
-        for holder in reversed(self.holders):
-            await holder.release()
-
-    async def _stop(self) -> None:
-        tasks, self._keeping = self._keeping, []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def within(clock: LeaseClock, seconds: float, call: Coroutine[Any, Any, _T]) -> _T:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import secrets
 import signal
@@ -32,12 +33,13 @@ from kopf._cogs.structs import references
 from supercluster.api import API_VERSION
 from supercluster.api.common import GROUP
 from supercluster.api.crd import KINDS
-from supercluster.app import VERSION, definitions, endpoints, logs
+from supercluster.app import VERSION, definitions, endpoints, logs, namespace_leases
 from supercluster.app.brokers import NatsBrokers
 from supercluster.app.kube import PLURALS, KubeClient
 from supercluster.app.kubeconfig import Connection, KubeconfigError, lenient, load
-from supercluster.app.lease import LeaseHolder, LeaseLostError, Leases
+from supercluster.app.lease import LeaseHolder, LeaseLostError
 from supercluster.app.migration_metrics import migration_families
+from supercluster.app.namespace_leases import NamespaceLeases
 from supercluster.app.repair_metrics import repair_families
 from supercluster.app.settings import EXIT_FAILED, EXIT_LEASE_LOST, EXIT_OK, EXIT_USAGE, Settings, parse
 from supercluster.app.strategies import installed_strategies
@@ -54,10 +56,11 @@ from supercluster.reconcilers.handlers.registration import (
     build_settings,
 )
 from supercluster.reconcilers.handlers.rounds import Rounds
+from supercluster.reconcilers.kinds.reconcilers import RECONCILERS
 from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.planners.cluster.manifests import OperatorDefaults
-from supercluster.reconcilers.ports import KubeError
-from supercluster.reconcilers.worker import Pace, Workers
+from supercluster.reconcilers.ports import Key, KubeError
+from supercluster.reconcilers.worker import Outcome, Pace, Workers
 
 log = logging.getLogger("supercluster.operator")
 
@@ -65,8 +68,6 @@ PASSWORD_BYTES = 24
 # Definitions may be installed just now, and an API server may be restarted; whoever started this process starts it again.
 READY_PATIENCE_S = 60
 READY_RETRY_MS = 500
-# The same for every release: of two operators that serve one namespace one works (O28).
-NAMESPACE_LEASE = "supercluster-operator"
 SWEPT = (
     *((API_VERSION, kind.name) for kind in KINDS),
     *CHILD_KINDS,
@@ -115,23 +116,29 @@ class Operator:
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     insights: references.Insights = field(default_factory=references.Insights)
     """What kopf has found out about the API server; it has no public name for the class."""
-    lease: Leases = field(init=False)
+    leases: NamespaceLeases = field(init=False)
+    _listing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _listed_from_s: float = -math.inf
+    """When the last complete listing began."""
 
     def __post_init__(self) -> None:
         settings = self.settings
         of_copies = (settings.lease_namespace, settings.lease_name)
-        of_namespaces = ((name, NAMESPACE_LEASE) for name in sorted(settings.namespaces))
-        self.lease = Leases(
-            tuple(
-                LeaseHolder(
-                    *(self.kube, self.clock, namespace, name, settings.identity, settings.lease_duration_s),
-                    is_optional=(namespace, name) != of_copies,
-                )
-                for namespace, name in dict.fromkeys((of_copies, *of_namespaces))
+
+        def holder(namespace: str, name: str = namespace_leases.NAME) -> LeaseHolder:
+            return LeaseHolder(
+                *(self.kube, self.clock, namespace, name, settings.identity, settings.lease_duration_s),
+                is_optional=(namespace, name) != of_copies,
             )
+
+        copies = holder(*of_copies)
+        self.leases = NamespaceLeases(
+            copies,
+            lambda name: copies if (name, namespace_leases.NAME) == of_copies else holder(name),
+            self._list_anew,
+            self._wake,
         )
-        self.kube.write_time_left_s = lambda: self.lease.time_left_s
-        self.rounds.executor.time_left_s = lambda: self.lease.time_left_s
+        self.kube.write_time_left_s = self.rounds.executor.time_left_s = self.leases.time_left_s
 
     async def run(self, stop: asyncio.Event) -> int:
         """Work until told to stop; the exit code."""
@@ -156,7 +163,7 @@ class Operator:
             for task in tasks.values():
                 task.cancel()
             await asyncio.gather(*tasks.values(), return_exceptions=True)
-            await self.lease.release()
+            await self.leases.release()
             await runner.cleanup()
 
     def _verdict(self, tasks: Mapping[str, asyncio.Task[Any]], done: set[asyncio.Task[Any]]) -> int:
@@ -214,21 +221,39 @@ class Operator:
         await self._within_patience("watched", self._unwatched)
         await self._within_patience("listed", self._sweep_all)
         self.ready.set()
-        await self.lease.acquire()
-        keeping = asyncio.create_task(self.lease.keep())
+        await self.leases.copies.acquire()
+        keeping = asyncio.create_task(self.leases.copies.keep())
         try:
-            # What changed while another copy led may not have been heard of yet.
             self.cache.expect_lists(
                 _list_name(kind, each) for _, kind in self._swept() for each in self._scopes()
             )
-            await self._within_patience("listed", self._sweep_all)
-            if not keeping.done():
-                log.info("leading", extra={"identity": self.settings.identity})
-                self.leading = True
-                self.workers.start()
-            await keeping
+            log.info("leading", extra={"identity": self.settings.identity})
+            self.leading = True
+            self.workers.start()
+            ending = (keeping, self.leases.failed)
+            done, _ = await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
+            for each in done:
+                each.result()
         finally:
             keeping.cancel()
+
+    async def _list_anew(self) -> None:
+        """One listing does for all who ask before it begins.
+
+        Raises:
+            NotReadyError: it failed for too long.
+        """
+        asked_s = self.clock.monotonic_s()
+        async with self._listing:
+            began_s = self.clock.monotonic_s()
+            if self._listed_from_s < asked_s:
+                await self._within_patience("listed", self._sweep_all)
+                self._listed_from_s = began_s
+
+    def _wake(self, namespace: str) -> None:
+        for key in self.cache.all_keys():
+            if key.namespace == namespace and key.kind in RECONCILERS:
+                self.workers.wake(key)
 
     async def _within_patience(self, what: str, wanting: Callable[[], Awaitable[Sequence[str]]]) -> None:
         """Ask until nothing is wanting.
@@ -282,6 +307,9 @@ class Operator:
         while True:
             await self.clock.sleep_ms(int(self.settings.sweep_s * 1000))
             await self._sweep_all()
+            await self.leases.keep_only(
+                key.namespace for key in self.cache.all_keys() if key.kind in RECONCILERS
+            )
 
     async def _sweep_all(self) -> list[str]:
         """List everything; the kinds that could not be listed. A server that does not answer is not asked for the others."""
@@ -348,11 +376,18 @@ async def build(
     )
     rounds = Rounds(kube, brokers, cache, Executor(tools), clock, defaults, strategies=installed_strategies())
     pace = Pace(resync_ms=int(settings.resync_s * 1000), concurrency_max=settings.concurrency_max)
-    workers = Workers(rounds.reconcile, clock, random.random, pace)
+
+    async def reconcile(key: Key) -> Outcome:
+        if cache.get(key.kind, key.namespace, key.name) is None:
+            return await rounds.reconcile(key)  # It is gone, and its worker ends.
+        return await operator.leases.guard(key, rounds.reconcile)
+
+    workers = Workers(reconcile, clock, random.random, pace)
     intake = Intake(cache, workers.wake)
-    return Operator(
+    operator = Operator(
         settings, connection, kube, brokers, clock, cache, rounds, workers, intake, budget_version
     )
+    return operator
 
 
 def handle_signals(stop: asyncio.Event) -> None:

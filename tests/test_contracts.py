@@ -299,6 +299,7 @@ NAMED_OTHERWISE = {
     "broker/jetstream/config/sources.py": "the option `sources`, each of which is an Origin, as a mirror's is",
     "broker/jetstream/encoding/codec.py": "functions that encode beside the class that reads",
     "broker/jetstream/links/source_frames.py": "frames, of which one is longer than the others",
+    "reconcilers/execute/destructive.py": "the rules, and the class that keeps them",
 }
 """Modules whose largest class has another name, and why."""
 CLASSES = re.compile(r"^class ([A-Za-z]\w*)((?:.*\n)(?:(?:[ )].*)?\n)*)", re.MULTILINE)

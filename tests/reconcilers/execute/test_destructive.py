@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from supercluster.reconcilers.execute import destructive
+from supercluster.reconcilers.execute import checks, destructive
 from supercluster.reconcilers.execute.destructive import RULES, Loss, shrinking
 from supercluster.reconcilers.planners.plan import Ground
 
@@ -39,14 +39,14 @@ def test_every_ground_has_a_rule_and_whatever_may_take_data_asks_who_is_known() 
     assert set(RULES) == set(Ground)
     harmless = {Ground.MOVE_NOT_NEEDED, Ground.RESTART, Ground.DRIVER_REPLACED}
     for ground in set(Ground) - harmless:
-        assert destructive.members_are_known in RULES[ground], ground
+        assert checks.members_are_known in RULES[ground], ground
     for ground in (
         Ground.CLUSTER_DELETED,
         Ground.BROKER_DRAINED,
         Ground.BROKERS_PARTED,
         Ground.BROKERS_GONE,
     ):
-        assert destructive.is_of_the_cluster in RULES[ground], ground
+        assert checks.is_of_the_cluster in RULES[ground], ground
 
 
 def test_what_an_apply_leaves_out() -> None:

@@ -11,7 +11,7 @@ from tests.reconcilers.builders import clone, condition
 from tests.reconcilers.handlers.test_rounds import CLUSTER, NS, SC, STREAM, KilledError, World
 from tests.support.tiers import every
 
-from supercluster.reconcilers.execute import destructive
+from supercluster.reconcilers.execute import checks, destructive
 from supercluster.reconcilers.execute.cluster import CLUSTER_STEPS
 from supercluster.reconcilers.execute.objects import finalizers
 from supercluster.reconcilers.execute.tools import StepHandler
@@ -269,14 +269,14 @@ async def test_without_a_check_its_story_ends_badly(
     world: TwoClusters, check: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rules = {
-        ground: tuple(each for each in checks if each.__name__ != check)
-        for ground, checks in destructive.RULES.items()
+        ground: tuple(each for each in needed if each.__name__ != check)
+        for ground, needed in destructive.RULES.items()
     }
     assert rules != destructive.RULES
     monkeypatch.setattr(destructive, "RULES", rules)
     if check == "no_broker_is_left":
         steps = cast("dict[type, StepHandler]", CLUSTER_STEPS)
-        monkeypatch.setitem(steps, SetFinalizers, finalizers(destructive.no_migration_needs_it))
+        monkeypatch.setitem(steps, SetFinalizers, finalizers(checks.no_migration_needs_it))
     with pytest.raises(LostMapError):
         await STORIES[check](world)
 

@@ -6,7 +6,7 @@ from base64 import b64encode
 
 from supercluster.api import Migration
 from supercluster.api.common import Resource
-from supercluster.reconcilers.execute.destructive import made_by_us
+from supercluster.reconcilers.execute.checks import made_by_us
 from supercluster.reconcilers.execute.tools import StepHandlers, StepRefusedError, Tools
 from supercluster.reconcilers.observe.migration_secrets import Shared, shared_by
 from supercluster.reconcilers.observe.migration_sides import side_target

@@ -7,7 +7,8 @@ from typing import Any
 
 from supercluster.api import API_VERSION
 from supercluster.api.common import Resource
-from supercluster.reconcilers.execute.destructive import MAY_SHRINK, Check, is_drop, made_by_us
+from supercluster.reconcilers.execute.checks import Check, made_by_us
+from supercluster.reconcilers.execute.destructive import MAY_SHRINK, is_drop
 from supercluster.reconcilers.execute.tools import CONFLICT, StepHandler, StepHandlers, Tools, foreign
 from supercluster.reconcilers.planners.plan import Apply, CreateObject, DeleteObject, Manifest, SetFinalizers
 from supercluster.reconcilers.ports import BrokerTarget, Json, KubeError

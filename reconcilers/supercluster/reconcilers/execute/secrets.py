@@ -8,8 +8,8 @@ from functools import partial
 from supercluster.api.common import Resource
 from supercluster.api.super_cluster import EXCHANGE_AUTHORITY
 from supercluster.reconcilers.execute import certificates
+from supercluster.reconcilers.execute.checks import made_by_us
 from supercluster.reconcilers.execute.credentials import completed
-from supercluster.reconcilers.execute.destructive import made_by_us
 from supercluster.reconcilers.execute.tools import CONFLICT, StepHandlers, StepRefusedError, Tools, foreign
 from supercluster.reconcilers.observe.certificates import authority_view, signers
 from supercluster.reconcilers.observe.views import credentials_view

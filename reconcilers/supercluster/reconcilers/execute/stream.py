@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 from supercluster.api.common import Resource
-from supercluster.reconcilers.execute.destructive import no_brokers_have_it
+from supercluster.reconcilers.execute.checks import no_brokers_have_it
 from supercluster.reconcilers.execute.objects import finalizers
 from supercluster.reconcilers.execute.tools import (
     HandedOverError,

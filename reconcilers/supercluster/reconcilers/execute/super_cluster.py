@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from supercluster.api.common import Resource
-from supercluster.reconcilers.execute.destructive import no_cluster_is_left, no_migration_needs_it
+from supercluster.reconcilers.execute.checks import no_cluster_is_left, no_migration_needs_it
 from supercluster.reconcilers.execute.objects import finalizers
 from supercluster.reconcilers.execute.secrets import SECRET_STEPS
 from supercluster.reconcilers.execute.tools import StepHandlers, Tools, with_brokers

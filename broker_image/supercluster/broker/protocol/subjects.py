@@ -21,6 +21,9 @@ RESERVED_REPLY_HEADS = frozenset((b"_R_.", b"_GR_", b"$GR.", b"$JS."))
 """The first four bytes of reply subjects that have to be looked at: one slice per message tells."""
 _RESERVED_REPLIES = (b"_GR_.", b"$GR.", ACK_PREFIX)
 
+SUBJECT_TOKENS_MAX = 256
+"""Of a message's subject and of a subscription: each token costs time in every tree of subjects. NATS recommends 16."""
+
 _SPACES = b" \t\r\n\x0b\x0c\x00"
 
 
@@ -42,6 +45,16 @@ def is_valid_literal(subject: bytes) -> bool:
         return True
     tokens = subject.split(b".")
     return b"*" not in tokens and b">" not in tokens
+
+
+def too_many_tokens(subject: bytes) -> str:
+    """What to tell whoever has more than are allowed in a subject; empty: it has not."""
+    count = subject.count(b".") + 1
+    return (
+        f"a subject has {count} tokens, at most {SUBJECT_TOKENS_MAX} are allowed"
+        if count > SUBJECT_TOKENS_MAX
+        else ""
+    )
 
 
 def is_reserved_reply(reply: bytes) -> bool:

@@ -10,6 +10,9 @@ are cached by all but their last token where no subscription names that last tok
 subjects then share one entry. A new or ended subscription without wildcards drops what it touches; one with
 wildcards drops everything, or only inbox results when it can match only those. Caches are bounded and dropped
 whole when full.
+
+A subject that is not cached may lead to as many places of the trie as there are filters with other wildcards.
+`visited` counts them, so that a look-up takes room of the turn that it is done in (SF-36).
 """
 
 from __future__ import annotations
@@ -113,6 +116,8 @@ class Sublist(Generic[S]):
         self._inbox_prefixes: dict[bytes, Match[S] | None] = {}
         """By prefix: the result for whatever token follows, or None where that differs by token."""
         self.local_count = 0
+        self.visited = 0
+        """Places of the trie that were looked at, since `take_visited`."""
 
     def insert(self, subject: bytes, queue: bytes, subscription: S) -> None:
         """Add a local subscription to a valid filter."""
@@ -168,6 +173,11 @@ class Sublist(Generic[S]):
         """`match` without the caches: for subjects that do not come again."""
         return self._collect(self._ends(self._frontier(subject.split(b"."))))
 
+    def take_visited(self) -> int:
+        """How many places of the trie were looked at since the last call."""
+        visited, self.visited = self.visited, 0
+        return visited
+
     def first_token_is_wanted(self, token: bytes) -> bool:
         """Could any subscription match a subject that starts with this token?"""
         root = self._root
@@ -219,16 +229,18 @@ class Sublist(Generic[S]):
         """Nodes that the tokens lead to, and the `>` nodes that were passed."""
         frontier: tuple[list[_Node[S]], list[_Node[S]]] = ([self._root], [])
         for token in tokens:
+            if not frontier[0]:
+                break
             frontier = self._step(frontier, token)
         return frontier
 
-    @staticmethod
     def _step(
-        frontier: tuple[list[_Node[S]], list[_Node[S]]], token: bytes
+        self, frontier: tuple[list[_Node[S]], list[_Node[S]]], token: bytes
     ) -> tuple[list[_Node[S]], list[_Node[S]]]:
-        nodes, passed = frontier
+        """One token further; the list of passed nodes is the same one, longer."""
+        nodes, tails = frontier
         following: list[_Node[S]] = []
-        tails = list(passed)
+        self.visited += len(nodes)
         for node in nodes:
             if node.tail is not None:
                 tails.append(node.tail)
@@ -249,6 +261,7 @@ class Sublist(Generic[S]):
         nodes: set[str] = set()
         groups: dict[bytes, GroupMatch[S]] = {}
         for node in ends:
+            self.visited += 1
             plain += node.plain
             for queue, members in node.local_groups.items():
                 groups.setdefault(queue, GroupMatch(queue)).local += members

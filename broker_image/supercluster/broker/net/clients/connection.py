@@ -38,7 +38,7 @@ from supercluster.broker.protocol.parser import (
     Unsubscribe,
 )
 from supercluster.broker.protocol.permission_gate import PermissionGate
-from supercluster.broker.protocol.subjects import is_valid_filter
+from supercluster.broker.protocol.subjects import SUBJECT_TOKENS_MAX, is_valid_filter
 
 log = logging.getLogger(__name__)
 
@@ -351,8 +351,8 @@ class ClientConnection(Client, asyncio.Protocol):
         if subscriber.gate is not None and not subscriber.gate.may_subscribe(subject, queue):
             self.refuse("Subscription", subject, queue)
             return
-        tokens_max = self.server.limits.max_subscription_tokens
-        if tokens_max and subject.count(b".") >= tokens_max:
+        tokens_max = min(self.server.limits.max_subscription_tokens or SUBJECT_TOKENS_MAX, SUBJECT_TOKENS_MAX)
+        if subject.count(b".") >= tokens_max:
             self.refuse("Subscription", subject, note=", too many tokens")
             return
         if len(subscriber.subscriptions) >= self.allowance.subscriptions_max:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from supercluster.broker.net.routing.account import Account
 from supercluster.broker.net.routing.client_writes import put, put_items
 from supercluster.broker.net.routing.subscriber import Subscription
-from supercluster.broker.net.routing.turn import DELIVERY_BYTES, FLUSH_BYTES, SHARE_BYTES, Turn
+from supercluster.broker.net.routing.turn import DELIVERY_BYTES, FLUSH_BYTES, SHARE_BYTES, VISIT_BYTES, Turn
 from supercluster.broker.protocol.frames import Item, RemoteMessage
 from supercluster.broker.protocol.parser import Message
 
@@ -139,7 +139,8 @@ class FromLink:
         self.size_bytes = sum(len(one[4]) + len(one[5]) + DELIVERY_BYTES for one in messages)
 
     def run(self, turn: Turn) -> Sequence[Job]:
-        match_of = self._account.sublist.match
+        sublist = self._account.sublist
+        match_of = sublist.match
         messages = self._messages
         while self._at < len(messages):
             if turn.room_bytes <= 0:
@@ -148,7 +149,7 @@ class FromLink:
             self._at += 1
             match = match_of(subject)
             message = (subject, reply, header, payload)
-            turn.room_bytes -= DELIVERY_BYTES
+            turn.room_bytes -= DELIVERY_BYTES + sublist.take_visited() * VISIT_BYTES
             for group in match.groups:
                 if group.name in queues and group.local:
                     put(turn, self._member(group.local), message)

@@ -9,6 +9,7 @@ from supercluster.broker.net.routing.cross_account_replies import Replies
 from supercluster.broker.net.routing.origin import ForeignOrigin, Origin
 from supercluster.broker.net.routing.turn import Turn
 from supercluster.broker.protocol import headers
+from supercluster.broker.protocol.subjects import too_many_tokens
 from supercluster.broker.protocol.sublist import Match
 
 INVALID: Match[Any] = Match([], set(), [])
@@ -25,7 +26,9 @@ class NoResponders:
 
     def undelivered(self, origin: Origin, match: Match[Any], subject: bytes, reply: bytes) -> None:
         """A message that nobody wanted: whoever asked is told."""
-        if match is INVALID and origin.pedantic:
+        if match is INVALID and (text := too_many_tokens(subject)):
+            origin.error(f"Invalid Publish Subject: {text}")
+        elif match is INVALID and origin.pedantic:
             origin.error("Invalid Publish Subject")
         if reply and origin.no_responders:
             self.tell(origin, subject, reply)

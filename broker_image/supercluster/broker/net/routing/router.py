@@ -28,7 +28,7 @@ from supercluster.broker.net.routing.passage import Passage
 from supercluster.broker.net.routing.queue_choice import QueueChoice
 from supercluster.broker.net.routing.stream_deliveries import Deliveries
 from supercluster.broker.net.routing.subscriber import Subscription
-from supercluster.broker.net.routing.turn import DELIVERY_BYTES, Turn
+from supercluster.broker.net.routing.turn import API_CALL_BYTES, DELIVERY_BYTES, VISIT_BYTES, Turn
 from supercluster.broker.ports import Channel, Clock
 from supercluster.broker.protocol.frames import (
     RemoteMessage,
@@ -42,6 +42,7 @@ from supercluster.broker.protocol.subjects import (
     FLOW_PREFIX,
     RESERVED_REPLY_HEADS,
     SNAPSHOT_PREFIX,
+    SUBJECT_TOKENS_MAX,
     UNIQUE_PREFIXES,
     is_reserved_reply,
     is_valid_literal,
@@ -178,6 +179,8 @@ class Router:
                 continue
             match = get(subject)
             if match is None or match.window is UNRESOLVED:
+                if turn.room_bytes <= 0:
+                    return next(at for at, one in enumerate(batch) if one is message)
                 match = self.find(account, subject)
             if (
                 header
@@ -198,6 +201,8 @@ class Router:
                 ):
                     origin.hold(window.stream, message)
             elif match.is_api and core is not None:
+                if not subject.startswith(ACK_PREFIX):
+                    turn.room_bytes -= API_CALL_BYTES
                 core.on_api(origin.info, subject, reply, header, payload)
             elif not delivered:
                 self.no_responders.undelivered(origin, match, subject, reply)
@@ -205,7 +210,12 @@ class Router:
 
     def find(self, account: Account, subject: bytes, *, is_named: bool = False) -> Match[Subscription]:
         """The route of a subject that a client published to, with its window or API flag. `is_named`: it was called so by
-        an import or a mapping, and no other mapping is asked."""
+        an import or a mapping, and no other mapping is asked. The look-up takes room of this turn."""
+        found = self._find_mapped(account, subject, is_named=is_named)
+        self.turn.room_bytes -= account.sublist.take_visited() * VISIT_BYTES
+        return found
+
+    def _find_mapped(self, account: Account, subject: bytes, *, is_named: bool) -> Match[Subscription]:
         cross_account = account.cross_account
         if cross_account is None:
             return self._find(account, subject)
@@ -228,6 +238,8 @@ class Router:
     def _find(self, account: Account, subject: bytes) -> Match[Subscription]:
         sublist = account.sublist
         core = self._core
+        if subject.count(b".") >= SUBJECT_TOKENS_MAX:
+            return INVALID
         if subject.startswith(UNIQUE_PREFIXES):
             if core is not None and core.captures_inboxes(account.name):
                 match = sublist.lookup(subject)

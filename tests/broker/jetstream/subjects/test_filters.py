@@ -20,7 +20,8 @@ from supercluster.broker.jetstream.subjects.filters import (
     is_valid_filter,
     overlaps,
 )
-from supercluster.broker.jetstream.subjects.overlap import OverlapTree, first_overlap, first_within
+from supercluster.broker.jetstream.subjects.overlap import OverlapTree
+from supercluster.broker.jetstream.subjects.subject_set import first_overlap, first_within
 
 PATTERN = st.lists(st.sampled_from(["a", "b", "*"]), min_size=1, max_size=3).flatmap(
     lambda tokens: st.sampled_from([".".join(tokens), ".".join([*tokens, ">"]), ">"])

@@ -20,7 +20,7 @@ from supercluster.broker.jetstream.errors import (
     invalid_config,
 )
 from supercluster.broker.jetstream.subjects.filters import is_subset, is_valid_filter
-from supercluster.broker.jetstream.subjects.overlap import first_within
+from supercluster.broker.jetstream.subjects.subject_set import first_within
 
 # NATS's defaults.
 ACK_WAIT_DEFAULT_NS = 30_000_000_000
@@ -32,6 +32,8 @@ PINNED_TIMEOUT_DEFAULT_NS = 120_000_000_000
 WAIT_NS_MAX = 2**62
 # Each is looked at for messages that wildcards may match; more than this belongs into several consumers.
 FILTERS_MAX = 1024
+FILTERS_BYTES_MAX = 64 * 1024
+"""Of all filters of a consumer: every token of them has a place in each tree that finds consumers by subjects."""
 
 DELIVER_POLICIES = ("all", "last", "new", "by_start_sequence", "by_start_time", "last_per_subject")
 ACK_POLICIES = ("none", "all", "explicit")
@@ -268,6 +270,12 @@ def _filters(fields: Fields) -> tuple[tuple[str, ...], bool]:
         raise error(
             CONSUMER_CREATE_FAILED,
             f"consumer has {len(filters)} filter subjects, at most {FILTERS_MAX} are allowed",
+        )
+    size = sum(len(item.encode()) for item in filters)
+    if size > FILTERS_BYTES_MAX:
+        raise error(
+            CONSUMER_CREATE_FAILED,
+            f"consumer filter subjects have {size} bytes, at most {FILTERS_BYTES_MAX} are allowed",
         )
     for item in filters:
         if not is_valid_filter(item):

@@ -27,7 +27,7 @@ from supercluster.broker.jetstream.errors import (
     invalid_config,
 )
 from supercluster.broker.jetstream.subjects.filters import is_literal, is_valid_filter
-from supercluster.broker.jetstream.subjects.overlap import OverlapTree
+from supercluster.broker.jetstream.subjects.subject_set import SubjectSet
 
 BACKOFF_STEPS_MAX = 1024
 _SHORTEST_EXPIRES_NS = 1_000_000
@@ -217,13 +217,13 @@ def check_workqueue_filters(wanted: ConsumerConfig, others: Mapping[str, Consume
     Raises:
         ApiError: 10099 or 10100.
     """
-    tree = OverlapTree(wanted.filter_subjects)
+    own = SubjectSet(wanted.filter_subjects)
     for name, other in others.items():
         if name == wanted.name:
             continue
         if not wanted.filter_subjects:
             raise error(10099)
         if not other.filter_subjects or any(
-            tree.overlapping(item) is not None for item in other.filter_subjects
+            own.overlapping(item) is not None for item in other.filter_subjects
         ):
             raise error(10100)

@@ -14,7 +14,7 @@ from supercluster.broker.jetstream.config.sources import NAME_FORBIDDEN, OWN_API
 from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.errors import error, invalid_config
 from supercluster.broker.jetstream.subjects.filters import is_literal, is_valid_filter, overlaps, shared
-from supercluster.broker.jetstream.subjects.overlap import first_overlap
+from supercluster.broker.jetstream.subjects.subject_set import first_overlap
 
 STEPS_MAX = 20_000
 """Ways that are looked at for one stream that leads back to itself, and pairs of patterns that are held against each other: the

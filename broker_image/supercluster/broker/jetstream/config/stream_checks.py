@@ -30,7 +30,7 @@ from supercluster.broker.jetstream.config.transforms import STREAM_SOURCE_WRONG,
 from supercluster.broker.jetstream.encoding.json_fields import Fields, invalid_json
 from supercluster.broker.jetstream.errors import error, invalid_config
 from supercluster.broker.jetstream.subjects.filters import is_subset, is_valid_filter, overlaps
-from supercluster.broker.jetstream.subjects.overlap import first_overlap
+from supercluster.broker.jetstream.subjects.subject_set import first_overlap
 
 # NATS's lower bound for max_age and duplicate_window: below it expiry would be busier than publishing.
 _SHORTEST_NS = 100_000_000

@@ -24,7 +24,7 @@ from supercluster.broker.jetstream.meta_leader.stream_request import NotAppended
 from supercluster.broker.jetstream.placement.choice import Choice, NodeFacts
 from supercluster.broker.jetstream.placement.dry_run import copy_bytes
 from supercluster.broker.jetstream.placement.stream_facts import StreamFacts
-from supercluster.broker.jetstream.subjects.overlap import OverlapTree
+from supercluster.broker.jetstream.subjects.subject_set import SubjectSet
 
 # Streams whose leaders are asked at a time, for either reason; the others have their turn with the next look.
 ASKED_MAX = 64
@@ -135,13 +135,13 @@ def _newer_config(found: Assignment, facts: StreamFacts, state: MetaState) -> St
     if facts.config is None or facts.config_version <= found.version:
         return None
     config = StreamConfig.from_json(facts.config)
-    tree = OverlapTree(config.subjects)
+    own = SubjectSet(config.subjects)
     others = (
         subject
         for other in state.of_account(found.account)
         if other.group != found.group
         for subject in other.config.subjects
     )
-    if any(map(tree.overlapping, others)):
+    if any(map(own.overlapping, others)):
         return replace(config, subjects=found.config.subjects)
     return config

@@ -17,7 +17,7 @@ from supercluster.broker.jetstream.meta_leader import moves
 from supercluster.broker.jetstream.meta_leader.candidates import Candidates
 from supercluster.broker.jetstream.meta_leader.host import MetaHost
 from supercluster.broker.jetstream.placement.choice import NodeFacts, choose
-from supercluster.broker.jetstream.subjects.overlap import OverlapTree
+from supercluster.broker.jetstream.subjects.subject_set import SubjectSet
 
 
 class RoomForStream:
@@ -51,9 +51,9 @@ class RoomForStream:
         return found.wanted if found is not None else None
 
     def check_overlap(self, config: StreamConfig) -> None:
-        tree = OverlapTree(config.subjects)
+        own = SubjectSet(config.subjects)
         for other in self._state.of_account(self._account):
-            if other.name != config.name and any(map(tree.overlapping, other.wanted.subjects)):
+            if other.name != config.name and any(map(own.overlapping, other.wanted.subjects)):
                 raise errors.error(10065)
 
     def check_account(self, config: StreamConfig) -> None:

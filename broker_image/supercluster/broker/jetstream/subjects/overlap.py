@@ -1,12 +1,13 @@
 """The relation of subjects with wildcards, by token, so that a subject need not be compared with each of
-thousands in a configuration.
+a hundred thousand.
 
-A broker reads a configuration in one turn, as every replica does, and nothing else runs meanwhile.
+A wildcard may lead to many places of the tree, so callers count them and work in slices. Within one configuration
+`subject_set.py` compares without such steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 # A token → what follows it; where a subject ends, it stands under what no token is.
@@ -59,37 +60,3 @@ def _any_of(node: _Node) -> str:
     while _END not in node:
         node = next(iter(node.values()))
     return str(node[_END])
-
-
-def first_overlap(subjects: Iterable[str]) -> tuple[str, str] | None:
-    """The first of the subjects that overlaps with one before it, behind that one."""
-    tree = OverlapTree()
-    for subject in subjects:
-        other = tree.overlapping(subject)
-        if other is not None:
-            return other, subject
-        tree.add(subject)
-    return None
-
-
-def first_within(filters: Sequence[str]) -> tuple[str, str] | None:
-    """The first of the filters that another one of them takes in as a whole, and that one. Filters that only have some subjects in
-    common may stand beside one another."""
-    root: _Node = {}
-    for item in filters:
-        end = _end_of(root, item)
-        if _END in end:
-            return item, item
-        end[_END] = item
-    for item in filters:
-        nodes = [root]
-        for token in item.split("."):
-            wider = [node[">"][_END] for node in nodes if ">" in node and node[">"][_END] != item]
-            if wider:
-                return item, wider[0]
-            steps = () if token == ">" else {token, "*"}
-            nodes = [node[step] for node in nodes for step in steps if step in node]
-        for node in nodes:
-            if node.get(_END, item) != item:
-                return item, node[_END]
-    return None

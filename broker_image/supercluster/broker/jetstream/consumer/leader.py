@@ -35,6 +35,8 @@ from supercluster.broker.jetstream.consumer.pull import (
 )
 from supercluster.broker.jetstream.consumer.push import PushTarget
 from supercluster.broker.jetstream.consumer.working_state import (
+    AGAIN_MAX,
+    AGAIN_MESSAGES,
     PUMP_BYTES_MAX,
     PUMP_MESSAGES_MAX,
     Found,
@@ -215,6 +217,7 @@ class ConsumerLeader:
         work.flush_acks()
         work.purged(source.first_seq)
         work.again.collect(now_ns)
+        work.again_left = AGAIN_MAX
         deliveries: list[Delivery] = []
         self.has_more = False
         self.handed_out = (0, 0)
@@ -267,9 +270,13 @@ class ConsumerLeader:
                 deliveries.append(Delivery(request.inbox, items, [served]))
         else:
             self.has_more = bool(self._line)
-        self.handed_out = (PUMP_MESSAGES_MAX - count_left, PUMP_BYTES_MAX - bytes_left)
+        self.handed_out = (self._messages_of(PUMP_MESSAGES_MAX - count_left), PUMP_BYTES_MAX - bytes_left)
         if delivered:
             self._work.delivered(joined(delivered), now_ns)
+
+    def _messages_of(self, count: int) -> int:
+        """What that many messages count for, some of which were handed out before."""
+        return count + (AGAIN_MAX - self._work.again_left) * (AGAIN_MESSAGES - 1)
 
     def _next_request(self, source: MessageSource, said: list[Delivery]) -> Waiting | None:
         """Whose turn it is."""
@@ -291,6 +298,9 @@ class ConsumerLeader:
         work = self._work
         found = work.again_items(source, asker, count_max, now_ns)
         if found[0] or found[2]:
+            return found
+        if not work.again_left:
+            self.has_more = True  # What was handed out before comes first.
             return found
         found = work.new_items(source, asker, min(count_max, work.room()), bytes_max, delivered, now_ns)
         if not found[0] and not found[2]:
@@ -317,7 +327,7 @@ class ConsumerLeader:
             bytes_left -= size
             sent += target.sent(items, self.state.delivered_cseq)
             served.append(Served(None, len(items), 0, is_over=False))
-        self.handed_out = (PUMP_MESSAGES_MAX - count_left, PUMP_BYTES_MAX - bytes_left)
+        self.handed_out = (self._messages_of(PUMP_MESSAGES_MAX - count_left), PUMP_BYTES_MAX - bytes_left)
         if delivered:
             self._work.delivered(joined(delivered), now_ns)
         if sent:

@@ -17,6 +17,8 @@ from supercluster.broker.jetstream.state.consumer import NEVER_NS, ConsumerState
 
 # Below this many remembered sequences sweeping is not worth it.
 _SWEEP_FROM = 16_384
+# As many are lined up in one go, and a stretch beyond.
+LINED_UP_MAX = 4096
 _ALL_PENDING: Sequence[int] = ()
 """Stands for all that is pending when a queue begins."""
 
@@ -66,7 +68,7 @@ class RedeliveryQueue:
     def collect(self, now_ns: int) -> None:
         """Line up what is due."""
         heap, pending, queued = self._heap, self._state.pending, self._queued
-        while heap and heap[0][0] <= now_ns:
+        while heap and heap[0][0] <= now_ns and len(self._due) < LINED_UP_MAX:
             _, _, seqs = heapq.heappop(heap)
             if seqs is _ALL_PENDING:
                 self._rebuild()

@@ -34,6 +34,12 @@ from supercluster.broker.jetstream.state.message_source import MessageBatch, Mes
 # One pump hands out at most this much, so that one consumer cannot hold up a turn of the loop.
 PUMP_MESSAGES_MAX = 4096
 PUMP_BYTES_MAX = 4 * 1024 * 1024
+AGAIN_MAX = 256
+"""Of redeliveries: each is read by itself."""
+AGAIN_MESSAGES = 32
+"""A redelivery takes as long as so many new messages."""
+AGAIN_LEAST_NS = 10_000_000
+"""A leader delivers nothing again sooner, however short `ack_wait` is; nats-server waits for 1 ms."""
 
 Found = tuple[list[Item], int, Item | None]
 """Messages, their bytes, and the status that ends the request when one was too large for it."""
@@ -65,6 +71,8 @@ class WorkingState:
         self._ops: list[Op] = []
         self._acks: list[int] = []
         self._acks_ns = 0
+        self.again_left = AGAIN_MAX
+        """Redeliveries that this pump may still look at."""
 
     def rewind(self, committed: ConsumerState, uncommitted_ops: Iterable[bytes], last_seq: int) -> None:
         """A proposal was not appended: back to what the log holds."""
@@ -219,7 +227,7 @@ class WorkingState:
         self.feed.took(seqs)
         state.apply_op(Op(OpKind.DELIVERED, seqs, now_ns), last_seq=source.last_seq)
         if state.config.needs_ack:
-            self.again.add(now_ns + state.config.wait_ns(1), seqs)
+            self.again.add(now_ns + max(state.config.wait_ns(1), AGAIN_LEAST_NS), seqs)
         delivered.append(seqs)
         return items, sum(map(len, batch.payloads)), ended
 
@@ -243,10 +251,11 @@ class WorkingState:
         ended = None
         due, state = self.again, self.state
         given: list[int] = []
-        while len(items) < count_max and size < PUMP_BYTES_MAX and ended is None:
+        while len(items) < count_max and size < PUMP_BYTES_MAX and ended is None and self.again_left > 0:
             seq = due.peek(now_ns)
             if seq is None:
                 break
+            self.again_left -= 1
             times = state.deliveries.get(seq, 1)
             if 0 < state.config.max_deliver <= times:
                 self.note(_given_up(seq, now_ns, source), source.last_seq)
@@ -272,7 +281,7 @@ class WorkingState:
         if given:
             self.note(Op(OpKind.REDELIVERED, given, now_ns), source.last_seq)
             for seq in given:
-                due.add(state.pending[seq][1], (seq,))
+                due.add(max(state.pending[seq][1], now_ns + AGAIN_LEAST_NS), (seq,))
         return items, size, ended
 
 

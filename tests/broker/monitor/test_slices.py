@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from supercluster.broker.monitor import views
-from supercluster.broker.monitor.slices import SLICE_MS, encode_rows
+from supercluster.broker.monitor.slices import SLICE_MS, LongAnswers
 
 ROWS = 200
 
@@ -48,14 +48,40 @@ async def test_others_are_served_between_the_slices() -> None:
             await asyncio.sleep(0)
 
     asking = asyncio.create_task(others())
-    answer = json.loads(await encode_rows(clock.rows(), clock))
+    answer = json.loads(await LongAnswers(clock).encode({"rows": clock.rows()}))
     await asking
-    assert answer == [{"name": f"s{number}"} for number in range(ROWS)]
+    assert answer == {"rows": [{"name": f"s{number}"} for number in range(ROWS)]}
     assert max(after - before for before, after in pairwise(seen_ms)) <= SLICE_MS
 
 
 async def test_no_rows_are_an_empty_list() -> None:
-    assert json.loads(await encode_rows(iter(()), Clock())) == []
+    assert json.loads(await LongAnswers(Clock()).encode({"rows": iter(())})) == {"rows": []}
+
+
+async def test_rows_have_rows_of_their_own_pauses_and_what_is_known_behind_them() -> None:
+    counted: list[int] = []
+
+    def inner() -> Iterator[int | None]:
+        for number in range(3):
+            counted.append(number)
+            yield number
+            yield None
+
+    told = {"a": {"b": "c"}, "rows": iter([{"inner": inner()}, {"plain": []}]), "count": lambda: len(counted)}
+    answer = json.loads(await LongAnswers(Clock()).encode(told))
+    assert answer == {"a": {"b": "c"}, "rows": [{"inner": [0, 1, 2]}, {"plain": []}], "count": 3}
+
+
+@pytest.mark.covers("SF-36")
+async def test_twenty_long_answers_at_once_take_one_slice_between_two_rounds_of_the_loop() -> None:
+    """A slice of each would be a hundred milliseconds."""
+    clock, seen_ms = Clock(), [0]
+    long = LongAnswers(clock)
+    asking = [asyncio.create_task(long.encode({"rows": clock.rows()})) for _ in range(20)]
+    while not all(one.done() for one in asking):
+        seen_ms.append(clock.ms)
+        await asyncio.sleep(0)
+    assert max(after - before for before, after in pairwise(seen_ms)) <= SLICE_MS
 
 
 @pytest.mark.parametrize(

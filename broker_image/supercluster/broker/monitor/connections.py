@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 
 from supercluster.broker.monitor import views
@@ -15,6 +15,8 @@ from supercluster.broker.protocol.subjects import matches
 
 Json = dict[str, Any]
 
+PART = 256
+"""Subscriptions between two pauses."""
 _CLOSED = 1
 """`state` of CONNZ: clients that are gone, which are not remembered."""
 
@@ -43,23 +45,33 @@ class Connections:
         found = [
             client
             for client in found
-            if (not cid or client.id == cid)
-            and (not user or client.info.user == user)
-            and (
-                not subject or any(_meets(each, subject) for each in client.subscriber.subscriptions.values())
-            )
+            if (not cid or client.id == cid) and (not user or client.info.user == user)
         ]
         if sort is not None:
             found.sort(key=sort, reverse=True)
-        shown = found[offset : offset + limit]
+        shown: list[Client] = found[offset : offset + limit] if not subject else []
+
+        def meeting() -> Iterator[Json | None]:
+            """Those with such a subscription, of which each may have a hundred thousand."""
+            for client in found:
+                if len(shown) < offset + limit and (yield from _any_meets(client, subject)):
+                    shown.append(client)
+            del shown[:offset]
+            yield from (self._connection(client, options) for client in shown)
+
+        rows: Any = (self._connection(client, options) for client in shown)
+        if subject:
+            rows = meeting()
+        elif not (options.flag("subscriptions_detail") or options.flag("subscriptions")):
+            rows = list(rows)
         return {
             "server_id": network.process_id,
             "now": self._now(),
-            "num_connections": len(shown),
             "total": total,
             "offset": offset,
             "limit": limit,
-            "connections": [self._connection(client, options) for client in shown],
+            "connections": rows,
+            "num_connections": (lambda: len(shown)) if subject else len(shown),
         }
 
     def _connection(self, client: Client, options: Options) -> Json:
@@ -91,13 +103,11 @@ class Connections:
             told |= {"authorized_user": client.info.user, "account": client.account.name}
             told["name_tag"] = client.account.name
         if options.flag("subscriptions_detail"):
-            told["subscriptions_list_detail"] = [
-                _subscription(each) for each in client.subscriber.subscriptions.values()
-            ]
+            told["subscriptions_list_detail"] = map(_subscription, _subscriptions(client))
         elif options.flag("subscriptions"):
-            told["subscriptions_list"] = [
-                each.subject.decode(errors="replace") for each in client.subscriber.subscriptions.values()
-            ]
+            told["subscriptions_list"] = (
+                each.subject.decode(errors="replace") for each in _subscriptions(client)
+            )
         return told
 
     def subsz(self, options: Options, account: str = "") -> Json:
@@ -120,16 +130,41 @@ class Connections:
         }
         if not (account or options.flag("subscriptions") or test):
             return {**told, "total": 0}
-        found = [
-            (client.account.name, each)
+        clients = [
+            client
             for client in network.server.clients.values()
             if not wanted or client.account.name == wanted
-            for each in client.subscriber.subscriptions.values()
-            if not test or matches(test.encode(), each.subject)
         ]
-        shown = found[offset : offset + limit]
-        rows = [{"account": name, "account_tag": name, **_subscription(each)} for name, each in shown]
-        return {**told, "total": len(found), "subscriptions_list": rows}
+        count = 0
+
+        def rows() -> Iterator[Json | None]:
+            nonlocal count
+            for client in clients:
+                name = client.account.name
+                for number, each in enumerate(_subscriptions(client)):
+                    if number % PART == 0:
+                        yield None
+                    if test and not matches(test.encode(), each.subject):
+                        continue
+                    if offset <= count < offset + limit:
+                        yield {"account": name, "account_tag": name, **_subscription(each)}
+                    count += 1
+
+        return {**told, "subscriptions_list": rows(), "total": lambda: count}
+
+
+def _subscriptions(client: Client) -> Iterator[Subscription]:
+    """As they are now: some may come and go while they are told."""
+    return iter(list(client.subscriber.subscriptions.values()))
+
+
+def _any_meets(client: Client, subject: str) -> Generator[None, None, bool]:
+    for number, each in enumerate(_subscriptions(client)):
+        if number % PART == 0:
+            yield None
+        if _meets(each, subject):
+            return True
+    return False
 
 
 def _subscription(found: Subscription) -> Json:

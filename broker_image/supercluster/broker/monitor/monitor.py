@@ -23,7 +23,6 @@ from supercluster.broker.bounds import read_json
 from supercluster.broker.monitor import guard, health, nats_pages, same_site, views
 from supercluster.broker.monitor.broker import Broker
 from supercluster.broker.monitor.options import Options, WrongOptionsError
-from supercluster.broker.monitor.slices import encode_rows
 from supercluster.broker.monitor.system_documents import SystemDocuments
 from supercluster.broker.net.clients.certificates import ClientCertificates, renewed
 from supercluster.broker.net.clients.strangers import RationedLog
@@ -101,7 +100,7 @@ class Monitor:
         app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[self._bounded])
         is_nats = self._broker.place.shows_nats_pages
         if is_nats:
-            nats_pages.add(app.router, self._documents, self._broker.clock)
+            nats_pages.add(app.router, self._documents)
         else:
             app.router.add_get("/jsz", self._jsz)
         pages = nats_pages.PAGES if is_nats else views.VIEWS
@@ -160,11 +159,10 @@ class Monitor:
         return serve
 
     async def _jsz(self, request: web.Request) -> web.Response:
-        head = json.dumps(views.jsz(self._broker, dict(request.query)), indent=2)
-        rows = views.jsz_streams(self._broker, dict(request.query))
-        streams = await encode_rows(rows, self._broker.clock)
-        text = f'{head.removesuffix("}").rstrip()},\n  "streams": {streams}\n}}\n'
-        return web.Response(text=text, content_type="application/json")
+        query = dict(request.query)
+        told = {**views.jsz(self._broker, query), "streams": views.jsz_streams(self._broker, query)}
+        text = await self._documents.long_answers.encode(told)
+        return web.Response(text=text + "\n", content_type="application/json")
 
     async def _health(self, request: web.Request) -> web.Response:
         query = request.query

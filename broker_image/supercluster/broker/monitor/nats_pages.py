@@ -14,9 +14,8 @@ from typing import Any
 from aiohttp import web
 
 from supercluster.broker.monitor.options import Options, WrongOptionsError
-from supercluster.broker.monitor.slices import encode_jsz
-from supercluster.broker.monitor.system_documents import SystemDocuments
-from supercluster.broker.ports import Clock
+from supercluster.broker.monitor.slices import is_long
+from supercluster.broker.monitor.system_documents import SystemDocuments, with_streams
 
 _STATES = {"": "0", "open": "0", "closed": "1", "any": "2", "all": "2"}
 _WRONG = 400
@@ -92,11 +91,11 @@ PAGES: dict[str, Page] = {
 OTHERS = ("/jsz", "/healthz", "/metrics")
 
 
-def add(router: web.UrlDispatcher, documents: SystemDocuments, clock: Clock) -> None:
+def add(router: web.UrlDispatcher, documents: SystemDocuments) -> None:
     """Serve them."""
     for path, page in PAGES.items():
         router.add_get(path, _serve(documents, page))
-    router.add_get("/jsz", _jsz(documents, clock))
+    router.add_get("/jsz", _jsz(documents))
     router.add_get("/", _front)
 
 
@@ -109,12 +108,14 @@ def _serve(documents: SystemDocuments, page: Page) -> Handler:
             told = page.make(documents, page.read(_query_of(request)))
         except WrongOptionsError as error:
             return web.Response(status=_WRONG, text=str(error))
-        return _json(json.dumps(told, indent=2))
+        if not is_long(told):
+            return _json(json.dumps(told, indent=2))
+        return await _long(documents, told)
 
     return serve
 
 
-def _jsz(documents: SystemDocuments, clock: Clock) -> Handler:
+def _jsz(documents: SystemDocuments) -> Handler:
     async def serve(request: web.Request) -> web.Response:
         try:
             options = JSZ.read(_query_of(request))
@@ -123,9 +124,15 @@ def _jsz(documents: SystemDocuments, clock: Clock) -> Handler:
             head, rows = documents.jsz(options)
         except WrongOptionsError as error:
             return web.Response(status=_WRONG, text=str(error))
-        return _json(await encode_jsz(head, rows, clock))
+        return await _long(documents, with_streams(head, rows))
 
     return serve
+
+
+async def _long(documents: SystemDocuments, told: dict[str, Any]) -> web.Response:
+    if documents.long_answers.is_full:
+        return web.Response(status=503, text="too many requests for long answers at once")
+    return _json(await documents.long_answers.encode(told))
 
 
 def _query_of(request: web.Request) -> dict[str, str]:

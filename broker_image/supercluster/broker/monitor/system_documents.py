@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import resource
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -19,6 +19,7 @@ from supercluster.broker.monitor import health, varz, views
 from supercluster.broker.monitor.broker import Broker
 from supercluster.broker.monitor.connections import Connections
 from supercluster.broker.monitor.options import Options, WrongOptionsError
+from supercluster.broker.monitor.slices import LongAnswers
 from supercluster.broker.net.clients.client import Client
 from supercluster.broker.net.clients.client_server import Traffic
 from supercluster.broker.net.links.link import Link
@@ -36,6 +37,7 @@ class SystemDocuments:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self.long_answers = LongAnswers(broker.clock)
         self.connections: Connections = Connections(broker, self.now)
         self.page_requests: Counter[str] = Counter()
         """Of the monitoring port, by page."""
@@ -419,4 +421,15 @@ def _link(link: Link, number: int, name: str) -> Json:
         "sent": {"bytes": told["out_bytes"]},
         "received": {"bytes": told["in_bytes"]},
         "pending": told["pending_size"],
+    }
+
+
+def with_streams(head: Json, rows: Mapping[str, Iterator[Json]]) -> Json:
+    """JSZ, each of whose accounts gets its rows as `stream_detail`, where there are any."""
+    details = head.get("account_details", [])
+    if not rows:
+        return head
+    return {
+        **head,
+        "account_details": iter([{**detail, "stream_detail": rows[detail["name"]]} for detail in details]),
     }

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -20,8 +20,8 @@ from supercluster.broker.bounds import read_json
 from supercluster.broker.monitor.broker import Network
 from supercluster.broker.monitor.options import Options, WrongOptionsError
 from supercluster.broker.monitor.shares import SYSTEM, Shares, Verdict
-from supercluster.broker.monitor.slices import encode_jsz
-from supercluster.broker.monitor.system_documents import Json, SystemDocuments
+from supercluster.broker.monitor.slices import is_long
+from supercluster.broker.monitor.system_documents import Json, SystemDocuments, with_streams
 from supercluster.broker.monitor.system_events import SystemEvents
 from supercluster.broker.monitor.tracer import Tracer
 from supercluster.broker.net.clients.client import Client
@@ -32,9 +32,6 @@ from supercluster.broker.ports import Publisher
 from supercluster.broker.protocol.frames import RemoteMessage
 
 log = logging.getLogger(__name__)
-
-LONG_ANSWERS_MAX = 4
-"""Answers at once that tell of every stream, and are made in slices."""
 
 NOT_HERE = ("PROFILEZ", "EXPVARZ", "IPQUEUESZ", "RAFTZ", "RELOAD", "KICK", "LDM")
 """NATS's, which ask for its own inner workings, or have the broker do something."""
@@ -209,6 +206,9 @@ class SystemRequests:
             return
         if body is None:
             return
+        if is_long(body):
+            self._tell_slowly(asked, body)
+            return
         if kind == "IDZ":
             self._publish(asked.account, asked.reply, body)
         elif kind == "CONNS":
@@ -232,7 +232,7 @@ class SystemRequests:
     def _send(self, account: str, reply: bytes, text: str) -> None:
         self._network.router.publish(account, reply, b"", b"", text.encode())
 
-    # ---- streams, of which there may be thousands -----------------------------------------------------------------
+    # ---- streams and subscriptions, of which there may be thousands -----------------------------------------------------------------
 
     def _jsz(self, asked: SystemRequest, options: Options) -> None:
         documents = self._documents
@@ -241,16 +241,20 @@ class SystemRequests:
         head, rows = documents.jsz(options)
         if not rows:
             self._answer(asked.account, asked.reply, {"data": head})
-        elif len(self._long) >= LONG_ANSWERS_MAX:
-            self._refuse(asked, 503, "too many requests about all streams at once")
         else:
-            task = asyncio.create_task(self._jsz_slowly(asked, head, rows))
-            self._long.add(task)
-            task.add_done_callback(self._long.discard)
+            self._tell_slowly(asked, with_streams(head, rows))
 
-    async def _jsz_slowly(self, asked: SystemRequest, head: Json, rows: dict[str, Iterator[Json]]) -> None:
-        """With every stream of these accounts; a slice at a time."""
-        data = await encode_jsz(head, rows, self._network.clock)
+    def _tell_slowly(self, asked: SystemRequest, body: Json) -> None:
+        """What has rows without end, a slice at a time."""
+        if self._documents.long_answers.is_full:
+            self._refuse(asked, 503, "too many requests for long answers at once")
+            return
+        task = asyncio.create_task(self._encode(asked, body))
+        self._long.add(task)
+        task.add_done_callback(self._long.discard)
+
+    async def _encode(self, asked: SystemRequest, body: Json) -> None:
+        data = await self._documents.long_answers.encode(body)
         server = json.dumps(self._documents.server())
         self._send(asked.account, asked.reply, f'{{"server":{server},"data":{data}}}')
 

@@ -40,6 +40,10 @@ NODE_CHARS_MAX = 253
 """Of a broker's name in a call: a host's name has no more."""
 DESCRIPTION_BYTES_MAX = 4096
 METADATA_BYTES_MAX = 128 * 1024
+MESSAGE_ID_BYTES_MAX = 1024
+"""Of `Nats-Msg-Id`: a stream keeps the ids of its whole duplicate window in memory."""
+SOURCES_MAX = 4096
+"""Of a stream: each is read from by itself, and STREAM.INFO repeats them all."""
 
 MESSAGE_BYTES_MAX = 32 * 1024 * 1024
 """The most that max_payload may allow."""

@@ -235,6 +235,7 @@ TABLE: dict[int, tuple[int, str]] = {
     19006: (409, "stream {}"),
     19007: (409, "the replica is not to be {}"),
     19008: (503, "not all brokers can read it: {}"),
+    19060: (400, "Nats-Msg-Id has {} are allowed"),
     19020: (409, "another migration has that id: {}"),
     19021: (409, "migration {} is under way: wait until it has ended, or abort it"),
     19022: (409, "the streams cannot be migrated as they are: {}"),

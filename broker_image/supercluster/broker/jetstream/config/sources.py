@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
+from supercluster.broker.bounds import SOURCES_MAX
 from supercluster.broker.jetstream.config.transforms import TransformConfig
 from supercluster.broker.jetstream.encoding.json_fields import Fields, nonempty
 from supercluster.broker.jetstream.encoding.timestamps import format_time
-from supercluster.broker.jetstream.errors import error, not_supported
+from supercluster.broker.jetstream.errors import error, invalid_config, not_supported
 from supercluster.broker.jetstream.subjects.filters import is_literal, is_valid_filter
 
 MIRROR_KEY = "mirror"
@@ -156,5 +157,8 @@ def origins_from_json(fields: Fields) -> tuple[Origin | None, tuple[Origin, ...]
         ApiError: 10025, a field has a wrong type or is unknown; 19002, it is one that these brokers do not have.
     """
     mirror = fields.nested("mirror")
+    count = len(fields.objects("sources"))
+    if count > SOURCES_MAX and not fields.is_stored:
+        raise invalid_config(f"sources has {count} entries, at most {SOURCES_MAX} are allowed")
     sources = tuple(Origin.from_json(data, SOURCE_SPOKEN) for data in fields.objects("sources"))
     return Origin.from_json(mirror, MIRROR_SPOKEN) if mirror is not None else None, sources

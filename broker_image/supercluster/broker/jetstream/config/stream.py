@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from supercluster.broker.bounds import metadata_bytes
 from supercluster.broker.jetstream.config import api_level
 from supercluster.broker.jetstream.config.sources import MIRROR_KEY, Origin, origins_from_json
 from supercluster.broker.jetstream.config.transforms import Republish, TransformConfig
@@ -110,6 +111,12 @@ class StreamConfig:
     metadata: Mapping[str, str] = field(default_factory=dict)
     has_own_window: bool = field(default=True, compare=False)
     """Did it name its duplicate_window?"""
+
+    @property
+    def size_bytes(self) -> int:
+        """About what it takes as JSON, of the fields that may be long."""
+        origins = sum(map(len, self.origins))
+        return metadata_bytes(self.metadata) + sum(map(len, self.subjects)) + origins
 
     @property
     def origins(self) -> dict[str, Origin]:

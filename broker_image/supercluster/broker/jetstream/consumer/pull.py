@@ -29,6 +29,8 @@ GiveBack = Callable[[bytes], None]
 
 LEADERSHIP_CHANGE = (409, "Leadership Change")
 SERVER_SHUTDOWN = (409, "Server Shutdown")
+HEARTBEAT_LEAST_NS = 100_000_000
+"""Of a pull request, as of a push consumer: each heartbeat is a message, and thousands of requests may wait."""
 # A request for more than this is cut to it; a client asks again.
 BATCH_MAX = 1_000_000
 
@@ -125,6 +127,9 @@ def parse_pull(payload: bytes | memoryview) -> PullSpec:
         raise PullRefusedError(400, f"Bad Request - {problem.description}") from None
     if spec.heartbeat_ns and (not spec.expires_ns or spec.heartbeat_ns * 2 > spec.expires_ns):
         raise PullRefusedError(400, "Bad Request - heartbeat value too large")
+    if 0 < spec.heartbeat_ns < HEARTBEAT_LEAST_NS:
+        told, least = format_duration(spec.heartbeat_ns), format_duration(HEARTBEAT_LEAST_NS)
+        raise PullRefusedError(400, f"Bad Request - idle_heartbeat is {told}, it has to be at least {least}")
     return spec
 
 
@@ -193,7 +198,8 @@ class Waiting:
         if self.expires_ns:
             fields["expires"] = left_ns = max(self.expires_ns - now_ns, 1)
             # A heartbeat has to fit twice into the time that is left.
-            fields["idle_heartbeat"] = min(self.heartbeat_every_ns, left_ns // 2)
+            every_ns = min(self.heartbeat_every_ns, left_ns // 2)
+            fields["idle_heartbeat"] = every_ns if every_ns >= HEARTBEAT_LEAST_NS else 0
         if self.spec.max_bytes:
             fields["max_bytes"] = self.bytes_left
         # Without the pin: the next leader has none, and pins whoever comes first.

@@ -15,6 +15,8 @@ from supercluster.broker.jetstream.node.pending_requests import PendingRequests
 from supercluster.broker.ports import ClientInfo
 
 _INFO_WAIT_MS = 1000
+PAGE_BYTES_MAX = 1024 * 1024
+"""Of the configurations on one page, which has at least one stream. Clients ask for the rest by its offset."""
 
 
 class StreamList:
@@ -44,12 +46,24 @@ class StreamList:
 
     def start(self) -> None:
         """Ask the leaders; `then` gets the answer, once."""
-        page = self._names[self._offset : self._offset + answers.LIST_PAGE]
+        page = self._page()
         self._left = len(page)
         if not page:
             self._answer()
         for name in page:
             self._ask(name)
+
+    def _page(self) -> list[str]:
+        """Names of streams whose configurations are no more than a turn can read."""
+        page: list[str] = []
+        size = 0
+        for name in self._names[self._offset : self._offset + answers.LIST_PAGE]:
+            found = self._map.stream_of(self._info.account, name)
+            size += found.config.size_bytes if found is not None else 0
+            if page and size > PAGE_BYTES_MAX:
+                break
+            page.append(name)
+        return page
 
     def _ask(self, name: str) -> None:
         found = self._map.stream_of(self._info.account, name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from supercluster.broker.bounds import HEADER_BYTES_MAX, whole_number
+from supercluster.broker.bounds import HEADER_BYTES_MAX, MESSAGE_ID_BYTES_MAX, whole_number
 from supercluster.broker.jetstream.config.transforms import SubjectMap, TransformConfig
 from supercluster.broker.jetstream.encoding.sections import Exceptional, Verdict
 from supercluster.broker.jetstream.publish import counters
@@ -31,6 +31,7 @@ EXPECTED_LAST_MSG_ID = 10070
 EXPECTED_IN_BATCH = 10164
 MESSAGE_TOO_LARGE = 10054
 HEADER_TOO_LARGE = 10097
+MESSAGE_ID_TOO_LARGE = 19060
 STREAM_FULL = 10077
 NO_RESOURCES = 10023
 STREAM_SEALED = 10109
@@ -195,6 +196,8 @@ class MessageAdmission:
 
     def _judge_message_id(self, header: bytes, now_ns: int, batch: InBatch | None) -> Exceptional | None:
         message_id = header_value(header, MSG_ID)
+        if message_id and len(message_id) > MESSAGE_ID_BYTES_MAX:
+            return refused(MESSAGE_ID_TOO_LARGE, len(message_id))
         known = self.end.seq_of_message_id(message_id, now_ns) if message_id else 0
         if known:
             return refused(DUPLICATE_ID) if batch is not None else Exceptional(0, Verdict.DUPLICATE, 0, known)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from supercluster.broker.bounds import MESSAGE_ID_BYTES_MAX
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.encoding.sections import Exceptional
 from supercluster.broker.jetstream.errors import ApiError
@@ -23,6 +24,8 @@ def of_publish(item: Exceptional) -> ApiError:
         return errors.error(errors.STORE_FAILED, "maximum messages exceeded")
     if code == message_admission.EXPECTED_LAST_SEQUENCE:
         return errors.error(code, detail)
+    if code == message_admission.MESSAGE_ID_TOO_LARGE:
+        return errors.error(code, f"{detail} bytes, at most {MESSAGE_ID_BYTES_MAX}")
     if code == message_admission.ROLLUP_REFUSED and detail == message_admission.SOURCE_REFUSED:
         return errors.error(errors.SOURCE_HEADER_REFUSED)
     if code == message_admission.ROLLUP_REFUSED:

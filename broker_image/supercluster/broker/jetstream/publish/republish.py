@@ -2,7 +2,8 @@
 committed.
 
 At most once, as with NATS: the next leader does not republish messages that its predecessor committed but did
-not publish.
+not publish. A message that comes back over other streams goes no second round: two streams that republish to each
+other would never end (SF-36).
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class Republisher:
         if config is not self._config:
             self._config, self._map = config, SubjectMap(config.compiled())
         decoded = decode_stored(entry)
+        came_back = b"\r\nNats-Stream: %b\r\n" % state.config.name.encode()
         found: list[Publication] = []
         last_seqs: dict[bytes, int] = {}
         for seq in range(decoded.first_seq, decoded.first_seq + decoded.count):
@@ -47,6 +49,8 @@ class Republisher:
             if not message.subject:
                 continue  # A mirror's origin has nothing there.
             subject = self._map.find(message.subject, seq)
+            if subject is not None and message.header and came_back in message.header:
+                subject = None
             last_seq = last_seqs.get(message.subject, -1)
             if last_seq < 0:
                 last_seq = state.subjects.last_seq(message.subject)

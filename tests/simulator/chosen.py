@@ -160,6 +160,14 @@ CAUGHT_BY_TEST: dict[str, str] = {
     "other-history-is-taken": (
         "tests/broker/raft/test_raft_following.py::test_a_follower_stops_where_a_leader_has_another_history"
     ),
+    "loss-goes-unnoticed": (
+        "tests/broker/raft/test_raft_following.py::"
+        "test_a_member_whose_disk_went_back_is_told_what_it_had_confirmed_and_gets_nothing"
+    ),
+    "loss-is-made-up-for": (
+        "tests/broker/raft/test_raft_following.py::"
+        "test_a_member_whose_disk_went_back_is_told_what_it_had_confirmed_and_gets_nothing"
+    ),
     "answer-beyond-the-log": (
         "tests/broker/raft/test_raft_following.py::test_a_leader_stops_when_a_member_confirms_what_it_does_not_have"
     ),

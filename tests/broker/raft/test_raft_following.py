@@ -7,7 +7,7 @@ from tests.broker.raft.harness import World
 
 from supercluster.broker.raft.confchange import MembershipChange, RefusalReason, membership_of
 from supercluster.broker.raft.entry import Entry, EntryKind, make_entry
-from supercluster.broker.raft.errors import HistoryError
+from supercluster.broker.raft.errors import ForgottenError, HistoryError
 from supercluster.broker.raft.messages import Append, AppendResponse, Heartbeat, HeartbeatResponse, Message
 from supercluster.broker.raft.node import RaftNode
 
@@ -49,7 +49,7 @@ def test_a_commit_index_reaches_no_further_than_the_logs_are_known_to_agree() ->
     _, follower = follower_of_a_first_leader()
     follower.step(Append("c", "b", 2, 0, 3, 1, 12, 12), 0)
     assert follower.commit_index == 3
-    follower.step(Heartbeat("c", "b", 2, 0, 1, 12, 12), 0)
+    follower.step(Heartbeat("c", "b", 2, 0, 1, 10, 12), 0)
     assert follower.commit_index == 3
 
 
@@ -202,3 +202,58 @@ def test_a_leader_stops_when_a_member_confirms_what_it_does_not_have() -> None:
     with pytest.raises(HistoryError, match=f"c confirmed entry {beyond}"):
         leader.step(HeartbeatResponse("c", "a", leader.term, 0, 9, beyond, beyond, beyond, 0, False), 0)
     assert leader.commit_index < beyond
+
+
+def put_back(world: World, *, doubtful: bool = False) -> RaftNode:
+    """b comes back with a disk of before its last two entries, which a committed by its word alone."""
+    world.group("a b c")
+    leader = world.elect("a")
+    world.run(200)
+    world.isolate("c")
+    kept = leader.log.last_index
+    world.propose("a", "x")
+    world.propose("a", "y")
+    world.deliver()
+    assert leader.progress["b"].match == leader.log.last_index == kept + 2
+    world.crash("b", lose_after=kept)
+    return world.start("b", doubtful=doubtful)
+
+
+@pytest.mark.covers("SF-27", "SF-26")
+def test_a_member_whose_disk_went_back_is_told_what_it_had_confirmed_and_gets_nothing() -> None:
+    world = World()
+    follower = put_back(world)
+    kept = follower.log.last_index
+    world.propose("a", "z")
+    world.deliver()
+    assert world.nodes["a"].progress["b"].match == kept, "it counts for no more than it has"
+    assert follower.log.last_index == kept, "with the entries again it would pass for a sound voter"
+    with pytest.raises(ForgottenError, match=f"b confirmed entry {kept + 2} to a, and its log ends at {kept}"):
+        world.run(400)
+
+
+@pytest.mark.covers("SF-27", "SF-4")
+def test_a_member_that_knows_of_its_loss_is_fed_as_before() -> None:
+    world = World()
+    follower = put_back(world, doubtful=True)
+    world.run(400)
+    assert follower.log.last_index == world.nodes["a"].log.last_index
+    assert not follower.doubtful
+
+
+@pytest.mark.covers("SF-27")
+def test_a_refusal_of_before_a_confirmation_costs_one_question() -> None:
+    world = World()
+    world.group("a b c")
+    leader = world.elect("a")
+    world.run(200)
+    world.propose("a", "x")
+    world.deliver()
+    last = leader.log.last_index
+    late = AppendResponse("b", "a", leader.term, 0, last - 1, 0, 0, last - 2, 0, ok=False, doubtful=False)
+    leader.step(late, world.now_ms)
+    world.run(200)
+    assert leader.progress["b"].match == last
+    world.propose("a", "y")
+    world.deliver()
+    assert leader.progress["b"].match == last + 1

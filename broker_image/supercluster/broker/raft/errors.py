@@ -63,5 +63,10 @@ class HistoryError(ReplicaError):
     confirmed entries, and going on would merge two histories."""
 
 
+class ForgottenError(ReplicaError):
+    """This member confirmed entries to its leader that are committed, and its log does not have them: the disk went back to
+    an earlier state (SF-27). Term and vote went back with it, so the member takes part no more under this identity."""
+
+
 class MessageError(ValueError):
     """Bytes that are no Raft message: the frame is dropped, and nothing else is disturbed."""

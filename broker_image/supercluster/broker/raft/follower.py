@@ -15,7 +15,7 @@ from supercluster.broker.raft.confchange import Membership, MembershipTrack
 from supercluster.broker.raft.config import RaftConfig, ReadState, Role, Snapshot
 from supercluster.broker.raft.election import ElectionTimer
 from supercluster.broker.raft.entry import Entry, EntryKind
-from supercluster.broker.raft.errors import DiskError, HistoryError
+from supercluster.broker.raft.errors import DiskError, ForgottenError, HistoryError
 from supercluster.broker.raft.log_search import last_at_or_below
 from supercluster.broker.raft.state import State
 
@@ -189,6 +189,7 @@ class Follower:
         if state.role is Role.LEADER:
             return
         self._hear(message)
+        self._check_confirmed(message)
         # Only what is known to equal this leader's log can be committed by its word.
         state.commit_to(min(message.commit, self.matched))
         self._settle_doubt()
@@ -198,6 +199,18 @@ class Follower:
             indexes = (self.matched, self._durable(), self.log.last_index, state.commit_index)
             head = state.head(message.frm)
             state.send(msg.HeartbeatResponse(*head, message.round, *indexes, state.doubtful))
+
+    def _check_confirmed(self, message: msg.Heartbeat) -> None:
+        """Does the log have what this member confirmed to this leader? A doubtful one knows that it may not.
+
+        Raises:
+            ForgottenError: committed entries of that are gone.
+        """
+        if message.commit > self.log.last_index and not self.state.doubtful:
+            raise ForgottenError(
+                f"{self.state.id} confirmed entry {message.commit} to {message.frm}, and its log ends at {self.log.last_index}: the "
+                "disk has an earlier state"
+            )
 
     def _is_level(self, message: msg.Heartbeat) -> bool:
         """Is there nothing that this member and the leader would still have to tell each other (SF-7)?"""

@@ -149,7 +149,7 @@ class Leader:
         """Whatever was in flight to a node is lost."""
         for member, progress in self.tracker.progress.items():
             if node_of(member) == node:
-                progress.probe(progress.match + 1)
+                progress.probe(progress.confirmed + 1)
         self.wake()
         self.beat_wanted = True
 
@@ -246,6 +246,13 @@ class Leader:
             return
         if progress.state is SendState.SNAPSHOT:
             return
+        if message.last_index < min(progress.confirmed, self.state.commit_index) and not message.doubtful:
+            # It lost committed entries and does not know. It is asked for them and gets nothing, until a heartbeat told it
+            # (SF-27). A refusal of before its confirmation costs one such question.
+            progress.probe(progress.confirmed + 1)
+            progress.probe_sent = True
+            return
+        progress.confirmed = progress.match
         if progress.state is SendState.PROBE and message.index != progress.next - 1:
             return
         agreed = last_at_or_below(self.log, message.hint_index, message.hint_term)

@@ -93,7 +93,7 @@ class Heartbeat(Message):
 
     round: int
     commit: int
-    """Never beyond what the leader knows to match at the receiver."""
+    """Never beyond what the receiver confirmed to this leader."""
     last_index: int
     answer: bool = True
     """False: only the commit index is news."""

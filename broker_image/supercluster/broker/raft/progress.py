@@ -68,6 +68,8 @@ class Progress:
     """When it last answered."""
     match: int = 0
     """Its log equals the leader's up to here, and that part is durable. match <= last_index of the leader's log."""
+    confirmed: int = 0
+    """What it confirmed to this leader: match <= confirmed. They differ while it refuses what it had confirmed."""
     state: SendState = SendState.PROBE
     probe_sent: bool = False
     """A probe is unanswered. Never true outside of PROBE."""
@@ -152,6 +154,7 @@ class Progress:
         if index <= self.match:
             return False
         self.match = index
+        self.confirmed = max(self.confirmed, index)
         return True
 
     def probe(self, next_index: int) -> None:

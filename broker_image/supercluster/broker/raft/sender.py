@@ -57,7 +57,7 @@ class Sender:
             self.read_back = None
         for progress in self._in_turn():
             sent = self._send_entries(progress, last_index, batches)
-            commit = min(progress.match, state.commit_index)
+            commit = min(progress.confirmed, state.commit_index)
             if beat and progress.learns:
                 progress.beat_sent(self.round - 1, state.now_ms)
             if beat or (not sent and commit > progress.sent_commit):

@@ -24,7 +24,7 @@ from supercluster.broker.ports import StreamLog, Ticket
 from supercluster.broker.raft.confchange import Membership
 from supercluster.broker.raft.config import NEVER_MS, ReadState, Ready, Role
 from supercluster.broker.raft.entry import Entry, EntryKind
-from supercluster.broker.raft.errors import DiskError, FaultError, MessageError, ReplicaError
+from supercluster.broker.raft.errors import DiskError, FaultError, ForgottenError, MessageError, ReplicaError
 from supercluster.broker.raft.node import RaftNode
 
 # Entries are applied in stretches of this size, so that catching up does not load a log into memory.
@@ -159,6 +159,8 @@ class Replica(ReplicatedState):
     def halt(self, cause: Exception) -> None:
         if self.failed is not None:
             return
+        if isinstance(cause, ForgottenError):
+            self.log.lose(str(cause))
         if isinstance(cause, ReplicaError):
             self.fail(cause)
             return

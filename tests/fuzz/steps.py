@@ -201,6 +201,7 @@ SHAPES: Mapping[int, str] = {
     Frame.PREFLIGHT: "j",
     Frame.PREFLIGHT_TOLD: "j",
     Frame.FAR_SUBJECTS: "ngn4tt",
+    Frame.PUT_BACK: "tn",
     FrameType.PING: "",
     FrameType.INTEREST: "sl1sss",
     FrameType.MESSAGES: "11ssllr",

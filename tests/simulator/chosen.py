@@ -27,6 +27,7 @@ CHOSEN: dict[str, tuple[int, ...]] = {
     "stream": (1, 2, 10, 12, 24),
     "map": (0, 1, 2, 5, 8, 9),
     "copies": (0, 1, 2),
+    "volumes": (0, 1, 2),
     "cutover": (9, 10, 19, 27, 39, 89),
 }
 """Scenario → seeds."""
@@ -132,6 +133,9 @@ CAUGHT_BY: dict[str, int] = {
     "opened-without-handed": 9,
     "cleaned-before-the-last-word": 9,
     "forgotten-when-cleaned": 9,
+    "earlier-states-are-believed": 0,
+    "put-back-keeps-its-names": 0,
+    "loss-goes-unnoticed": 0,
 }
 """Mutant → the chosen seed of its scenario that catches it."""
 
@@ -160,13 +164,12 @@ CAUGHT_BY_TEST: dict[str, str] = {
     "other-history-is-taken": (
         "tests/broker/raft/test_raft_following.py::test_a_follower_stops_where_a_leader_has_another_history"
     ),
-    "loss-goes-unnoticed": (
-        "tests/broker/raft/test_raft_following.py::"
-        "test_a_member_whose_disk_went_back_is_told_what_it_had_confirmed_and_gets_nothing"
-    ),
     "loss-is-made-up-for": (
         "tests/broker/raft/test_raft_following.py::"
         "test_a_member_whose_disk_went_back_is_told_what_it_had_confirmed_and_gets_nothing"
+    ),
+    "starts-left-out-of-the-map": (
+        "tests/simulator/test_put_back.py::test_the_map_remembers_what_no_process_has_heard"
     ),
     "answer-beyond-the-log": (
         "tests/broker/raft/test_raft_following.py::test_a_leader_stops_when_a_member_confirms_what_it_does_not_have"

@@ -8,6 +8,7 @@ without the earlier.
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -229,6 +230,22 @@ class SimDisk:
         inode.data[bit // 8] ^= 1 << bit % 8
         if bit // 8 < len(inode.durable):
             inode.durable[bit // 8] ^= 1 << bit % 8
+
+    def image(self) -> object:
+        """All that a process sees, for `put_back`."""
+        return copy.deepcopy((self._names, self._directories))
+
+    def put_back(self, image: object) -> None:
+        """The disk is as it was when the image was taken, and all of it is on the platter. Nobody has it open."""
+        names: dict[str, _Inode]
+        directories: set[str]
+        names, directories = copy.deepcopy(image)  # type: ignore[misc]
+        for inode in names.values():
+            inode.sync()
+            inode.durable = bytearray(inode.data)
+        self._names, self._durable_names, self._directories = names, dict(names), directories
+        self._journal.clear()
+        self._used_bytes = sum(len(inode.data) for inode in names.values())
 
     def spoil(self, path: str) -> None:
         """Damage on the platter that the disk knows of: it does not give the file's contents back any more."""

@@ -35,12 +35,14 @@ from tests.simulator.mutants_recovery import RECOVERY_MUTANTS
 from tests.simulator.mutants_retention import RETENTION_MUTANTS
 from tests.simulator.mutants_sink import SINK_MUTANTS
 from tests.simulator.mutants_storage import STORAGE_MUTANTS
+from tests.simulator.mutants_volumes import VOLUME_MUTANTS
 from tests.simulator.mutation import Mutant, MutantError, check, write_mutated
 
 MUTANTS = (
     *(*RAFT_MUTANTS, *INGEST_MUTANTS, *STORAGE_MUTANTS),
     *(*MOVE_MUTANTS, *RECOVERY_MUTANTS, *MAP_MUTANTS, *ACCOUNT_MUTANTS),
     *(*ORIGIN_MUTANTS, *COPY_MUTANTS, *RETENTION_MUTANTS, *CUTOVER_MUTANTS, *SINK_MUTANTS),
+    *VOLUME_MUTANTS,
 )
 ROOT = Path(__file__).parents[2]
 _FLAGS = {
@@ -49,6 +51,7 @@ _FLAGS = {
     "stream": ["--recover"],
     "map": ["--recover-map"],
     "copies": ["--exchange"],
+    "volumes": ["--put-back"],
     "cutover": ["--cutover"],
 }
 SEEDS_MAX = 400

@@ -16,26 +16,6 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     mutant(
-        "loss-goes-unnoticed",
-        "SF-27",
-        "A member that lacks what it had confirmed to its leader goes on as if nothing had happened.",
-        (
-            "raft/follower.py",
-            "        if message.commit > self.log.last_index and not self.state.doubtful:\n",
-            "        if False:\n",
-        ),
-    ),
-    mutant(
-        "loss-is-made-up-for",
-        "SF-27",
-        "A leader sends a member what it lost, before that knows that it lost it.",
-        (
-            "raft/leader.py",
-            "        if message.last_index < min(progress.confirmed, self.state.commit_index) and not message.doubtful:\n",
-            "        if False:\n",
-        ),
-    ),
-    mutant(
         "answer-beyond-the-log",
         "SF-26",
         "A leader believes that a member has what the leader itself does not have.",

@@ -38,7 +38,8 @@ class Mutant:
     moves: bool = False
     """Is it to be looked for in super-clusters whose stream moves?"""
     recovers: str = ""
-    """Is it to be looked for where a "stream" or the "map" is recovered by force, where "copies" are exchanged, or in a "cutover"?"""
+    """Is it to be looked for where a "stream" or the "map" is recovered by force, where "copies" are exchanged or "volumes" put back, or in a
+    "cutover"?"""
 
 
 def mutant(id_: str, rule: str, why: str, *edits: tuple[str, str, str]) -> Mutant:

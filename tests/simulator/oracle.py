@@ -59,6 +59,8 @@ class Oracle:
         """group → the voters it was begun with: nobody begins it a second time."""
         self._voted: dict[tuple[str, str], int] = {}
         """(group, member) → the newest term in which it voted."""
+        self._put_back: set[str] = set()
+        """Members whose disk went back to an earlier state: what they come back with is less than they said (SF-27)."""
         self.on_vote: Callable[[str], None] = lambda node: None
         self.on_sent: Callable[[str, BrokerCore, str, Message], None] = lambda node, core, group, message: (
             None
@@ -67,6 +69,10 @@ class Oracle:
         """A group was begun for the first time, by its first member."""
         self.on_hand_over: Callable[[str, str], None] = lambda node, to: None
         """The word that hands leadership over is about to leave a broker."""
+
+    def put_back(self, node: str) -> None:
+        """The broker's disk goes back to an earlier state."""
+        self._put_back |= {member for _, member in self._logs if node_of(member) == node}
 
     def watch(self, node: str, core: BrokerCore) -> None:
         send_raft = core.host.send_raft
@@ -116,6 +122,8 @@ class Oracle:
         """SF-4: who is a member again has its votes and, unless it says that it is not sure, every entry that it had
         and that is committed."""
         raft, log = replica.raft, replica.log
+        if replica.member in self._put_back:
+            return
         voted = self._voted.get((replica.id, replica.member), 0)
         if raft.term < voted:
             raise self._broken(

@@ -6,6 +6,7 @@ python -m tests.simulator.run --seed 17 --moves --verbose
 python -m tests.simulator.run --seeds 40 --recover
 python -m tests.simulator.run --seeds 40 --recover-map
 python -m tests.simulator.run --seeds 40 --exchange
+python -m tests.simulator.run --seeds 40 --put-back
 python -m tests.simulator.run --seeds 300 --cutover
 
 Every eighth seed stands for a super-cluster whose stream moves, the others for a cluster (`--moves`: all stand for the
@@ -28,6 +29,7 @@ from dataclasses import dataclass
 from tests.simulator.cutover_scenario import CutoverScenario
 from tests.simulator.exchange_scenario import ExchangeScenario
 from tests.simulator.map_scenario import MapScenario
+from tests.simulator.put_back_scenario import PutBackScenario
 from tests.simulator.recover_scenario import RecoverScenario
 from tests.simulator.scenario import Scenario
 from tests.simulator.super_scenario import SuperScenario
@@ -47,11 +49,13 @@ SCENARIOS: dict[str, type[Scenario]] = {
     "map": MapScenario,
     "copies": ExchangeScenario,
     "cutover": CutoverScenario,
+    "volumes": PutBackScenario,
 }
 _TITLES = {
     "stream": "a stream that is recovered by force",
     "map": "a map that is recovered by force",
     "copies": "copies that are exchanged",
+    "volumes": "volumes that are put back",
 }
 
 
@@ -96,7 +100,7 @@ def run_seed(
     verbose: bool = False,
 ) -> Outcome:
     """One run: of a cluster, of a super-cluster (moves), of something that is recovered by force ("stream", "map"), of "copies"
-    that are exchanged, or of a "cutover". `failure` is empty when every promise held."""
+    that are exchanged, "volumes" that are put back, or of a "cutover". `failure` is empty when every promise held."""
     scenario = SCENARIOS[recovers or ("moves" if moves else "cluster")](seed, seconds=seconds)
     scenario.world.verbose = verbose
     failure = ""
@@ -225,6 +229,11 @@ def main(argv: list[str] | None = None) -> int:
         help="let every seed stand for copies that are of no use and exchanged",
     )
     parser.add_argument(
+        "--put-back",
+        action="store_true",
+        help="let every seed stand for volumes that are put back to earlier states",
+    )
+    parser.add_argument(
         "--cutover",
         action="store_true",
         help="let every seed stand for a stream that goes to another super-cluster",
@@ -239,6 +248,7 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     options.recovers = "map" if options.recover_map else "stream" if options.recover else ""
     options.recovers = options.recovers or ("copies" if options.exchange else "")
+    options.recovers = options.recovers or ("volumes" if options.put_back else "")
     only = "cutover" if options.cutover else "moves" if options.moves else ""
     if options.cutover and (options.seed is not None or options.json):
         options.recovers = "cutover"

@@ -23,6 +23,7 @@ from tests.simulator.stores import SimStore
 
 from supercluster.broker.jetstream.config.core_settings import CoreSettings
 from supercluster.broker.jetstream.core.broker import BrokerCore
+from supercluster.broker.jetstream.node.put_back import PutBackError
 from supercluster.broker.ports import Channel, PeerInfo
 from supercluster.broker.protocol import frames
 from supercluster.broker.raft.errors import DiskError
@@ -453,6 +454,7 @@ class World:
             tags=self.tags_of.get(there, ()),
             lineage=peer.core.map.lineage,
             bootstrap_id=peer.core.map.bootstrap_id,
+            process_count=peer.core.store.process_count,
         )
         self._announce(here, there, info)
         self.want_turn(here)
@@ -556,7 +558,8 @@ class World:
     @staticmethod
     def _knows(core: BrokerCore, other: str) -> bool:
         """Was the link's other end announced? The core itself may take it for out of contact (SF-9)."""
-        return other in core.peers.linked or core.map_lineages.shuts_out(other)
+        is_out = core.map_lineages.shuts_out(other) or core.put_back.shuts_out(other)
+        return other in core.peers.linked or is_out
 
     def arrive(self, frm: str, to: str, epoch: int, frame_type: int, body: bytes) -> None:
         if self.waits(to, partial(self.arrive, frm, to, epoch, frame_type, body)):
@@ -564,7 +567,14 @@ class World:
         core, name = self.nodes[to].core, self.called(to, frm)
         if self._links.get((frm, to)) != epoch or core is None or not self._knows(core, name):
             return
-        core.on_frame(name, frame_type, memoryview(body))
+        try:
+            core.on_frame(name, frame_type, memoryview(body))
+        except PutBackError as error:
+            # As a process manager would.
+            self.note(f"{to} ends: {error}")
+            self.stop(to, power=False)
+            self.at(200, lambda: self.start(to))
+            return
         self.want_turn(to)
 
     def beside(self, node: str) -> list[str]:

@@ -70,6 +70,8 @@ class PeerInfo:
     """Does it take clients with TLS?"""
     client_plain: bool = True
     """Does it take clients without TLS?"""
+    process_count: int = 0
+    """The number of its process on its volume (`process_count.py`); 0: it did not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,6 +368,9 @@ class GroupStore(Protocol):
     @property
     def process_count(self) -> int:
         """Kept in the volume, and more at every start: numbers sessions (SF-10). See `process_count.py`."""
+
+    def renew(self) -> None:
+        """Durably: the volume has another incarnation from the next start on, and another identity in each of its groups (SF-27)."""
 
     def registered(self) -> dict[str, str]:
         """group → member id of every group that this volume has joined and not forgotten."""

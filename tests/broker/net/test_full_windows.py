@@ -48,6 +48,7 @@ class Shelves:
     bootstrap_id = ""
     map_level = 0
     meta_state = 0
+    process_count = 0
     accepts_clients = True
     is_drained = True
     has_work = False

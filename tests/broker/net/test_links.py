@@ -18,6 +18,7 @@ class Listener:
     """A core that only listens to links."""
 
     meta_state = 7
+    process_count = 9
     lineage = ""
     bootstrap_id = ""
     map_level = 0
@@ -119,12 +120,8 @@ async def test_frames_sent_at_link_up_arrive_on_both_sides(brokers: Any) -> None
         await brokers.until(lambda core=core: len(core.frames) == 2, "both frames")
         assert sorted(core.frames) == [(other, 40, b"hello from " + other.encode()), (other, 41, b"bulk")]
         (peer,) = core.up
-        assert (peer.node, peer.cluster, peer.incarnation, peer.meta_state) == (
-            other,
-            "east",
-            f"inc-{other}",
-            7,
-        )
+        told = (peer.node, peer.cluster, peer.incarnation, peer.meta_state, peer.process_count)
+        assert told == (other, "east", f"inc-{other}", 7, 9)
         assert peer.client_url in {found.advertised_client_url for found in east}
 
 

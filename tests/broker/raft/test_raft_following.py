@@ -228,7 +228,9 @@ def test_a_member_whose_disk_went_back_is_told_what_it_had_confirmed_and_gets_no
     world.deliver()
     assert world.nodes["a"].progress["b"].match == kept, "it counts for no more than it has"
     assert follower.log.last_index == kept, "with the entries again it would pass for a sound voter"
-    with pytest.raises(ForgottenError, match=f"b confirmed entry {kept + 2} to a, and its log ends at {kept}"):
+    with pytest.raises(
+        ForgottenError, match=f"b confirmed entry {kept + 2} to a, and its log ends at {kept}"
+    ):
         world.run(400)
 
 

@@ -676,3 +676,29 @@ def test_what_a_process_has_judged_it_does_not_doubt_when_it_opens_it_again(disk
         )
     store.register("unsure", "n@2")
     assert not store.open("unsure", memory=False, fsync="interval", create=False).doubtful
+
+
+@pytest.mark.covers("SF-27")
+@pytest.mark.parametrize("dies_after", [None, *range(14)])
+def test_a_volume_that_was_put_back_comes_with_other_names_whenever_its_next_start_dies(
+    disk: SimDisk, dies_after: int | None
+) -> None:
+    new_token = tokens()
+    store = open_store(disk, new_token=new_token)
+    for group in ("one", "two"):
+        store.open(group, memory=False, fsync="always", create=True).log.append((ENTRY,))
+        store.register(group, f"n1@{store.incarnation}")
+    before = store.incarnation
+    store.renew()
+    store.close(clean=True)
+    disk.crash_after(dies_after)
+    with suppress(CrashNow):
+        open_store(disk, new_token=new_token)
+    disk.crash()
+    again = open_store(disk, new_token=new_token)
+    assert again.incarnation != before
+    assert again.registered() == dict.fromkeys(("one", "two"), f"n1@{again.incarnation}")
+    assert again.open("one", memory=False, fsync="always", create=False).log.last_index == 1
+    incarnation = again.incarnation
+    disk.crash()
+    assert open_store(disk, new_token=new_token).incarnation == incarnation, "it is another one once"

@@ -142,6 +142,10 @@ class Core(CoreHooks, Protocol):
         """Random identity of the data directory (SF-4)."""
 
     @property
+    def process_count(self) -> int:
+        """The number of this process on its volume."""
+
+    @property
     def meta_state(self) -> int:
         """0: the volume holds no meta log; otherwise the last index of it."""
 

@@ -99,6 +99,8 @@ class Hello:
     """And clients without TLS?"""
     replaces: str = ""
     """The pair of a link that goes over to this one, as from plain to TLS; empty: this is a new link, and then it is not said."""
+    process_count: int = 0
+    """The number of the process on the volume: it rises at every start, unless the volume was put back (SF-27)."""
 
     def __repr__(self) -> str:
         return f"Hello(node={self.node!r}, process={self.process!r}, channel={self.channel})"

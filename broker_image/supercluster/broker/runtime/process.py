@@ -266,6 +266,7 @@ class BrokerProcess:
             identity=settings.identity,
             incarnation=self.core.incarnation if self.core is not None else self.process_id,
             process=self.process_id,
+            process_count=self.core.process_count if self.core is not None else 0,
             client_url=self.advertised_client_url,
             client_tls=lambda: self.settings.client_tls is not None,
             client_plain=lambda: self.settings.client_tls is None or self.settings.client_tls.allow_plain,

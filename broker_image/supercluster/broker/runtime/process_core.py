@@ -128,6 +128,10 @@ class ProcessCore(BrokerCore):
         return self._volume_store.incarnation
 
     @property
+    def process_count(self) -> int:
+        return self._volume_store.process_count
+
+    @property
     def meta_state(self) -> int:
         return max(1, self.meta.log.last_index) if self.meta is not None else 0
 

@@ -152,6 +152,9 @@ class Host:
 
     def meta_leader_heard(self, *, heard: bool) -> None: ...
 
+    def process_count_of(self, node: str) -> int:
+        return 0
+
     def meta_leadership_lost(self) -> None: ...
 
     def group_failed(self, group: str) -> None: ...

@@ -95,9 +95,11 @@ class Story:
         }
 
     def has_back(self, node: str) -> bool:
-        """Does the broker hold its copy again, and does the meta group's leader have a link to it?"""
-        leader = self.meta_leader()
-        return leader is not None and node in self.copies() and node in leader.peers.brokers_in_contact()
+        """Does the broker hold its copy again, and do it and the meta group's leader know of their link?"""
+        leader, core = self.meta_leader(), self.world.nodes[node].core
+        if leader is None or core is None or node not in self.copies():
+            return False
+        return node in leader.peers.brokers_in_contact() and leader.node in core.peers.brokers_in_contact()
 
     def leader(self) -> StreamReplica | None:
         return next((group for group in self.copies().values() if group.serves), None)

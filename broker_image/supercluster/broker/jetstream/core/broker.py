@@ -53,6 +53,7 @@ from supercluster.broker.jetstream.node.lost_clusters import LostClusters
 from supercluster.broker.jetstream.node.map_reader import MapReader
 from supercluster.broker.jetstream.node.neighbours import Neighbours
 from supercluster.broker.jetstream.node.opener import Opener
+from supercluster.broker.jetstream.node.put_back import PutBackVolumes
 from supercluster.broker.jetstream.node.source_links import SourceLinks
 from supercluster.broker.jetstream.recovery.map_lineages import MapLineages, joined_lineage
 from supercluster.broker.jetstream.recovery.map_survey import MapSurvey
@@ -196,6 +197,7 @@ class BrokerCore:
             self._save_vote,
             self.save_checkpoint,
         )
+        self.put_back = PutBackVolumes(env, peers, map_view)
         opener = Opener(env, peers, copies, leaderships)
         self.failed_copies = FailedCopies(env, peers, copies, map_view, leaderships)
         self.joining = Joining(env, peers, copies, map_view, leaderships)
@@ -310,6 +312,7 @@ class BrokerCore:
             Frame.MAP_ASK: self.map_survey.on_ask,
             Frame.MAP_TOLD: self.map_survey.on_answer,
             Frame.ORIGIN_TOLD: self.source_links.on_origin_told,
+            Frame.PUT_BACK: self.put_back.on_put_back,
         }
 
     @property
@@ -433,6 +436,9 @@ class BrokerCore:
 
     def on_frame(self, node: str, frame: int, body: memoryview) -> None:
         """A frame of a linked broker. Garbage is dropped whole, with an event."""
+        if self.put_back.shuts_out(node):
+            self.put_back.tell(node)
+            return
         if self.map_lineages.shuts_out(node) and frame != Frame.META_LINEAGE:
             return
         try:
@@ -442,7 +448,7 @@ class BrokerCore:
 
     def on_link_up(self, peer: PeerInfo) -> None:
         """A broker is linked: tell it what this one leads, wake the groups shared with it if it is a new process."""
-        if not self.map_lineages.takes_link(peer):
+        if not self.put_back.takes_link(peer) or not self.map_lineages.takes_link(peer):
             return
         is_new = self.peers.link_up(peer)
         self.leaderships.notify((group for group in self.groups.values() if group.serves), peer.node)
@@ -458,7 +464,7 @@ class BrokerCore:
 
     def on_link_down(self, node: str) -> None:
         """A broker is lost: wake the groups shared with it (SF-7), and believe in none of its leaderships."""
-        if self.map_lineages.lost_link(node):
+        if self.put_back.lost_link(node) or self.map_lineages.lost_link(node):
             return
         self.peers.link_down(node)
         self.answers.forget_node(node)

@@ -75,6 +75,7 @@ class ReplicaHost:
         self.touch, self.touch_next, self.in_slices = copies.touch, copies.touch_next, copies.slices.begin
         self.post, self.brokers_in_contact = peers.post, peers.brokers_in_contact
         self.tags_of, self.version_of = peers.tags_of, peers.version_of
+        self.process_count_of = peers.process_count_of
         self.leader_of, self.who_leads = leaderships.leader_of, leaderships.ask
         self.origin_of, self.watch_origins = source_links.find, source_links.watch
         self.ask_origin, self.tell_target = source_links.ask, source_links.notify

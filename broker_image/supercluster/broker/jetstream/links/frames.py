@@ -91,6 +91,8 @@ class Frame(IntEnum):
     PREFLIGHT_TOLD = 78
     FAR_SUBJECTS = 79
     """A broker of green → one of blue: what streams capture that came from there (`node/far_subjects.py`)."""
+    PUT_BACK = 80
+    """To a broker whose volume was put back (`node/put_back.py`)."""
 
 
 # ---- Raft: messages of all groups that share a pair of brokers travel in one frame (RP-3) ---------------------------
@@ -361,6 +363,16 @@ def decode_failed_copies(body: memoryview) -> dict[str, str]:
 def encode_number(number: int) -> Body:
     """MAP_APPLIED: the meta index whose map of streams is in force at the sender."""
     return [u64(number)]
+
+
+def encode_put_back(incarnation: str, process_count: int) -> Body:
+    """PUT_BACK: the incarnation of the receiver's volume, and the number of a later process on it."""
+    return [text(incarnation) + u64(process_count)]
+
+
+def decode_put_back(body: memoryview) -> tuple[str, int]:
+    reader = Reader(body)
+    return reader.text(), reader.u64()
 
 
 def decode_number(body: memoryview) -> int:

@@ -83,6 +83,13 @@ class Peers:
         peer = self.linked.get(node) or self.far.get(node)
         return peer.version if peer is not None else None
 
+    def process_count_of(self, node: str) -> int:
+        """The number of the process of a broker in contact on its volume, this one included; 0: it did not say."""
+        if node == self.node:
+            return self._env.store.process_count
+        peer = self.linked.get(node)
+        return peer.process_count if peer is not None else 0
+
     def tags_of(self, node: str) -> tuple[str, ...]:
         """What a broker in contact says of its place."""
         if node == self.node:

@@ -97,9 +97,10 @@ def put_broker(
     *,
     leaving: bool | None = None,
     declared_by: str = "",
+    process: int = 0,
 ) -> bytes:
-    """The section body that records a broker. `leaving` as somebody said just now; None: as it was, if it is the same. Earlier
-    versions pass `declared_by` over."""
+    """The section body that records a broker. `leaving` as somebody said just now; None: as it was, if it is the same. `process`
+    is the number of its process; 0: nothing is said of it. Earlier versions pass `declared_by` over."""
     op: dict[str, Any] = {
         "op": "broker",
         "node": node,
@@ -111,6 +112,8 @@ def put_broker(
         op["leaving"] = leaving
     if declared_by:
         op["declared_by"] = declared_by
+    if process:
+        op["process"] = process
     return json.dumps(op).encode()
 
 

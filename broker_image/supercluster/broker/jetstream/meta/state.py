@@ -81,6 +81,8 @@ class MetaState:
     """Operations that came up to this frame version may follow: all brokers can read them (`meta/level.py`)."""
     failed_copies: dict[str, dict[str, int]] = field(default_factory=dict)
     """Node → group → since when its copy has been of no use although the node is there, as it said itself."""
+    processes: dict[str, int] = field(default_factory=dict)
+    """Node → the number of the last process that was recorded on its volume (`process_count.py`): it rises (SF-27)."""
     migrations: dict[str, Migration] = field(default_factory=dict)
     """Migrations to other super-clusters, by their ids: those that run, and the last ones that ended."""
     migrating: set[tuple[str, str]] = field(default_factory=set)
@@ -223,6 +225,7 @@ class MetaState:
             self.away.pop(node, None)
             self.failed_copies.pop(node, None)
             self.cordoned.pop(node, None)
+            self.processes.pop(node, None)
             return
         before = self.brokers.get(node)
         is_same = before is not None and before.incarnation == incarnation
@@ -237,6 +240,9 @@ class MetaState:
             self.away[node] = op["away_ns"]
         if not is_same:
             self.failed_copies.pop(node, None)  # Of its copies nothing is left.
+            self.processes.pop(node, None)
+        if op.get("process", 0) > self.processes.get(node, 0):
+            self.processes[node] = op["process"]
         self._put_failed_copies(node, op.get("failed_copies", {}))
         if not self.bootstrap_id and not self.brokers:
             self.bootstrap_id = f"{incarnation}-{entry.time_ns:x}"
@@ -320,6 +326,8 @@ class MetaState:
         whole |= {name: found for name, found in self._of_migrations() if found}
         if self.cordoned:
             whole["cordoned"] = {node: found.to_json() for node, found in self.cordoned.items()}
+        if self.processes:
+            whole["processes"] = self.processes
         return json.dumps(whole, sort_keys=True).encode()
 
     def _of_migrations(self) -> list[tuple[str, dict[str, Any] | list[Any]]]:
@@ -374,6 +382,7 @@ class MetaState:
         state.leaving.update(whole.get("leaving_declared_by", {}))
         state.away.update(whole.get("away", {}))
         state.failed_copies.update(whole.get("failed_copies", {}))
+        state.processes.update(whole.get("processes", {}))
         state.level = whole.get("level", FIRST)
         state.cordoned.update({n: Cordon.from_json(told) for n, told in whole.get("cordoned", {}).items()})
         if whole.get("recovery") is not None:

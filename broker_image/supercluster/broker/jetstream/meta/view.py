@@ -119,6 +119,14 @@ class MapView:
         record = self.replica.state.brokers.get(node) if self.replica is not None else None
         return record.cluster if record is not None else None
 
+    def process_count_of(self, node: str, incarnation: str) -> int:
+        """The number of the last process that the meta group knows on that volume of the broker; 0: it knows none."""
+        state = self.replica.state if self.replica is not None else None
+        record = state.brokers.get(node) if state is not None else None
+        if state is None or record is None or record.incarnation != incarnation:
+            return 0
+        return state.processes.get(node, 0)
+
     def account_limits(self, account: str) -> AccountLimits:
         """What the map has of an account."""
         return self.replica.state.accounts.limits_of(account) if self.replica is not None else NO_LIMITS

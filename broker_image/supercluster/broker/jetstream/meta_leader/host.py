@@ -23,6 +23,9 @@ class MetaHost(GroupHost, Protocol):
     def version_of(self, node: str) -> int | None:
         """The frame version of a broker in contact, this one included; None: it is not in contact."""
 
+    def process_count_of(self, node: str) -> int:
+        """The number of the process of a broker in contact on its volume, this one included; 0: it did not say."""
+
     @property
     def world(self) -> str:
         """What other super-clusters call this one in the names of its brokers (`migration/worlds.py`)."""

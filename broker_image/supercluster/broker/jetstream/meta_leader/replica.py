@@ -249,12 +249,13 @@ class MetaReplica(Replica):
             self.upkeep.turn(now_ms)
 
     def _record_brokers(self) -> None:
-        """Who came with which volume and which tags."""
+        """Who came with which volume, which tags and which process."""
         for node, (cluster, incarnation) in sorted(self.host.brokers_in_contact().items()):
             tags, record = self.host.tags_of(node), self.tail.state.brokers.get(node)
-            told = (cluster, incarnation, tags)
-            if record is None or (record.cluster, record.incarnation, record.tags) != told:
-                self.tail.propose(put_broker(node, *told))
+            told, process = (cluster, incarnation, tags), self.host.process_count_of(node)
+            is_same = record is not None and (record.cluster, record.incarnation, record.tags) == told
+            if not is_same or process > self.tail.state.processes.get(node, 0):
+                self.tail.propose(put_broker(node, *told, process=process))
 
     def _end_moves(self) -> None:
         for group, end in list(self._ends.items()):

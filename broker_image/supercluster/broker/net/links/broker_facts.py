@@ -34,5 +34,7 @@ class BrokerFacts:
     """host:port of the gateway port; empty when there is none."""
     migration_url: Callable[[], str] = str
     """host:port of the migration port; empty when there is none."""
+    process_count: int = 0
+    """The number of the process on the volume."""
     route_url: Callable[[], str] = str
     """host:port of the cluster port, for brokers of the own cluster that know each other by address alone."""

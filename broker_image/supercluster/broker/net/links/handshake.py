@@ -188,6 +188,7 @@ class Handshakes:
                 node=facts.node,
                 incarnation=facts.incarnation,
                 process=facts.process,
+                process_count=facts.process_count,
                 client_url=facts.client_url,
                 client_tls=facts.client_tls(),
                 client_plain=facts.client_plain(),

@@ -388,6 +388,7 @@ class Mesh:
             gateway_url=hello.gateway_url,
             lineage=hello.lineage,
             bootstrap_id=hello.bootstrap_id,
+            process_count=hello.process_count,
         )
         self.router.set_far(peer.node, peer.cluster != self.facts.cluster)
         self._tell_interest()

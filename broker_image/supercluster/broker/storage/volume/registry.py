@@ -14,6 +14,7 @@ import json
 
 from isal.isal_zlib import crc32
 
+from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.storage.disk.disk import Disk, File
 
@@ -130,6 +131,11 @@ class Registry:
             raise
         self._size += len(line)
         _apply(self.groups, self.homes, group, member, home)
+
+    def rename(self, incarnation: str) -> None:
+        """The volume has another incarnation: it is a new member of each of its groups, with what it holds of them."""
+        for group, member in list(self.groups.items()):
+            self.note(group, f"{node_of(member)}@{incarnation}")
 
     def close(self) -> None:
         self._file.close()

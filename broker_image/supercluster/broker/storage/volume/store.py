@@ -82,6 +82,9 @@ class VolumeStore:
     def process_count(self) -> int:
         return self._volume.identity.process_count
 
+    def renew(self) -> None:
+        self._volume.renew()
+
     def registered(self) -> dict[str, str]:
         return self._volume.groups()
 

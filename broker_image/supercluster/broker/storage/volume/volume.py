@@ -46,6 +46,8 @@ class Identity:
     """Identity of the super-cluster whose data this is; empty when nobody has said it yet."""
     power_failures: int = 0
     """How often the machine went down under a process. Each log is judged after each of them, whenever it is opened."""
+    is_put_back: bool = False
+    """The volume was put back to an earlier state (SF-27): the next start takes another incarnation."""
     marks_from: int = 0
     """The process from which on all that had this directory knew of marks in logs; one that does not drops this field."""
 
@@ -59,6 +61,7 @@ class Identity:
             "powerFailures": self.power_failures,
             "marksFrom": self.marks_from,
             "layout": LAYOUT,
+            **({"putBack": True} if self.is_put_back else {}),
         }
         text = json.dumps(fields, sort_keys=True)
         return json.dumps({**fields, "crc": crc32(text.encode())}, indent=1, sort_keys=True).encode() + b"\n"
@@ -80,6 +83,7 @@ class Identity:
                 bool(fields["clean"]),
                 str(fields.get("owner", "")),
                 int(fields.get("powerFailures", 0)),
+                bool(fields.get("putBack", False)),
                 int(fields.get("marksFrom", 0)),
             )
         except (ValueError, KeyError, TypeError, AttributeError):
@@ -112,6 +116,11 @@ class Volume:
     def set_aside(self, path: str) -> str:
         """Move a file or a directory to the quarantine. Returns where it is. Raises DiskError."""
         return _set_aside(self.disk, path, self._new_token)[0]
+
+    def renew(self) -> None:
+        """From the next start on the directory is another one (SF-27)."""
+        self.identity = replace(self.identity, is_put_back=True)
+        self.disk.write_file_durably(VOLUME, self.identity.encode())
 
     def mark_clean(self) -> None:
         """Say good-bye: to be called after every log was closed cleanly, and before `close`."""
@@ -167,6 +176,7 @@ def open_volume(disk: Disk, boot_id: str, new_token: Callable[[], str], owner: s
             count = next_count(found.process_count, crc32(new_token().encode()))
             identity = replace(
                 found,
+                incarnation=new_token() if found.is_put_back else found.incarnation,
                 boot_id=boot_id,
                 process_count=count,
                 clean=False,
@@ -183,6 +193,10 @@ def open_volume(disk: Disk, boot_id: str, new_token: Callable[[], str], owner: s
         finish_removals(disk, GROUPS)
         _count_start(disk, identity)
         registry = Registry.open(disk)
+        if identity.is_put_back:
+            registry.rename(identity.incarnation)
+            identity = replace(identity, is_put_back=False)
+            _count_start(disk, identity)
         return Volume(disk, lock, identity, registry, stop, found is None, set_aside, new_token)
     except BaseException:
         lock.release()

@@ -16,6 +16,16 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     mutant(
+        "old-heartbeats-settle-doubt",
+        "SF-4",
+        "A doubtful member takes the end of its leader's log from a heartbeat that its former process was sent.",
+        (
+            "raft/follower.py",
+            " and self.doubt_target is None and message.process == self.config.process:\n",
+            " and self.doubt_target is None:\n",
+        ),
+    ),
+    mutant(
         "answer-beyond-the-log",
         "SF-26",
         "A leader believes that a member has what the leader itself does not have.",

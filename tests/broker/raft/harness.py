@@ -66,6 +66,8 @@ class World:
     now_ms: int = 0
     config: dict[str, Any] = field(default_factory=dict)
     disks: dict[str, Disk] = field(default_factory=dict)
+    starts: int = 0
+    """Of all members: each process has a number of its own."""
     nodes: dict[str, RaftNode] = field(default_factory=dict)
     queue: list[Message] = field(default_factory=list)
     cut: set[tuple[str, str]] = field(default_factory=set)
@@ -102,6 +104,7 @@ class World:
     def start(self, member: str, *, doubtful: bool = False) -> RaftNode:
         """Start a member from its disk."""
         disk = self.disks[member]
+        self.starts += 1
         node = RaftNode(
             self.settings(member),
             disk.log,
@@ -119,7 +122,7 @@ class World:
         return node
 
     def settings(self, member: str) -> RaftConfig:
-        return RaftConfig(member, **self.config)
+        return RaftConfig(member, self.starts, **self.config)
 
     def crash(self, member: str, *, lose_after: int | None = None) -> None:
         """Stop a member; what was not durable is lost, and on request what was, too."""

@@ -48,9 +48,7 @@ def appends(draw: st.DrawFn) -> Append:
         for place, p in enumerate(payloads)
     )
     frm, to = draw(st.text(max_size=20)), draw(st.text(max_size=20))
-    return Append(
-        frm, to, draw(u64), draw(st.integers(0, 9)), prev_index, draw(u64), draw(u64), draw(u64), entries
-    )
+    return Append(frm, to, draw(u64), draw(st.integers(0, 9)), prev_index, draw(u64), draw(u64), entries)
 
 
 messages = st.one_of(
@@ -58,8 +56,8 @@ messages = st.one_of(
     st.builds(VoteResponse, *head, flag, flag, flag, flag),
     appends(),
     st.builds(AppendResponse, *head, u64, u64, u64, u64, u64, flag, flag),
-    st.builds(Heartbeat, *head, u64, u64, u64, flag, flag),
-    st.builds(HeartbeatResponse, *head, u64, u64, u64, u64, u64, flag),
+    st.builds(Heartbeat, *head, u64, u64, u64, u64, flag, flag),
+    st.builds(HeartbeatResponse, *head, u64, u64, u64, u64, u64, u64, flag),
     st.builds(TimeoutNow, *head),
     st.builds(
         InstallSnapshot, *head, u64, u64, u64, u64, st.sampled_from(memberships), st.binary(max_size=30)
@@ -109,18 +107,18 @@ def entry_at(index: int) -> Entry:
 @pytest.mark.covers("RP-7")
 def test_records_are_sent_as_the_log_holds_them() -> None:
     entries = (entry_at(5), entry_at(6))
-    parts = encode(Append("a", "b", 1, 0, 4, 1, 4, 6, entries))
+    parts = encode(Append("a", "b", 1, 0, 4, 1, 4, entries))
     assert parts[1] is entries[0].record
     assert parts[2] is entries[1].record
 
 
 def test_a_gap_between_entries_is_refused() -> None:
     with pytest.raises(MessageError, match="entry 7 stands where 6 belongs"):
-        decode(wire(Append("a", "b", 1, 0, 4, 1, 4, 7, (entry_at(5), entry_at(7)))))
+        decode(wire(Append("a", "b", 1, 0, 4, 1, 4, (entry_at(5), entry_at(7)))))
 
 
 def test_a_flipped_bit_in_a_record_is_refused() -> None:
-    damaged = bytearray(wire(Append("a", "b", 1, 0, 4, 1, 4, 5, (entry_at(5),))))
+    damaged = bytearray(wire(Append("a", "b", 1, 0, 4, 1, 4, (entry_at(5),))))
     damaged[-1] ^= 1
     with pytest.raises(MessageError, match="checksum"):
         decode(bytes(damaged))

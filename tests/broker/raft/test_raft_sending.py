@@ -192,7 +192,7 @@ def test_a_follower_that_differs_does_not_fall_silent() -> None:
     world.run(2400)
     assert leader.quiesced
     log = leader.log
-    stale = Heartbeat("a", "b", leader.term, 0, 1, leader.commit_index, log.last_index + 1, False, True)
+    stale = Heartbeat("a", "b", leader.term, 0, 1, leader.commit_index, log.last_index + 1, 0, False, True)
     follower.step(stale, world.now_ms)
     answers = follower.ready().messages
     assert [type(message) for message in answers] == [HeartbeatResponse]

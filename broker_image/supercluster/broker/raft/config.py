@@ -50,6 +50,8 @@ class RaftConfig:
 
     member: str
     """Own identity, `"<node>@<incarnation>"` (SF-4)."""
+    process: int = 0
+    """The number of this process on its volume: answers carry it, and the leader's heartbeats give it back."""
     heartbeat_ms: int = 100
     election_timeout_ms: int = 500
     """A follower waits between one and two of these without a leader; a leader without a majority gives up after one."""

@@ -50,7 +50,7 @@ class Follower:
     ack_due: bool = False
     """The leader waits for a confirmation."""
     doubt_target: int | None = None
-    """Where a doubtful member is sure of its log again. None until the leader named the end of its own."""
+    """Where a doubtful member is sure of its log again. None until the leader named the end of its own to this process."""
     asked_reads: dict[int, int] = field(default_factory=dict)
     """Context and deadline of each read that the leader was asked to confirm."""
     incoming: _IncomingSnapshot | None = None
@@ -76,15 +76,13 @@ class Follower:
             self.follow(message.frm)
         else:
             self.timer.heard_leader()
-        if state.doubtful and self.doubt_target is None and not isinstance(message, msg.InstallSnapshot):
-            self.doubt_target = message.last_index
 
     def _durable(self) -> int:
         """The last index that may be confirmed to the leader."""
         return min(self.matched, self.log.persisted_index)
 
     def _settle_doubt(self) -> None:
-        """Whatever a doubtful member lost, it holds again with all that the leader had when it was first heard (SF-4)."""
+        """Whatever a doubtful member lost, it holds again with all that the leader had when it first heard this process (SF-4)."""
         if self.state.doubtful and self.doubt_target is not None and self._durable() >= self.doubt_target:
             self.state.doubtful = False
             self.doubt_target = None
@@ -190,13 +188,22 @@ class Follower:
             return
         self._hear(message)
         self._check_confirmed(message)
+        if state.doubtful and self.doubt_target is None and message.process == self.config.process:
+            # The leader sent it after it had heard this process: its log has all that former ones confirmed to it.
+            self.doubt_target = message.last_index
         # Only what is known to equal this leader's log can be committed by its word.
         state.commit_to(min(message.commit, self.matched))
         self._settle_doubt()
         if message.quiesce and self._is_level(message):
             state.quiesced = True
         elif message.answer or message.quiesce:
-            indexes = (self.matched, self._durable(), self.log.last_index, state.commit_index)
+            indexes = (
+                self.matched,
+                self._durable(),
+                self.log.last_index,
+                state.commit_index,
+                self.config.process,
+            )
             head = state.head(message.frm)
             state.send(msg.HeartbeatResponse(*head, message.round, *indexes, state.doubtful))
 

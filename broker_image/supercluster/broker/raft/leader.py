@@ -195,6 +195,7 @@ class Leader:
         progress = self._answered(message)
         if progress is None:
             return
+        progress.process = message.process
         self._check_answer(message.frm, message.matched)
         if not is_of_bulk(message.round):
             progress.beat_answered(message.round, self.state.now_ms)

@@ -65,8 +65,6 @@ class Append(Message):
     prev_index: int
     prev_term: int
     commit: int
-    last_index: int
-    """End of the leader's log: a doubtful member has caught up when it has all of it (SF-4)."""
     entries: tuple[Entry, ...] = ()
     by_bulk: bool = field(default=False, compare=False)
     """Which link of the pair takes it; not a part of its bytes."""
@@ -95,6 +93,9 @@ class Heartbeat(Message):
     commit: int
     """Never beyond what the receiver confirmed to this leader."""
     last_index: int
+    """End of the leader's log: a doubtful member has caught up when it has all of it (SF-4)."""
+    process: int = 0
+    """The receiver's process that the leader heard last. A heartbeat with another number may be of before a power failure."""
     answer: bool = True
     """False: only the commit index is news."""
     quiesce: bool = False
@@ -112,6 +113,8 @@ class HeartbeatResponse(Message):
     """The part of it that is durable: stands in for a lost answer to an append."""
     last_index: int
     commit: int
+    process: int = 0
+    """The number of the sender's process."""
     doubtful: bool = False
 
 
@@ -176,10 +179,10 @@ class _Form:
 _FORMS = (
     _Form(1, VoteRequest, "last_index last_term", "pre need_all transfer"),
     _Form(2, VoteResponse, "", "pre granted need_all doubtful"),
-    _Form(3, Append, "prev_index prev_term commit last_index"),
+    _Form(3, Append, "prev_index prev_term commit"),
     _Form(4, AppendResponse, "index hint_index hint_term last_index commit", "ok doubtful"),
-    _Form(5, Heartbeat, "round commit last_index", "answer quiesce"),
-    _Form(6, HeartbeatResponse, "round matched durable last_index commit", "doubtful"),
+    _Form(5, Heartbeat, "round commit last_index process", "answer quiesce"),
+    _Form(6, HeartbeatResponse, "round matched durable last_index commit process", "doubtful"),
     _Form(7, TimeoutNow, ""),
     _Form(8, InstallSnapshot, "base_index base_term offset total"),
     _Form(9, SnapshotResponse, "base_index received", "done"),
@@ -231,9 +234,9 @@ def decode(buffer: bytes | memoryview) -> Message:
     tail_at = body_at + form.body.size
     # Every class above declares the common fields first, then its numbers in this order, then its tail or its flags.
     if form.cls is Append:
-        prev_index, prev_term, commit, last_index = numbers
+        prev_index, prev_term, commit = numbers
         entries = _decode_tail(buffer, tail_at, prev_index)
-        return Append(frm, to, term, lineage, prev_index, prev_term, commit, last_index, entries)
+        return Append(frm, to, term, lineage, prev_index, prev_term, commit, entries)
     if form.cls is InstallSnapshot:
         membership, data = _decode_chunk(buffer, tail_at)
         base_index, base_term, offset, total = numbers

@@ -88,6 +88,8 @@ class Progress:
     by_bulk: bool = False
     """The unanswered appends are on the bulk link, and whatever follows them must not overtake them."""
     doubtful: bool = False
+    process: int = 0
+    """The number of its process, as its last answer to a heartbeat said."""
     learns: bool = False
     """It has no vote; for a removed member: it had none when it was removed."""
     leaving_until_ms: int | None = None

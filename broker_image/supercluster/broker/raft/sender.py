@@ -84,7 +84,7 @@ class Sender:
         self, to: Progress, round_: int, commit: int, answer: bool, quiesce: bool = False
     ) -> None:
         state, by_bulk = self.state, answer and is_of_bulk(round_)
-        where = (commit, self.log.last_index)
+        where = (commit, self.log.last_index, to.process)
         state.send(Heartbeat(*state.head(to.member), round_, *where, answer, quiesce, by_bulk))
 
     def _send_entries(
@@ -141,7 +141,7 @@ class Sender:
         size_bytes = size_of(entries)
         follows_bulk = progress.by_bulk and bool(progress.inflight)
         progress.by_bulk = progress.learns or follows_bulk or size_bytes > BULK_APPEND_BYTES
-        where = (prev_index, prev_term, state.commit_index, self.log.last_index)
+        where = (prev_index, prev_term, state.commit_index)
         state.send(Append(*state.head(progress.member), *where, entries, progress.by_bulk))
         progress.sent(end, size_bytes, self.round)
         progress.total_bytes += size_bytes

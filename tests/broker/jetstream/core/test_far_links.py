@@ -179,7 +179,7 @@ def test_raft_speaks_with_far_members_of_shared_groups(story: TwoWorlds) -> None
     story.link(core)
     core.share_groups({"theirs": WORLD})
     mail = core._outbox
-    mail.add("theirs", Heartbeat("n9@a", "n0@b", 1, 0, 1, 0, 0, True, False, False))
+    mail.add("theirs", Heartbeat("n9@a", "n0@b", 1, 0, 1, 0, 0, 0, True, False, False))
     mail.add("theirs", Heartbeat("n9@a", "n7@b", 1, 1, 0, 0, True, False, False))
     mail.add("ours", Heartbeat("n9@a", f"{FAR}@b", 1, 1, 0, 0, True, False, False))
     mail.flush()

@@ -274,7 +274,7 @@ def test_only_the_last_read_counts_and_none_after_contact_was_lost() -> None:
 
     replica.read_map(1)
     assert turn() == ["failed"], "nobody leads"
-    assert turn(Append("a@vol", "n@vol", 1, 0, 0, 0, 0, 0)) == ["heard"]
+    assert turn(Append("a@vol", "n@vol", 1, 0, 0, 0, 0)) == ["heard"]
     replica.read_map(2)
     replica.read_map(3)
     assert turn() == []
@@ -284,7 +284,7 @@ def test_only_the_last_read_counts_and_none_after_contact_was_lost() -> None:
     replica.read_map(4)
     replica.forget_read()
     assert turn(ReadResponse("a@vol", "n@vol", 1, 0, 4, 0)) == []
-    assert turn(Append("b@vol", "n@vol", 2, 0, 0, 0, 0, 0)) == ["heard"], "another leader"
+    assert turn(Append("b@vol", "n@vol", 2, 0, 0, 0, 0)) == ["heard"], "another leader"
     host.now += 2000
     replica.tick(host.now)
     assert turn() == ["lost"]

@@ -257,7 +257,7 @@ def test_what_all_groups_have_to_say_in_a_turn_goes_in_frames_of_a_bounded_size(
     mail = RaftOutbox(peers)  # type: ignore[arg-type]
     entry = make_entry(index=1, term=1, kind=1, time_ns=1, payload=b"x" * 1024 * 1024)
     for number in range(65):
-        mail.add(f"g{number}", Append("n0@a", "n1@b", 1, 0, 0, 0, 0, 1, entries=(entry,), by_bulk=True))
+        mail.add(f"g{number}", Append("n0@a", "n1@b", 1, 0, 0, 0, 0, entries=(entry,), by_bulk=True))
     mail.flush()
     assert len(sent) > 10
     assert all(size < FRAME_BYTES + 2 * 1024 * 1024 < FRAME_BYTES_MAX for _, size in sent)

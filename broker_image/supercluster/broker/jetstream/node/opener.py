@@ -56,6 +56,7 @@ class Opener:
         settings = self._env.settings
         return RaftConfig(
             member=member,
+            process=self._env.store.process_count,
             lot=crc32(group_id.encode()),
             is_linked=partial(self._reaches, group_id),
             patience_ms=partial(self._patience_ms, group_id),

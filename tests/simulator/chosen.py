@@ -27,7 +27,7 @@ CHOSEN: dict[str, tuple[int, ...]] = {
     "stream": (1, 2, 10, 12, 24),
     "map": (0, 1, 2, 5, 8, 9),
     "copies": (0, 1, 2),
-    "volumes": (0, 1, 2),
+    "volumes": (0, 1, 5),
     "cutover": (9, 10, 19, 27, 39, 89),
 }
 """Scenario → seeds."""
@@ -134,6 +134,7 @@ CAUGHT_BY: dict[str, int] = {
     "cleaned-before-the-last-word": 9,
     "forgotten-when-cleaned": 9,
     "earlier-states-are-believed": 0,
+    "leader-time-by-one-clock": 5,
     "put-back-keeps-its-names": 0,
     "loss-goes-unnoticed": 0,
 }

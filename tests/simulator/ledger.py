@@ -18,7 +18,9 @@ from tests.simulator.map_recoveries import MapRecoveries
 from tests.simulator.oracle import Oracle
 from tests.simulator.recoveries import Recoveries
 from tests.simulator.retention import Retention
+from tests.simulator.seams import EPOCH_NS
 
+from supercluster.broker.jetstream.core.agreed_clock import BOUND_NS
 from supercluster.broker.jetstream.core.broker import BrokerCore
 from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
 from supercluster.broker.jetstream.replica.lineage import is_meta
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 MAIN = "ORDERS"
 # Subjects on which everybody expects to be the first: one message each.
 ONE_PER_KEY = b"orders.key."
+SLACK_NS = 2 * 10**9
+"""What sound clocks of the simulator differ by, and more."""
 
 
 class InvariantBrokenError(AssertionError):
@@ -76,6 +80,8 @@ class Ledger:
         self._stored_at_ns: dict[bytes, int] = {}
         self.refused: set[bytes] = set()
         """Payloads whose publisher was told that they are not stored, and did not try again."""
+        self.most_clocks_are_right = False
+        """Is at most one broker's clock wrong at a time (SF-28)?"""
         self.keeps_all = True
         """Nothing that is stored goes again: a key is created once."""
         self.nobody_deletes = True
@@ -205,6 +211,11 @@ class Ledger:
                 if entry.time_ns < history.last_time_ns:
                     raise self.broken(f"SF-13: leader time goes back at entry {entry.index} of {replica.id}")
                 history.last_time_ns = entry.time_ns
+                ahead_ns = entry.time_ns - EPOCH_NS - self._world.now_us * 1000
+                if self.most_clocks_are_right and ahead_ns > BOUND_NS + SLACK_NS:
+                    raise self.broken(
+                        f"SF-28: leader time is {ahead_ns // 10**9} s ahead at entry {entry.index} of {replica.id}"
+                    )
             if entry.kind == EntryKind.CONFIG:
                 self.oracle.membership(replica, Membership.decode(entry.payload))
             if isinstance(replica, StreamReplica):

@@ -1,4 +1,4 @@
-"""Mutants of what brokers remember of each other's volumes (SF-27)."""
+"""Mutants of what brokers know of each other's volumes (SF-27) and clocks (SF-28)."""
 
 from __future__ import annotations
 
@@ -37,6 +37,16 @@ VOLUME_MUTANTS = tuple(
                 "jetstream/meta/view.py",
                 "        return state.processes.get(node, 0)\n",
                 "        return 0\n",
+            ),
+        ),
+        mutant(
+            "leader-time-by-one-clock",
+            "SF-28",
+            "A leader believes its own clock, whatever the others' clocks show.",
+            (
+                "jetstream/core/agreed_clock.py",
+                "        return own_ns if self._most_ns is None else min(own_ns, self._machine_ns() + self._most_ns)\n",
+                "        return own_ns\n",
             ),
         ),
         mutant(

@@ -1,4 +1,4 @@
-"""One seeded run in which volumes are put back to earlier states, again and again (SF-27).
+"""One seeded run in which volumes are put back to earlier states, again and again (SF-27), and clocks are wrong (SF-28).
 
 A broker is restarted after a snapshot of its disk. While another one lags behind, the disk goes back to the snapshot and the
 leader is away for a while: the two would elect each other, without what the leader has. Or the disk goes back to a state of
@@ -59,6 +59,7 @@ class PutBackScenario(Scenario):
         end_ms = self.seconds * 1000 * ENDS_PART
         self.publishers.start(end_ms, MAIN, SIDE)
         self.consumer.start(lambda: False)
+        self.weather.step_clocks(random.Random(f"clocks {world.seed}"), end_ms)
         if rng.random() < 0.5:
             world.faults = Faults(loss=0.005, reorder=0.02, delay_max_ms=5.0)
         world.at(1000, self.weather._look_after)

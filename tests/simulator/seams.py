@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from tests.simulator.world import World
 
 
+EPOCH_NS = 1_700_000_000_000_000_000
+
+
 class SimClock(OwnTime):
     """A broker's clocks: wall time drifts and is off, monotonic time has a start of its own."""
 
@@ -22,11 +25,13 @@ class SimClock(OwnTime):
         self._world = world
         self._offset_ns = offset_ns
         self._drift_ppm = drift_ppm
+        self.step_ns = 0
+        """The wall clock is wrong by so much (SF-28)."""
         super().__init__(self._machine_ms)
 
     def now_ns(self) -> int:
         ns = self._world.now_us * 1000
-        return 1_700_000_000_000_000_000 + self._offset_ns + ns + ns * self._drift_ppm // 1_000_000
+        return EPOCH_NS + self.step_ns + self._offset_ns + ns + ns * self._drift_ppm // 1_000_000
 
     def _machine_ms(self) -> int:
         us = self._world.now_us

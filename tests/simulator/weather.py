@@ -105,6 +105,29 @@ class Weather:
                         at_ms, partial(self._starve, each, at_ms + 4000, random.Random(rng.random()))
                     )
 
+    def step_clocks(self, rng: random.Random, end_ms: float) -> None:
+        """One broker's wall clock at a time is wrong for seconds, by up to a year (SF-28). The next one goes wrong when all have
+        heard that it is right again."""
+        self.world.ledger.most_clocks_are_right = True
+        at_ms = 3000.0
+        while at_ms < end_ms - 1000:
+            lasts_ms = 500 + rng.random() * 6000
+            step_s = rng.choice((30, 3600, 365 * 86_400)) * rng.choice((1, 1, -1))
+            self.world.at(at_ms, partial(self._step_clock, rng.choice(self.world.names), step_s))
+            at_ms += lasts_ms
+            self.world.at(at_ms, self._right_clocks)
+            at_ms += 5000 + rng.random() * 3000
+
+    def _step_clock(self, name: str, step_s: int) -> None:
+        node = self.world.nodes[name]
+        if not self.calm and node.up:
+            self.world.note(f"{name}'s clock is wrong by {step_s} s")
+            node.clock.step_ns = step_s * 10**9
+
+    def _right_clocks(self) -> None:
+        for node in self.world.nodes.values():
+            node.clock.step_ns = 0
+
     def _stand_still(self, name: str, ms: float) -> None:
         if not self.calm:
             self.world.stand_still(name, ms)
@@ -128,6 +151,7 @@ class Weather:
         self.calm = True
         world.faults = Faults(delay_max_ms=1.0)
         world.mend()
+        self._right_clocks()
         for name, node in world.nodes.items():
             disk = node.store.disk
             disk.capacity_bytes, disk.failing_writes, disk.failing_syncs = 1 << 50, 0, 0

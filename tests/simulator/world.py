@@ -268,6 +268,7 @@ class World:
         self.note(f"{name} {'loses power' if power else 'is killed'}")
         self.ledger_of(name).oracle.before_stop(name, node.core)
         node.core = None
+        node.clock.step_ns = 0
         node.stands_still = False
         node.waiting.clear()
         node.store.crash(power=power)
@@ -354,11 +355,19 @@ class World:
         if core is not None and (node.name, other) in self._links:
             core.peer_stalls(self.called(other, node.name), node.clock.stall_ms)
 
+    def _tell_clock(self, to: str, node: Node, clock_ns: int) -> None:
+        core = self.nodes[to].awake
+        if core is not None and (node.name, to) in self._links:
+            core.peer_clock(self.called(to, node.name), clock_ns)
+
     def _pulse(self, node: Node, process: int) -> None:
         if node.core is None or node.process != process:
             return
         if not node.stands_still:
             self._goes_round(node)
+            for other in self.names:
+                if (node.name, other) in self._links and (node.name, other) not in self._silent:
+                    self.at(2, partial(self._tell_clock, other, node, node.clock.now_ns()))
         self.at(PULSE_MS, lambda: self._pulse(node, process))
 
     def lose_volume(self, name: str) -> None:

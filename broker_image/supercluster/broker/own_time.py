@@ -42,6 +42,10 @@ class OwnTime:
         self._stall_ms = self._stall_before_ms = 0
         self._remembered_from_ms = self._round_ms
 
+    def now_ns(self) -> int:
+        """Unix time of this machine; may jump."""
+        raise NotImplementedError
+
     def monotonic_ms(self) -> int:
         """What counts until now."""
         return self._counted_ms + min(self.machine_ms() - self._round_ms, STEP_MS)

@@ -41,6 +41,7 @@ class Listener:
         self.fail = False
         self.stills = 0
         self.stalls: list[tuple[str, int]] = []
+        self.clocks: dict[str, int] = {}
 
     def capture(self, account: str, subject: bytes) -> Any:
         return None
@@ -89,6 +90,9 @@ class Listener:
 
     def stood_still(self) -> None:
         self.stills += 1
+
+    def peer_clock(self, node: str, clock_ns: int) -> None:
+        self.clocks[node] = clock_ns
 
     def peer_stalls(self, node: str, stall_ms: int) -> None:
         self.stalls.append((node, stall_ms))
@@ -267,6 +271,14 @@ async def test_a_failing_core_ends_the_process_and_is_not_called_again(brokers: 
 async def test_these_tests_run_on_the_loop_of_production(brokers: Any) -> None:
     (broker,) = await brokers.start()
     assert type(broker.loop).__module__.startswith("uvloop")
+
+
+@pytest.mark.covers("SF-28")
+async def test_brokers_are_told_what_the_others_clocks_show(brokers: Any) -> None:
+    first, second = await brokers.start(2, make_core=Listener)
+    began_ns = first.clock.now_ns()
+    await brokers.until(lambda: second.core.clocks.get("east-0", 0) > began_ns, "word of the clock")
+    assert second.core.clocks["east-0"] <= second.clock.now_ns()
 
 
 @pytest.mark.covers("SF-29")

@@ -111,6 +111,9 @@ class CoreHooks(Protocol):
         """This process did nothing for a while, and the linked brokers may have given it up; called before anything
         that clients sent meanwhile is routed."""
 
+    def peer_clock(self, node: str, clock_ns: int) -> None:
+        """A linked broker's clock showed this Unix time, in nanoseconds, when it said so."""
+
     def peer_stalls(self, node: str, stall_ms: int) -> None:
         """A linked broker, or this one, stood still for so long at most, lately."""
 

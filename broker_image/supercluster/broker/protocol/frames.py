@@ -32,6 +32,7 @@ QUEUES_PER_MESSAGE_MAX = 255
 _HEAD = Struct(">IB")
 _SHORT = Struct(">H")
 _LONG = Struct(">I")
+_PING = Struct(">IQ")
 _INTEREST = Struct(">IBH")
 _MESSAGE = Struct(">BBHHII")
 _ITEM = Struct(">HHII")
@@ -240,13 +241,16 @@ def decode_gateways(body: Buffer) -> list[GatewayAddress]:
     return [GatewayAddress(*row) for row in rows]
 
 
-def encode_ping(stall_ms: int) -> bytes:
-    """PING: how long the sender stood still at most, lately (SF-29)."""
-    return _LONG.pack(min(stall_ms, 0xFFFFFFFF))
+def encode_ping(stall_ms: int, clock_ns: int) -> bytes:
+    """PING: how long the sender stood still at most, lately (SF-29), and the Unix time of its clock (SF-28)."""
+    return _PING.pack(min(stall_ms, 0xFFFFFFFF), clock_ns)
 
 
-def decode_ping(body: Buffer) -> int:
-    return _Reader(body).long()
+def decode_ping(body: Buffer) -> tuple[int, int]:
+    if len(body) != _PING.size:
+        raise FrameError(f"PING has {len(body)} bytes, not {_PING.size}")
+    stall_ms, clock_ns = _PING.unpack(body)
+    return stall_ms, clock_ns
 
 
 def encode_load(clients: int) -> bytes:

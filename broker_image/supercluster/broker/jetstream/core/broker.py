@@ -17,6 +17,7 @@ from supercluster.broker.jetstream.admin.router import AdminRouter
 from supercluster.broker.jetstream.admin.system_api import SystemApi
 from supercluster.broker.jetstream.config.core_settings import CoreSettings
 from supercluster.broker.jetstream.config.environment import Environment, Rng
+from supercluster.broker.jetstream.core.agreed_clock import BOUND_NS, AgreedClock
 from supercluster.broker.jetstream.core.client_side import ClientSide
 from supercluster.broker.jetstream.core.dispatch import Dispatch, Handler
 from supercluster.broker.jetstream.core.far_links import FarLinks
@@ -83,6 +84,8 @@ BAD_FRAME = (
     *(ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError, OverflowError),
     struct.error,
 )
+CLOCK_ASIDE_MS = 30_000
+"""A broker whose clock is ahead leads nothing for so long, and says so again after that."""
 SPREAD_MS_PER_GROUP = 1
 """Over what time the elections of a lost broker's groups are spread: one alone is held at once."""
 
@@ -99,7 +102,8 @@ class BrokerCore:
         rng: Rng,
         on_event: Callable[[str, str, str], None] = lambda group, reason, text: None,
     ) -> None:
-        self.node, self.store, self.clock = settings.node, store, clock
+        self.node, self.store = settings.node, store
+        clock = self.clock = AgreedClock(clock)
         self.invalidate_captures: Callable[[], None] = lambda: None
         self.far_changed: Callable[[], None] = lambda: None
         env = self.env = Environment(settings, store, clock, rng, on_event)
@@ -467,6 +471,7 @@ class BrokerCore:
         if self.put_back.lost_link(node) or self.map_lineages.lost_link(node):
             return
         self.peers.link_down(node)
+        self.clock.forget(node)
         self.answers.forget_node(node)
         now_ms = self.clock.monotonic_ms()
         self.copies.wake(node, now_ms, self.copies.led_by(node) * SPREAD_MS_PER_GROUP)
@@ -477,6 +482,14 @@ class BrokerCore:
         self.neighbours.link_down(node)
         self.lost_clusters.links_changed()
         self.copies.touch(self.map.meta_id)
+
+    def peer_clock(self, node: str, clock_ns: int) -> None:
+        """A linked broker says what its clock shows. Where most of them contradict this one's, others lead (SF-28)."""
+        if node not in self.peers.linked or not self.clock.heard(node, clock_ns) or self.drain.is_active:
+            return
+        text = f"is more than {BOUND_NS // 1_000_000_000} s ahead of most other brokers' clocks: others lead until it is right"
+        self.env.event("", "ClockAhead", f"the clock of {self.node} {text}")
+        self.drain.begin(CLOCK_ASIDE_MS)
 
     # ---- turns and time -------------------------------------------------------------------------------------------
 

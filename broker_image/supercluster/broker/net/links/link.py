@@ -380,6 +380,8 @@ class Link:
         """Account → (subject, queue) that the broker said it has subscribers for, and how many."""
         self.stall_ms = 0
         """How long the broker says that it stood still at most, lately."""
+        self.clock_told_ms = 0
+        """When it was last told what this one's clock shows."""
         self.stall_told_ms = 0
         """What it was told of this one's stalls."""
         self.offered: Login | None = None

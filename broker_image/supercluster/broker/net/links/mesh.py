@@ -341,7 +341,7 @@ class Mesh:
                 return
             self.server.set_load(link.peer.client_url, link.clients)
         elif frame_type == FrameType.PING:
-            self._peer_stalls(link, frames.decode_ping(body))
+            self._peer_pings(link, *frames.decode_ping(body))
         elif bridge is None:
             if not self.redirects.on_near_frame(frame_type, body):
                 raise FrameError(f"type {frame_type} is not known")
@@ -503,7 +503,9 @@ class Mesh:
         if self.links or self.far.links:
             self._timer = self.loop.call_later(CHECK_S, self._check)
 
-    def _peer_stalls(self, link: Link, stall_ms: int) -> None:
+    def _peer_pings(self, link: Link, stall_ms: int, clock_ns: int) -> None:
+        if self._core is not None:
+            self._tell_core(self._core.peer_clock, link.peer.node, clock_ns)
         if stall_ms != link.stall_ms:
             link.stall_ms = stall_ms
             if self._core is not None:

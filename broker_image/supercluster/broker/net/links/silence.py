@@ -9,6 +9,8 @@ from supercluster.broker.protocol import frames
 from supercluster.broker.protocol.frames import FrameType
 
 HEARTBEAT_MS = 200
+CLOCK_MS = 1000
+"""A broker says this often what its clock shows, however busy the link is."""
 SILENCE_MAX_MS = {Channel.CONTROL: 1000, Channel.BULK: 5000}
 """The bulk connection may be slow for a while: its loss is judged more patiently."""
 
@@ -34,8 +36,10 @@ def check(link: Link, clock: OwnTime, now_ms: int, *, is_far: bool) -> None:
             continue
         stall_ms = clock.stall_ms
         is_quiet = now_ms - connection.sent_ms >= HEARTBEAT_MS and not connection.pending_bytes()
-        if is_quiet or (channel is Channel.CONTROL and stall_ms != link.stall_told_ms):
-            connection.write_frame(FrameType.PING, [frames.encode_ping(stall_ms)])
+        is_news = stall_ms != link.stall_told_ms or now_ms - link.clock_told_ms >= CLOCK_MS
+        if is_quiet or (channel is Channel.CONTROL and is_news):
+            connection.write_frame(FrameType.PING, [frames.encode_ping(stall_ms, clock.now_ns())])
             connection.flush()
+            link.clock_told_ms = now_ms
         if channel is Channel.CONTROL:
             link.stall_told_ms = stall_ms

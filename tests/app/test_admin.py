@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -12,7 +13,8 @@ import pytest_asyncio
 from aiohttp import web
 from tests.app.scripted import closed_port, serving
 
-from supercluster.app.admin import BrokerAdmin
+from supercluster.app.admin import OWN_TIMEOUT_S, BrokerAdmin
+from supercluster.app.asking import OTHERS_S, SLOW_S
 from supercluster.reconcilers.ports import BrokersRefusedError, BrokersUnreachableError, BrokerTarget
 
 PATH = "/admin/streams/$G/flights/move"
@@ -110,6 +112,32 @@ async def test_while_a_broker_is_away_the_one_that_knows_the_room_of_all_is_look
     broker.answers = [(503, BUSY)]
     with pytest.raises(BrokersUnreachableError):
         await admin.brokers_state(target(broker.url))
+
+
+@pytest.mark.covers("OP-6")
+async def test_a_broker_that_stands_still_holds_up_a_question_for_a_moment_only(
+    admin: BrokerAdmin, broker: Broker
+) -> None:
+    """It takes connections and answers nothing. The others say that they are out of contact with the map's leader."""
+    loop = asyncio.get_running_loop()
+
+    async def stand_still(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(stand_still, "127.0.0.1", 0) as server:
+        still = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        there = target(still, still, broker.url)
+        doubtful = {"brokers": [], "mapIsFresh": False, "mapUnreadMs": 4_000}
+        broker.answers = [(200, doubtful), (200, {"moves": []}), (200, {})]
+        began_s = loop.time()
+        assert await admin.brokers_state(there) == doubtful
+        assert await admin.running_moves(there) == []
+        assert loop.time() - began_s < OWN_TIMEOUT_S + 2 * OTHERS_S
+        began_s = loop.time()
+        with pytest.raises(BrokersUnreachableError):
+            await admin.restart_states(there)
+        assert loop.time() - began_s < OWN_TIMEOUT_S + SLOW_S
 
 
 @pytest.mark.covers("MR-4")

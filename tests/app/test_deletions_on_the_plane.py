@@ -165,6 +165,11 @@ def test_a_deletion_waits_for_a_map_without_majority_which_is_told_and_recovered
     told = [("scl", "demo"), ("ncl", "east"), ("str", "watched")]
 
     site.process_of("frozen-0").send_signal(signal.SIGSTOP)
+    eventually(
+        lambda: all(site.condition(*each, "Ready").get("reason") == "MapWithoutMajority" for each in told),
+        "everything to say that the map has no majority",
+        15.0,
+    )
     site.kubectl("delete", "ncl/frozen", "--cascade=foreground", "--wait=false")
     waits = "deletion waits until the brokers of Cluster frozen have left the map of streams"
     eventually(
@@ -174,11 +179,6 @@ def test_a_deletion_waits_for_a_map_without_majority_which_is_told_and_recovered
     assert site.exists("sts", "frozen")
     site.kubectl("delete", "sts/frozen")
     site.kubectl("delete", "pod/frozen-0", "--force", "--grace-period=0", "--ignore-not-found")
-    eventually(
-        lambda: all(site.condition(*each, "Ready").get("reason") == "MapWithoutMajority" for each in told),
-        "everything to say that the map has no majority",
-        10.0,
-    )
     message = site.condition("str", "watched", "Ready")["message"]
     assert "out of contact: frozen-0" in message
     assert "supercluster recover meta" in message

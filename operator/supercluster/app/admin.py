@@ -1,8 +1,9 @@
 """The brokers' admin calls over HTTP, on their monitoring port, for operations that JetStream's API does not
 offer.
 
-Any broker answers. If one can't, the next one is tried, so a call fails only when none can answer. Every call
-may be repeated: each move gets an identity here.
+Any broker answers. If one can't, the next one is tried, so a call fails only when none can answer. A broker that
+stands still must not hold up a round: calls that only read go to the next broker too while one is slow, and a broker
+that was silent is left alone for a moment. Every call may be repeated: each move gets an identity here.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import asyncio
 import json
 import ssl
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any, Self
 from urllib.parse import quote
 
 import aiohttp
 
+from supercluster.app.asking import SLOW_S, answers
 from supercluster.reconcilers.ports import (
     BrokersRefusedError,
     BrokersUnreachableError,
@@ -28,6 +31,10 @@ from supercluster.reconcilers.ports import (
 ACCOUNT = "$G"
 # A broker asks the leaders of the map and of the stream itself before it answers.
 REQUEST_TIMEOUT_S = 5.0
+# It answers these by what it knows.
+OWN_TIMEOUT_S = 2.0
+# One that did not answer in time is not asked again before this has passed.
+SILENT_S = 2.0
 # Brokers asked for one call: more than that are not down without everything being.
 BROKERS_ASKED_MAX = 6
 NOT_FOUND = 404
@@ -47,6 +54,8 @@ class BrokerAdmin:
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
         self._contexts: dict[str, ssl.SSLContext] = {}
+        self._silent_until_s: dict[str, float] = {}
+        """By monitoring address."""
         self._led_by: dict[tuple[str, str], str] = {}
         """Whose answer knew how much room brokers have, by super-cluster: asked first, since it most likely does again."""
 
@@ -142,24 +151,24 @@ class BrokerAdmin:
         key = (target.namespace, target.super_cluster)
         led_by = self._led_by.get(key)
         # The sort is stable: the others stay in their order.
-        for url in sorted(target.monitors, key=lambda url: url != led_by)[:BROKERS_ASKED_MAX]:
-            try:
-                answer = await self._call_one(target, url, "GET", "brokers", None)
-            except BrokersUnreachableError:
-                continue
-            except BrokersRefusedError as error:
-                if not error.is_passing:
-                    raise
-                continue
-            if not answer.get("mapIsFresh", True):
-                doubtful = doubtful or answer
-                continue
-            found = found or answer
-            is_needed = with_room or any(map(_needs_room, answer.get("brokers") or ()))
-            if answer.get("knowsRoom"):
-                self._led_by[key] = url
-            if answer.get("knowsRoom") or not is_needed:
-                return answer
+        urls = sorted(target.monitors, key=lambda url: url != led_by)
+
+        def ask(url: str) -> Coroutine[Any, Any, Json]:
+            return self._call_one(target, url, "GET", "brokers", None, OWN_TIMEOUT_S)
+
+        async with aclosing(answers(urls[:BROKERS_ASKED_MAX], ask)) as told:
+            async for url, answer in told:
+                if isinstance(answer, Exception):
+                    continue
+                if not answer.get("mapIsFresh", True):
+                    doubtful = doubtful or answer
+                    continue
+                found = found or answer
+                is_needed = with_room or any(map(_needs_room, answer.get("brokers") or ()))
+                if answer.get("knowsRoom"):
+                    self._led_by[key] = url
+                if answer.get("knowsRoom") or not is_needed:
+                    return answer
         found = found or doubtful
         if found is None:
             raise BrokersUnreachableError("GET of the list of brokers: no broker answers")
@@ -167,7 +176,9 @@ class BrokerAdmin:
 
     async def restart_states(self, target: BrokerTarget) -> dict[str, Json]:
         """Of all brokers at once."""
-        calls = (self._call_one(target, url, "GET", "restart", None) for url in target.monitors)
+        calls = (
+            self._call_one(target, url, "GET", "restart", None, OWN_TIMEOUT_S) for url in target.monitors
+        )
         return dict(zip(target.brokers, await asyncio.gather(*calls), strict=True))
 
     async def hand_over(self, target: BrokerTarget, broker: str, avoid: Sequence[str], hold_ms: int) -> None:
@@ -185,7 +196,8 @@ class BrokerAdmin:
     async def credentials(self, target: BrokerTarget, users: Sequence[str] = ()) -> Json:
         query = "&".join(f"user={quote(each, safe='')}" for each in users)
         path = f"credentials?{query}" if query else "credentials"
-        return await self._call_any(target, "GET", path, "the credentials of a broker")
+        what = "the credentials of a broker"
+        return await self._call_any(target, "GET", path, what, timeout_s=OWN_TIMEOUT_S)
 
     async def leave_broker(self, target: BrokerTarget, broker: str, declared_by: str) -> None:
         body = {"declaredBy": declared_by}
@@ -289,26 +301,36 @@ class BrokerAdmin:
         path: str,
         what: str,
         body: Mapping[str, Any] | None = None,
+        timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> Json:
+        def ask(url: str) -> Coroutine[Any, Any, Json]:
+            return self._call_one(target, url, method, path, body, timeout_s)
+
         problems = []
-        for url in target.monitors[:BROKERS_ASKED_MAX]:
-            try:
-                return await self._call_one(target, url, method, path, body)
-            except BrokersUnreachableError as error:
-                problems.append(str(error))
-            except BrokersRefusedError as error:
-                if not error.is_passing:
-                    raise
-                problems.append(f"{url}: {error}")
+        slow_s = SLOW_S if method == "GET" else timeout_s
+        async with aclosing(answers(target.monitors[:BROKERS_ASKED_MAX], ask, slow_s)) as told:
+            async for url, answer in told:
+                if not isinstance(answer, Exception):
+                    return answer
+                is_silent = isinstance(answer, BrokersUnreachableError)
+                problems.append(str(answer) if is_silent else f"{url}: {answer}")
         raise BrokersUnreachableError(f"{method} of {what}: {'; '.join(problems) or 'no broker is ready'}")
 
     async def _call_one(
-        self, target: BrokerTarget, url: str, method: str, path: str, body: Mapping[str, Any] | None
+        self,
+        target: BrokerTarget,
+        url: str,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None,
+        timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> Json:
         if self._session is None:
-            timeout = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S)
-            self._session = aiohttp.ClientSession(timeout=timeout)
+            self._session = aiohttp.ClientSession()
         address = f"{url}/admin/{path}"
+        now_s = asyncio.get_running_loop().time()
+        if now_s < self._silent_until_s.get(url, 0.0):
+            raise BrokersUnreachableError(f"{url}: did not answer a moment ago")
         try:
             async with self._session.request(
                 method,
@@ -316,13 +338,17 @@ class BrokerAdmin:
                 data=json.dumps(body).encode() if body is not None else None,
                 headers=_headers(target),
                 ssl=self._trust(target),
+                timeout=aiohttp.ClientTimeout(total=timeout_s),
                 # Credentials go to the address that was named, and to no other one that it names.
                 allow_redirects=False,
             ) as response:
                 status, text = response.status, await response.text()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            if isinstance(error, TimeoutError):
+                self._silent_until_s[url] = asyncio.get_running_loop().time() + SILENT_S
             words = str(error) or type(error).__name__
             raise BrokersUnreachableError(f"{url}: {words}") from error
+        self._silent_until_s.pop(url, None)
         return read_answer(url, status, text)
 
 

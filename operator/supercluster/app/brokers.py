@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S = 1.0
 REQUEST_TIMEOUT_S = 2.0
+PING_TIMEOUT_S = 1
 # Creating is answered once the brokers in contact have the new map and the group has a leader.
 WRITE_TIMEOUT_S = 5.0
 RECONNECT_WAIT_S = 0.1
@@ -105,7 +106,7 @@ class NatsBrokers(BrokerAdmin):
         try:
             message = await kept.client.request(f"$JS.API.{call}", payload, timeout=timeout_s)
         except (NatsError, TimeoutError, OSError) as error:
-            kept.misses += 1
+            kept.misses = kept.misses + 1 if await _lives(kept.client) else MISSES_MAX
             words = str(error) or type(error).__name__
             raise BrokersUnreachableError(f"{call}: {words}") from error
         try:
@@ -155,6 +156,15 @@ async def _connect(target: BrokerTarget) -> Client:
     except (NatsError, TimeoutError, OSError) as error:
         words = str(error) or type(error).__name__
         raise BrokersUnreachableError(f"{', '.join(target.servers)}: {words}") from error
+
+
+async def _lives(client: Client) -> bool:
+    """Does the broker itself answer? Whoever leads what was asked for may be what is silent."""
+    try:
+        await client.flush(PING_TIMEOUT_S)
+    except (NatsError, TimeoutError, OSError):
+        return False
+    return True
 
 
 async def _close(client: Client) -> None:

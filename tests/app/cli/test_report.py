@@ -77,7 +77,7 @@ class Api(Kube):
 class Admin(BrokerAdmin):
     """A broker that says where it is, and none that knows of moves."""
 
-    async def _call_any(self, target: BrokerTarget, method: str, path: str, *_: Any) -> Json:
+    async def _call_any(self, target: BrokerTarget, method: str, path: str, *_: Any, **__: Any) -> Json:
         assert method == "GET"
         if path == "moves":
             raise BrokersUnreachableError(
@@ -85,7 +85,7 @@ class Admin(BrokerAdmin):
             )
         return {"path": path, "sees": f"http://operator:{target.password}@127.0.0.9"}
 
-    async def _call_one(self, target: BrokerTarget, url: str, method: str, path: str, body: Any) -> Json:
+    async def _call_one(self, target: BrokerTarget, url: str, method: str, path: str, *_: Any) -> Json:
         return await self._call_any(target, method, path)
 
 

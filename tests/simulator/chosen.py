@@ -41,7 +41,7 @@ CAUGHT_BY: dict[str, int] = {
     "commit-unmatched": 4,
     "minority-commits": 3,
     "nobody-wakes": 1,
-    "doubtful-member-votes": 10,
+    "doubtful-member-votes": 3,
     "unwritten-is-confirmed": 3,
     "unsynced-is-confirmed": 3,
     "silent-with-other-logs": 3,

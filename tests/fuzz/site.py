@@ -1,7 +1,8 @@
 """Brokers that the fuzzer does its steps to, and what it demands of them after each round.
 
 Nothing of account W is touched by any step. Whatever a publisher there had confirmed has to be there after every round; each broker has
-to run, to answer, and to come back from its disk after a kill; and no copy of any stream may have halted.
+to run, to answer, and to come back from its disk after a kill; and no copy of any stream may have halted. Beside all that a
+client of another account pings each broker, and no answer may take long (SF-36).
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from tests.compat.backups import Backup, take_backup
 from tests.fuzz.steps import HELLO, USERS, Step, encoded
+from tests.fuzz.storms import said
+from tests.stalls.pinger import Pings
 from tests.support.local_clusters import LINKS, Broker, Fleet, until
 
 from supercluster.broker.dropin.conf import ConfError, parse
@@ -32,6 +35,9 @@ from supercluster.broker.protocol.frames import FrameType, frame
 ANSWER_S = 30.0
 """Only ends what hangs."""
 WEB_PORT = 8080
+STALL_MS = 500.0
+"""Of the broker's processor time, for the answer to a ping: twice what is allowed on a quiet machine."""
+PINGS_AS = json.dumps({"user": "witness", "pass": "p"})
 TROUBLE = re.compile(r"Traceback|GroupFailed|CRITICAL|Task exception was never retrieved|the core failed")
 PAGES_AS = "Basic " + base64.b64encode(b"operator:p").decode()
 
@@ -124,6 +130,8 @@ class Site:
         self._calls = 0
         self._connections: dict[tuple[str, str], Connection] = {}
         self._archive: Backup | None = None
+        self._pings: dict[str, Pings] = {}
+        """By broker."""
 
     async def __aenter__(self) -> Self:
         await self.fleet.start(
@@ -136,6 +144,7 @@ class Site:
         await self._confirm(nc, 20)
         self._archive = await take_backup(nc, "W")
         await nc.close()
+        await self._watch(*self.brokers)
         return self
 
     async def __aexit__(
@@ -143,6 +152,8 @@ class Site:
     ) -> None:
         await self._close_connections()
         await self.fleet.stop()
+        for pings in self._pings.values():
+            await pings.end()
 
     @property
     def brokers(self) -> list[Broker]:
@@ -161,6 +172,24 @@ class Site:
         except (OSError, asyncio.IncompleteReadError, ValueError, TimeoutError):
             pass  # A connection that was closed; whether the broker lives is looked at next.
         self.check_alive()
+
+    async def _watch(self, *brokers: Broker) -> None:
+        """Ping them from now on."""
+        for broker in brokers:
+            assert broker.process is not None
+            self._pings[broker.name] = await Pings.begin(broker.host, broker.process.pid, PINGS_AS)
+
+    async def _watched(self, *brokers: Broker) -> None:
+        """
+        Raises:
+            FoundError: an answer to a ping took too long since `_watch`.
+        """
+        for broker in brokers:
+            longest_ms = await self._pings.pop(broker.name).end()
+            if longest_ms > STALL_MS:
+                raise FoundError(
+                    f"the answer to a ping took {longest_ms:.0f} ms of {broker.name}'s processor time"
+                )
 
     async def _client(self, broker: Broker, user: str) -> Connection:
         found = self._connections.get((broker.name, user))
@@ -304,9 +333,19 @@ class Site:
     async def _kill(self, broker: Broker, step: Step) -> None:
         """kill -9, and back."""
         self.check_alive()
+        await self._watched(broker)
         broker.kill()
         broker.start()
         await broker.ready()
+        await self._watch(broker)
+
+    async def _storm(self, broker: Broker, step: Step) -> None:
+        client = await Connection.open(broker, 4222)
+        try:
+            await client.login("fuzz")
+            await asyncio.gather(client.say(said(step)), client.drain(0.5))
+        finally:
+            await client.close()
 
     # ---- what has to be -------------------------------------------------------------------------------------------
 
@@ -332,6 +371,7 @@ class Site:
                     await connection.answered()
             await self._check_witness()
             if restarts:
+                await self._watched(*self.brokers)
                 await self._close_connections()
                 for broker in self.brokers:
                     broker.kill()
@@ -339,6 +379,7 @@ class Site:
                     broker.start()
                 await self.fleet.ready()
                 await self._check_witness()
+                await self._watch(*self.brokers)
             await self._clean()
             self.check_alive()
         except (AssertionError, NatsError, TimeoutError) as error:

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from tests.fuzz.storms import storm
 from tests.support import schema
 
 from supercluster.broker.bounds import TEXT_BYTES_MAX
@@ -653,7 +654,7 @@ KINDS = (
         (_users, 1),
         (_conf, 2),
     ),
-    *((_restore, 4), (_wait, 4), (_kill, 2)),
+    *((_restore, 4), (_wait, 4), (_kill, 2), (storm, 3)),
 )
 
 

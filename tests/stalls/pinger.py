@@ -6,6 +6,7 @@ one counts: a broker that waits for a disk takes no processor time, and one that
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import sys
 import threading
@@ -42,7 +43,30 @@ class Longest:
         self.ms = max(self.ms, min((time.monotonic() - began_s) * 1000, worked_ms(pid) - began_ms))
 
 
-def main(host: str, port: int, pid: int) -> None:
+class Pings:
+    """The process, seen from a test."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    @classmethod
+    async def begin(cls, host: str, pid: int, login: str = "{}") -> Pings:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, __file__, host, "4222", str(pid), login),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        assert await process.stdout.readline() == b"ready\n"
+        return cls(process)
+
+    async def end(self) -> float:
+        """The longest answer in milliseconds; 0 where the broker has closed the connection."""
+        told, _ = await self._process.communicate(b"\n")
+        return float(told.split()[0]) if told else 0.0
+
+
+def main(host: str, port: int, pid: int, login: str) -> None:
     longest = Longest()
     ended = threading.Event()
 
@@ -53,15 +77,18 @@ def main(host: str, port: int, pid: int) -> None:
     threading.Thread(target=await_end, daemon=True).start()
     with socket.create_connection((host, port)) as connection:
         connection.recv(1 << 16)
-        connection.sendall(b"CONNECT {}\r\n")
+        connection.sendall(b"CONNECT %s\r\n" % login.encode())
         longest.ping(connection, pid)
         longest.ms = 0.0
         print("ready", flush=True)
         while not ended.is_set():
-            longest.ping(connection, pid)
+            try:
+                longest.ping(connection, pid)
+            except OSError as error:
+                raise SystemExit(f"the broker is gone: {error}") from None
             ended.wait(PAUSE_S)
     print(f"{longest.ms:.1f} {longest.pings}", flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import sys
 from pathlib import Path
 
 import pytest
-from tests.stalls import pinger
 from tests.stalls.attacks import ATTACKS, LONG, Attack, Attacker
+from tests.stalls.pinger import Pings
 from tests.support.local_clusters import Broker, Fleet
 from tests.support.tiers import case
 
@@ -21,16 +19,9 @@ async def longest_ms(broker: Broker, attack: Attack) -> float:
     async with Attacker.connected(broker.host) as attacker:
         steps = attack(attacker)
         await anext(steps)
-        pings = await asyncio.create_subprocess_exec(
-            *(sys.executable, pinger.__file__, broker.host, "4222", str(broker.process.pid)),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-        )
-        assert pings.stdout is not None
-        assert await pings.stdout.readline() == b"ready\n"
+        pings = await Pings.begin(broker.host, broker.process.pid)
         await anext(steps, None)
-        told, _ = await pings.communicate(b"\n")
-    return float(told.split()[0])
+        return await pings.end()
 
 
 @pytest.mark.e2e

@@ -26,7 +26,7 @@ ROOM_BYTES = 16 << 20
 """What may be routed and delivered in a turn: 32,768 small messages, some 30 ms. The rest waits for the next one."""
 DELIVERY_BYTES = 512
 """A message or a delivery counts as so much beside its bytes: it takes as long."""
-VISIT_BYTES = 256
+VISIT_BYTES = 512
 """A place in the tree of subscriptions that a look-up visits: it takes as long."""
 API_CALL_BYTES = 32768
 """A call of JetStream's API, which is parsed and sent to a leader."""

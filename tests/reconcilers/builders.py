@@ -46,7 +46,9 @@ def super_cluster(
     status: Mapping[str, Any] | None = None,
     **spec: Any,
 ) -> SuperCluster:
-    body = {"metadata": metadata(name, **(meta or {})), "spec": spec, "status": status or {"founder": EAST}}
+    stage = "Required" if "tls" in spec else "Off"
+    known = {"tls": {"stage": stage, "previous": stage}, **(status or {"founder": EAST})}
+    body = {"metadata": metadata(name, **(meta or {})), "spec": spec, "status": known}
     return SuperCluster.model_validate(body)
 
 

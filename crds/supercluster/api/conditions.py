@@ -237,6 +237,7 @@ class EventReason(StrEnum):
     BROKER_UNCORDONED = "BrokerUncordoned"
     CREDENTIALS_GENERATED = "CredentialsGenerated"
     AUTHORITY_EXCHANGED = "AuthorityExchanged"
+    LINK_ENCRYPTION_CHANGED = "LinkEncryptionChanged"
     MIGRATION_STARTED = "MigrationStarted"
     MIGRATION_STALLED = "MigrationStalled"
     MIGRATION_ABORTING = "MigrationAborting"
@@ -863,6 +864,9 @@ EVENTS: dict[EventReason, Entry] = {
     ),
     EventReason.AUTHORITY_EXCHANGED: Entry(
         "Normal", "The exchange of the authority that signs brokers' certificates advanced by one stage."
+    ),
+    EventReason.LINK_ENCRYPTION_CHANGED: Entry(
+        "Normal", "Turning TLS between brokers on or off advanced by one stage."
     ),
     EventReason.MIGRATION_STARTED: Entry("Normal", "A migration was started."),
     EventReason.MIGRATION_STALLED: Entry(

@@ -30,12 +30,19 @@ UUID_PATTERN = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 
 
 _CREATED_AGAIN = "delete the Clusters and the SuperCluster, and create them again"
-_SAME_VOLUMES = f"note status.identity, {_CREATED_AGAIN} with the new value and spec.identity: their deletionPolicy Retain keeps the volumes"
+
+
+TlsStage = Literal["Off", "AcceptBoth", "DialTls", "Required"]
 
 
 class Tls(ApiModel):
     """TLS between brokers: each side of a link shows a certificate, and asks for one of a broker of the same super-cluster."""
 
+    mode: Literal["Required", "Off"] = Field(
+        default="Required",
+        description="Required: links between brokers use TLS, and none without it is accepted. Off: links are not encrypted. A change is "
+        "carried out by stages while brokers run (status.tls); brokers are restarted one by one at its beginning or its end, and no link is lost.",
+    )
     issuer: Literal["Operator", "Secrets"] = Field(
         default="Operator",
         description="The signer of certificates. Operator: an authority of the super-cluster's own, whose key is in the Secret "
@@ -50,8 +57,8 @@ class Tls(ApiModel):
 
     cel_rules: ClassVar[tuple[CelRule, ...]] = (
         CelRule(
-            rule="self.issuer == oldSelf.issuer",
-            message=f"spec.tls.issuer can't be changed; {_SAME_VOLUMES}",
+            rule="self.issuer == oldSelf.issuer || oldSelf.mode == 'Off'",
+            message="spec.tls.issuer can't be changed while TLS is on; set spec.tls.mode to Off, and the issuer when status.tls.stage is Off",
             field_path=".issuer",
         ),
         between("certificateLifetime", "1h", "8784h", "spec.tls."),
@@ -64,8 +71,8 @@ class MigrationDoor(ApiModel):
     enabled: bool | None = Field(
         default=None,
         description="true: brokers listen on ports.migration of their Cluster. Unset: they begin to when a Migration names this SuperCluster "
-        "as green, and go on. Brokers are restarted one by one when that changes. With spec.tls the port opens once a Migration tells whom to "
-        "trust.",
+        "as green, and go on. Brokers are restarted one by one when that changes. With TLS between brokers the port opens once a Migration "
+        "tells whom to trust.",
     )
 
 
@@ -95,8 +102,8 @@ class SuperClusterSpec(ApiModel):
     )
     tls: Tls | None = Field(
         default=None,
-        description="Certificates for the brokers of all clusters, by which links between them are encrypted. It can be asked for when "
-        "the SuperCluster is created.",
+        description="TLS on links between brokers, of all clusters. Unset, a new SuperCluster has it, and one that has brokers keeps "
+        "what it has.",
     )
     migration: MigrationDoor = Field(
         default=MigrationDoor(),
@@ -109,11 +116,6 @@ class SuperClusterSpec(ApiModel):
             "identity", f"brokers' volumes bear it; to take over others, {_CREATED_AGAIN} with spec.identity"
         ),
         immutable("applicationUser", "declare a User with the other name, and give clients its Secret"),
-        CelRule(
-            rule="has(self.tls) == has(oldSelf.tls)",
-            message=f"spec.tls can't be added or removed; {_SAME_VOLUMES}",
-            field_path=".tls",
-        ),
         CelRule(
             rule="self.applicationUser != 'operator'",
             message="spec.applicationUser can't be operator: that is the operator's own user on the brokers",
@@ -231,6 +233,20 @@ class MigrationDoorStatus(ApiModel):
     tls: bool = Field(default=False, description="These links are encrypted.")
 
 
+class TlsStatus(ApiModel):
+    """How far TLS between brokers is turned on."""
+
+    stage: TlsStage = Field(
+        default="Off",
+        description="Off: links are plain. AcceptBoth: brokers accept both and dial in plain. DialTls: they accept both and dial with TLS. Required: "
+        "they accept TLS alone. It goes on when every broker reports the present one.",
+    )
+    previous: TlsStage = Field(default="Off", description="The stage before; equal at the beginning.")
+    issuer: Literal["Operator", "Secrets"] = Field(
+        default="Operator", description="The signer of the certificates in use."
+    )
+
+
 class SuperClusterStatus(Status):
     """The observed state of a super-cluster."""
 
@@ -277,6 +293,10 @@ class SuperClusterStatus(Status):
     migration: MigrationDoorStatus | None = Field(
         default=None,
         description="The brokers' settings for links with another super-cluster; absent without any.",
+    )
+    tls: TlsStatus | None = Field(
+        default=None,
+        description="How far TLS between brokers is turned on; absent until it is recorded, before the first broker is made.",
     )
     client_secret: str | None = Field(
         default=None, description="Secret with user, password and url for applications."

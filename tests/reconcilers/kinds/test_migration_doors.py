@@ -19,8 +19,9 @@ class Twins(Cutover):
 
     def __init__(self, *, blue_tls: bool = False, green_tls: bool = False, **migration: Any) -> None:
         super().__init__()
-        self.change("SuperCluster", "demo", lambda body: body["spec"].update({"tls": {}} if blue_tls else {}))
-        self.declare("SuperCluster", "next", migration=migration, **({"tls": {}} if green_tls else {}))
+        modes = {True: {"mode": "Required"}, False: {"mode": "Off"}}
+        self.change("SuperCluster", "demo", lambda body: body["spec"].update(tls=modes[blue_tls]))
+        self.declare("SuperCluster", "next", migration=migration, tls=modes[green_tls])
         self.declare("Cluster", "west", superCluster="next")
         sides = self.brokers.migrations.sides
         sides["next"] = {**sides["demo"], "superCluster": "next", "identity": "id-green"}

@@ -12,6 +12,7 @@ from supercluster.api.super_cluster import EXCHANGE_AUTHORITY
 from supercluster.api.user import ROTATE_CREDENTIALS
 from supercluster.reconcilers.execute.logins import LOGIN_STEPS
 from supercluster.reconcilers.execute.super_cluster import SUPER_CLUSTER_STEPS
+from supercluster.reconcilers.execute.tls_stages import TLS_STEPS
 from supercluster.reconcilers.execute.users import USERS_STEPS
 from supercluster.reconcilers.kinds.reconciler import Reconciler
 from supercluster.reconcilers.observe.look import look_at_super_cluster
@@ -38,7 +39,7 @@ def _matters(metadata: Mapping[str, Any], status: Mapping[str, Any]) -> tuple[An
             for name in (FORCE_RECOVER_META, BEGIN_MAP_ANEW, EXCHANGE_AUTHORITY, ROTATE_CREDENTIALS)
         ),
         status.get("founder"),
-        json.dumps(status.get("migration"), sort_keys=True),
+        json.dumps([status.get("migration"), status.get("tls")], sort_keys=True),
     )
 
 
@@ -50,7 +51,7 @@ SUPER_CLUSTER = Reconciler(
         figures={"accounts": frozenset({"streams", "storageBytes", "memoryBytes"})},
         words={"otherMoves": None},
     ),
-    steps={**SUPER_CLUSTER_STEPS, **USERS_STEPS, **LOGIN_STEPS},
+    steps={**SUPER_CLUSTER_STEPS, **USERS_STEPS, **LOGIN_STEPS, **TLS_STEPS},
     reads=frozenset({Cluster, Migration, Stream, StreamMove, ReplicaPolicy, User}),
     grants=_grants,
     matters=_matters,

@@ -106,7 +106,11 @@ def signers(secret: Mapping[str, Any]) -> tuple[bytes, ...]:
 
 async def brokers_of(kube: Kube, cluster: Cluster) -> frozenset[str]:
     """Brokers that there are, or are to be, by the API server's own word."""
-    namespace, name = cluster.metadata.namespace, cluster.metadata.name
+    return await brokers_named(kube, cluster.metadata.namespace, cluster.metadata.name)
+
+
+async def brokers_named(kube: Kube, namespace: str, name: str) -> frozenset[str]:
+    """The same, of the Cluster of that name."""
     running = await kube.get("apps/v1", "StatefulSet", namespace, naming.stateful_set(name))
     listed = await kube.list("v1", "Pod", namespace)
     labels = [mapping(mapping(body).get("metadata")) for body in listed.get("items") or ()]

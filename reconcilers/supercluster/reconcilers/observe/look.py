@@ -23,6 +23,7 @@ from supercluster.reconcilers.observe.map_recoveries import look_at_map_recovery
 from supercluster.reconcilers.observe.repairs import Hosts, brokers_answer, look_at_repairs
 from supercluster.reconcilers.observe.rollouts import look_at_reports
 from supercluster.reconcilers.observe.targets import answer_of, broker_target, pods_of
+from supercluster.reconcilers.observe.tls_stages import look_at_tls
 from supercluster.reconcilers.observe.users import look_at_users
 from supercluster.reconcilers.observe.views import (
     account_view,
@@ -60,6 +61,7 @@ from supercluster.reconcilers.planners.super_cluster.super_cluster import (
     SuperClusterObserved,
     waits_for_a_place,
 )
+from supercluster.reconcilers.planners.tls_stages import has_certificates
 from supercluster.reconcilers.ports import (
     Brokers,
     BrokersError,
@@ -99,6 +101,7 @@ async def look_at_super_cluster(
         running=running,
         credentials=credentials_view(secret),
         certificates=await _certificates(cache, brokers, hosts, desired, clusters),
+        tls=await look_at_tls(cache, brokers, hosts.kube, desired, clusters, target),
         unreadable=tuple(map(str, cache.unreadable(namespace, name))),
         client_secret=cache.get("Secret", namespace, naming.client_secret(name)),
         traces=_traces(cache, desired),
@@ -310,7 +313,7 @@ async def look_at_cluster(
         credentials_ready=credentials is not None and not credentials.missing(user),
         certificate=certificate_view(
             await _secret(cache, hosts, namespace, naming.certificate_secret(name))
-            if super_cluster is not None and super_cluster.spec.tls is not None
+            if super_cluster is not None and has_certificates(super_cluster)
             else None
         ),
     )

@@ -19,6 +19,7 @@ from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.observe.views import secret_json
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.migration.views import Trouble
+from supercluster.reconcilers.planners.tls_stages import OFF, stage_of
 from supercluster.reconcilers.ports import Json, Kube, KubeError, mapping
 
 
@@ -92,7 +93,7 @@ async def _authority(cache: ObjectCache, kube: Kube, namespace: str, side: Side)
     if side.super_cluster is None:
         return await given_authority(kube, namespace, side)
     whole = cache.model(SuperCluster, namespace, side.super_cluster)
-    if whole is None or whole.spec.tls is None:
+    if whole is None or stage_of(whole) == OFF:
         return ""
     for cluster in cache.of_super_cluster(Cluster, namespace, side.super_cluster):
         secret = cache.get("Secret", namespace, naming.certificate_secret(cluster.metadata.name))

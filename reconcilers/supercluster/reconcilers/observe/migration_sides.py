@@ -21,6 +21,7 @@ from supercluster.reconcilers.observe.targets import broker_target
 from supercluster.reconcilers.planners.cluster.broker_config import migration_seeds
 from supercluster.reconcilers.planners.cluster.certificates import server_name
 from supercluster.reconcilers.planners.migration.views import SideView, Trouble
+from supercluster.reconcilers.planners.tls_stages import OFF, stage_of
 from supercluster.reconcilers.ports import (
     Brokers,
     BrokersRefusedError,
@@ -80,7 +81,7 @@ async def look_at_side(
     version = text(answer.get("version"), NAME_CHARACTERS_MAX)
     time = instant(answer.get("timeNs"))
     whole = cache.model(SuperCluster, namespace, side.super_cluster) if side.super_cluster else None
-    has_tls = whole is not None and whole.spec.tls is not None
+    has_tls = whole is not None and stage_of(whole) != OFF
     return SideView(
         told=SideStatus(
             identity=identity,

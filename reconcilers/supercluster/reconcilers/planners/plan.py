@@ -245,6 +245,21 @@ class ExchangeAuthority(Step):
 
 
 @dataclass(frozen=True, slots=True)
+class SetTlsStage(Step):
+    """Turn TLS between brokers on or off by one stage, while all brokers report the one before."""
+
+    stage: str
+    """That was seen."""
+    previous: str
+    goal: str
+    issuer: str
+    """Of the certificates, from now on."""
+
+    def __str__(self) -> str:
+        return f"go from {self.stage} to {self.goal} with TLS between brokers"
+
+
+@dataclass(frozen=True, slots=True)
 class IssueCertificate(Step):
     """Have the authority sign another certificate for the brokers of a cluster, or tell them whom to trust."""
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from supercluster.api import Cluster
-from supercluster.api.super_cluster import MigrationDoorStatus
+from supercluster.api.super_cluster import MigrationDoorStatus, TlsStage
 from supercluster.api.units import duration_ms, size_bytes
 from supercluster.reconcilers.planners import naming
 
@@ -42,6 +42,9 @@ BOUNDS: Mapping[tuple[str, str], tuple[str, int, int]] = {
     ("storage", "segmentBytes"): ("diskLimits.segment", 64 << 10, 1 << 31),
     ("raft", "electionTimeoutMs"): ("raft.electionTimeout", 50, 60_000),
 }
+LINK_PORTS = ("clusterTls", "gatewayTls")
+# What becomes of plain links, by the stage of TLS between brokers. Required is a broker's default, and is not written.
+PLAIN: Mapping[TlsStage, str] = {"AcceptBoth": "dialled", "DialTls": "accepted"}
 # What brokers take over while they run.
 HOT = frozenset({"gateways", "jetstream", "joinOnly", "moves", "peers", "tags"})
 HOT_IN: Mapping[str, frozenset[str]] = {
@@ -49,6 +52,7 @@ HOT_IN: Mapping[str, frozenset[str]] = {
         {"maxPayloadBytes", "maxConnections", "maxPendingBytes", "pingIntervalMs", "pingsOutMax"}
     ),
     "storage": frozenset({"maxFileBytes", "maxMemoryBytes"}),
+    **{port: frozenset({"plain"}) for port in LINK_PORTS},
 }
 _SIZES = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 _DURATIONS = (("h", 3_600_000), ("m", 60_000), ("s", 1_000))
@@ -64,13 +68,15 @@ def broker_config(
     *,
     join_only: bool = False,
     tls_name: str = "",
+    tls_stage: TlsStage = "Off",
     migration: MigrationDoorStatus | None = None,
 ) -> dict[str, Any]:
     """The file's content. It is the same for all brokers, so that one ConfigMap serves them. `move_bytes_per_s`: the limit of
-    a move that a client starts. `join_only`: the map of streams was begun before. `tls_name`: what certificates of brokers are for; empty:
-    links are not encrypted. `migration`: what brokers have for links with another super-cluster."""
+    a move that a client starts. `join_only`: the map of streams was begun before. `tls_name`: what certificates of brokers are for.
+    `tls_stage`: how far TLS on links is turned on. `migration`: what brokers have for links with another super-cluster."""
     spec, name = cluster.spec, cluster.metadata.name
     domain = _domain(cluster)
+    plain = {"plain": PLAIN[tls_stage]} if tls_stage in PLAIN else {}
     return {
         "superCluster": spec.super_cluster,
         "identity": identity,
@@ -114,8 +120,8 @@ def broker_config(
         # Written only when true: a file without it is the one of before.
         **({"joinOnly": True} if join_only else {}),
         **(
-            {key: {**TLS_FILES, "serverName": tls_name} for key in ("clusterTls", "gatewayTls")}
-            if tls_name
+            {key: {**TLS_FILES, "serverName": tls_name, **plain} for key in LINK_PORTS}
+            if tls_stage != "Off"
             else {}
         ),
         **({"migrationTls": MIGRATION_TLS} if migration is not None and migration.tls else {}),
@@ -189,6 +195,20 @@ def voters_in(config_map: Any) -> tuple[str, ...]:
 def is_join_only(config_map: Any) -> bool:
     """Whether a ConfigMap of ours forbids its brokers to begin a map."""
     return _told(config_map, "joinOnly") is True
+
+
+def stage_told(config_map: Any, stateful_set: Any) -> TlsStage | None:
+    """The stage of TLS between brokers that a ConfigMap of ours was written with. Where it is gone, a StatefulSet says whether there are
+    certificates, and `DialTls` links with each stage that has some. None: neither is there."""
+    if config_map is not None:
+        tls = _told(config_map, LINK_PORTS[0])
+        if not isinstance(tls, Mapping):
+            return "Off"
+        return next((stage for stage, plain in PLAIN.items() if plain == tls.get("plain")), "Required")
+    if stateful_set is None:
+        return None
+    volumes = stateful_set["spec"]["template"]["spec"].get("volumes") or ()
+    return "DialTls" if any(each.get("name") == "tls" for each in volumes) else "Off"
 
 
 def _told(config_map: Any, name: str) -> Any:

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from supercluster.api import Cluster, SuperCluster
 from supercluster.api.conditions import EventReason
-from supercluster.api.super_cluster import EXCHANGE_AUTHORITY
+from supercluster.api.super_cluster import EXCHANGE_AUTHORITY, Tls
 from supercluster.api.units import duration_ms
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.cluster import manifests
@@ -29,6 +29,7 @@ from supercluster.reconcilers.planners.plan import (
     Stage,
     Step,
 )
+from supercluster.reconcilers.planners.tls_stages import has_certificates, issuer_of
 
 AUTHORITY_LIFETIME = timedelta(days=3653)
 # Brokers that a message names.
@@ -142,7 +143,7 @@ def names_of(super_cluster: SuperCluster, cluster: Cluster) -> tuple[str, ...]:
 
 def issues(super_cluster: SuperCluster) -> bool:
     """Does the operator issue its certificates?"""
-    return super_cluster.spec.tls is not None and super_cluster.spec.tls.issuer == "Operator"
+    return has_certificates(super_cluster) and issuer_of(super_cluster) == "Operator"
 
 
 def why_unusable(super_cluster: SuperCluster, found: CertificateView | None) -> str:
@@ -162,8 +163,7 @@ def why_unusable(super_cluster: SuperCluster, found: CertificateView | None) -> 
 
 
 def lifetime_of(super_cluster: SuperCluster) -> timedelta:
-    tls = super_cluster.spec.tls
-    assert tls is not None
+    tls = super_cluster.spec.tls or Tls()
     return timedelta(milliseconds=duration_ms(tls.certificate_lifetime))
 
 

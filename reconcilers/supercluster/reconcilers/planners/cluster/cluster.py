@@ -12,6 +12,7 @@ from typing import Any
 from supercluster.api import Cluster, ClusterStatus, SuperCluster
 from supercluster.api.cluster import BrokerStatus
 from supercluster.api.conditions import ConditionType, EventReason, Reason
+from supercluster.api.super_cluster import TlsStage
 from supercluster.reconcilers.planners import founding, map_majority, naming
 from supercluster.reconcilers.planners.cluster import manifests
 from supercluster.reconcilers.planners.cluster.advice import advise
@@ -20,6 +21,7 @@ from supercluster.reconcilers.planners.cluster.broker_config import (
     file_digest,
     is_join_only,
     out_of_range,
+    stage_told,
     voters_in,
 )
 from supercluster.reconcilers.planners.cluster.certificates import server_name, why_unusable
@@ -54,6 +56,7 @@ from supercluster.reconcilers.planners.status import (
     put_blocked,
     status_patch,
 )
+from supercluster.reconcilers.planners.tls_stages import OFF
 
 RECORDED_RECHECK_MS = 1
 # While something keeps brokers from being evicted, or settings are on their way, nothing in Kubernetes changes.
@@ -94,7 +97,8 @@ def plan_cluster(
     )
     advise(desired, scaling.refused, volumes, conditions)
     voters = _meta_voters(desired, observed, observed.super_cluster)
-    if not voters or isinstance(voters, Missing):
+    tls_stage = _tls_stage(desired, observed, observed.super_cluster)
+    if not voters or isinstance(voters, Missing) or tls_stage is None:
         message = f"waiting until SuperCluster {desired.spec.super_cluster} has recorded who starts it"
         return _not_begun(desired, observed, conditions, None, message)
     rollout = _rollout(desired, observed, scaling.replicas, now)
@@ -107,6 +111,7 @@ def plan_cluster(
         scaling,
         volumes,
         voters,
+        tls_stage,
         defaults,
         is_open=is_open,
     )
@@ -175,6 +180,17 @@ def _meta_voters(
     told = voters_in(observed.objects.get(("ConfigMap", naming.config_map(desired.metadata.name))))
     known = desired.status.meta_voters or told
     return known or voters_for(desired, super_cluster.status.founder, observed.siblings)
+
+
+def _tls_stage(desired: Cluster, observed: ClusterObserved, super_cluster: SuperCluster) -> TlsStage | None:
+    """What is recorded, else what brokers were told before; None: nobody has decided yet."""
+    if super_cluster.status.tls is not None:
+        return super_cluster.status.tls.stage
+    name = desired.metadata.name
+    return stage_told(
+        observed.objects.get(("ConfigMap", naming.config_map(name))),
+        observed.objects.get(("StatefulSet", naming.stateful_set(name))),
+    )
 
 
 def _refusal(desired: Cluster, observed: ClusterObserved) -> tuple[Reason, str] | None:
@@ -248,6 +264,7 @@ def _wanted(
     scaling: ScaleDown,
     volumes: Volumes,
     voters: tuple[str, ...],
+    tls_stage: TlsStage,
     defaults: OperatorDefaults,
     *,
     is_open: bool,
@@ -266,7 +283,8 @@ def _wanted(
         observed.siblings,
         share,
         join_only=founding.is_join_only(super_cluster, told),
-        tls_name=server_name(super_cluster) if super_cluster.spec.tls is not None else "",
+        tls_name=server_name(super_cluster),
+        tls_stage=tls_stage,
         migration=super_cluster.status.migration,
     )
     door = super_cluster.status.migration
@@ -312,7 +330,7 @@ def _awaited_secret(desired: Cluster, observed: ClusterObserved) -> str:
     if not observed.credentials_ready:
         return naming.credentials_secret(desired.spec.super_cluster)
     assert observed.super_cluster is not None
-    if observed.super_cluster.spec.tls is None:
+    if _tls_stage(desired, observed, observed.super_cluster) in (OFF, None):
         return ""
     why = why_unusable(observed.super_cluster, observed.certificate)
     return f"{naming.certificate_secret(desired.metadata.name)}: {why}" if why else ""

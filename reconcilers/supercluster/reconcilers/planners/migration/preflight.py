@@ -45,8 +45,8 @@ def own_trouble(desired: Migration, observed: MigrationObserved) -> Trouble | No
         )
     if green.has_tls and not blue.has_tls:
         return Reason.PREFLIGHT_REFUSED, (
-            f"links of {desired.spec.green.text} are encrypted, and {desired.spec.blue.text} has no certificates to show: use a green without spec.tls, "
-            "or name spec.blue.caSecret where blue is somewhere else"
+            f"links of {desired.spec.green.text} are encrypted, and {desired.spec.blue.text} has no certificates to show: set spec.tls.mode to Required "
+            "there or to Off at green, or name spec.blue.caSecret where blue is somewhere else"
         )
     return None
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from supercluster.api import Migration, SuperCluster
-from supercluster.api.super_cluster import MigrationDoorStatus
+from supercluster.api.super_cluster import MigrationDoorStatus, TlsStage
 from supercluster.reconcilers.planners.super_cluster.credentials import CredentialsView
+from supercluster.reconcilers.planners.tls_stages import OFF
 
 
 def takes_migrations(desired: SuperCluster, migrations: Sequence[Migration]) -> bool:
@@ -21,11 +22,14 @@ def takes_migrations(desired: SuperCluster, migrations: Sequence[Migration]) -> 
 
 
 def migration_door(
-    desired: SuperCluster, migrations: Sequence[Migration], credentials: CredentialsView | None
+    desired: SuperCluster,
+    migrations: Sequence[Migration],
+    credentials: CredentialsView | None,
+    tls_stage: TlsStage,
 ) -> MigrationDoorStatus | None:
     """With certificates, the port waits for the authorities of the other side, without which brokers could not begin."""
     found = credentials or CredentialsView()
-    has_tls = desired.spec.tls is not None
+    has_tls = tls_stage != OFF
     is_wanted = takes_migrations(desired, migrations) and found.has_migration
     door = MigrationDoorStatus(
         port=is_wanted and (not has_tls or found.has_migration_authorities),

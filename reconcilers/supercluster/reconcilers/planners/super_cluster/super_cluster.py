@@ -67,6 +67,7 @@ from supercluster.reconcilers.planners.super_cluster.login_rotation import (
 from supercluster.reconcilers.planners.super_cluster.map_recovery import MapRecoveryView
 from supercluster.reconcilers.planners.super_cluster.migration_door import migration_door, takes_migrations
 from supercluster.reconcilers.planners.super_cluster.users import UsersPlan, UsersView, plan_users
+from supercluster.reconcilers.planners.tls_stages import TlsPlan, TlsView, plan_tls
 
 # While a StreamMove waits for a place, the brokers are asked this often what else moves.
 WAITING_RECHECK_MS = 1_000
@@ -107,6 +108,7 @@ class SuperClusterObserved:
     credentials: CredentialsView | None = None
     client_secret: Mapping[str, Any] | None = field(default=None, repr=False)
     certificates: CertificatesView = field(default_factory=CertificatesView)
+    tls: TlsView = field(default_factory=TlsView)
     unreadable: tuple[str, ...] = ()
     """Members that this version of the operator can't read, by kind and name."""
     traces: Traces = field(default_factory=Traces)
@@ -162,7 +164,8 @@ def plan_super_cluster(
     )
     accounts = plan_accounts(desired, observed.accounts, hold=any(map(_is_rolling, observed.clusters)))
     users, logins = _users(desired, observed, now), _logins(desired, observed)
-    wanted = _steps(desired, observed, (users.step, logins.step), now)
+    tls = plan_tls(desired, observed.tls)
+    wanted = _steps(tls.recorded_in(desired), observed, (tls.step, users.step, logins.step), now)
     # Each of its own steps needs those before it.
     own = tuple(takewhile(lambda step: not _is_aside(step, aside), wanted))
     # A person's word is dealt with once, so it is not passed on while the operator lacks the credentials for it.
@@ -174,19 +177,27 @@ def plan_super_cluster(
         plan_cordons(desired, observed.clusters, observed.cordons), aside
     )
     steps = own or recovery or moves or others
-    _describe(desired, observed, conditions, steps)
+    _describe(desired, observed, conditions, steps, tls)
     describe_logins(logins, observed.logins, conditions)
     _describe_users_by_hand(desired, observed, conditions)
     _describe_accounts(observed, conditions, accounts, users)
-    _describe_accepted(desired, observed, conditions, accounts, users, strategies, is_through=not steps)
+    _describe_accepted(desired, observed, conditions, accounts, users, tls, strategies, is_through=not steps)
     if observed.repair is not None:
         put_blocked(conditions, draining.blocked)
     # That somebody else's move has ended, or that a broker is away, is no event in Kubernetes.
     is_watching = waits_for_a_place(observed.moves) or repairing.is_watching or draining.is_watching
     is_watching = is_watching or is_due_soon(desired, observed.repair) or recovering.is_waiting
-    is_watching = is_watching or users.waits or logins.is_under_way
+    is_watching = is_watching or bool(tls.waiting) or users.waits or logins.is_under_way
     patch = _patch(
-        desired, observed, conditions, accounts, places, repair_status, draining.status, recovering.status
+        desired,
+        observed,
+        conditions,
+        accounts,
+        places,
+        tls,
+        repair_status,
+        draining.status,
+        recovering.status,
     )
     notes = (*conditions.notes(), *_note_of_beginning(desired, observed))
     if steps and steps is moves:
@@ -267,7 +278,11 @@ def _steps(
 
 
 def _describe(
-    desired: SuperCluster, observed: SuperClusterObserved, conditions: Conditions, steps: tuple[Step, ...]
+    desired: SuperCluster,
+    observed: SuperClusterObserved,
+    conditions: Conditions,
+    steps: tuple[Step, ...],
+    tls: TlsPlan,
 ) -> None:
     if observed.credentials is not None and observed.credentials.broken:
         secret = naming.credentials_secret(desired.metadata.name)
@@ -290,6 +305,8 @@ def _describe(
         conditions.put(ConditionType.SYNCED, False, Reason.APPLYING, told)
     elif waiting := why_waiting(observed.certificates):
         conditions.put(ConditionType.SYNCED, False, Reason.SETTINGS_PENDING, waiting)
+    elif tls.waiting:
+        conditions.put(ConditionType.SYNCED, False, Reason.SETTINGS_PENDING, tls.waiting)
     else:
         conditions.put(ConditionType.SYNCED, True, Reason.AS_DECLARED)
     if not observed.clusters:
@@ -359,6 +376,7 @@ def _describe_accepted(
     conditions: Conditions,
     accounts: AccountsPlan,
     users: UsersPlan,
+    tls: TlsPlan,
     strategies: Mapping[str, Strategy],
     *,
     is_through: bool,
@@ -371,6 +389,7 @@ def _describe_accepted(
     found = [(Reason.REFUSED_BY_BROKERS, each) for each in refusals]
     found += [(Reason.OUT_OF_RANGE, each) for each in accounts.refusals]
     found += users.refusals
+    found += [(Reason.OUT_OF_RANGE, tls.refusal)] if tls.refusal else []
     try:
         strategy_of(strategies, desired.spec.repair.placement_strategy)
     except StrategyError as error:
@@ -411,6 +430,7 @@ def _patch(
     conditions: Conditions,
     accounts: AccountsPlan,
     places: tuple[MoveGrant, ...],
+    tls: TlsPlan,
     repair: RepairStatus | None = None,
     leaving: LeavingStatus | None = None,
     map_recovery: RecoveryStatus | None = None,
@@ -436,7 +456,8 @@ def _patch(
         repair=repair,
         leaving=leaving,
         map_recovery=map_recovery,
-        migration=migration_door(desired, observed.migrations, observed.credentials),
+        migration=migration_door(desired, observed.migrations, observed.credentials, tls.stage),
+        tls=tls.status,
         client_secret=naming.client_secret(desired.metadata.name),
         conditions=conditions.result(),
     )
@@ -498,7 +519,13 @@ def _deletion(
         accounts = AccountsPlan(status=desired.status.accounts)
         places = _places(desired, observed)
         patch = _patch(
-            desired, observed, conditions, accounts, places, map_recovery=desired.status.map_recovery
+            desired,
+            observed,
+            conditions,
+            accounts,
+            places,
+            TlsPlan(desired.status.tls),
+            map_recovery=desired.status.map_recovery,
         )
         # Brokers are not let in without it, and streams that go with their Stream are deleted by brokers.
         again = plan_secret(desired, observed.credentials)

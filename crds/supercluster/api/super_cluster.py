@@ -71,8 +71,7 @@ class MigrationDoor(ApiModel):
     enabled: bool | None = Field(
         default=None,
         description="true: brokers listen on ports.migration of their Cluster. Unset: they begin to when a Migration names this SuperCluster "
-        "as green, and go on. Brokers are restarted one by one when that changes. With TLS between brokers the port opens once a Migration "
-        "tells whom to trust.",
+        "as green, and go on. Brokers are restarted one by one when that changes.",
     )
 
 

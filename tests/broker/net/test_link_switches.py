@@ -243,3 +243,15 @@ async def test_silent_strangers_at_a_port_with_tls_keep_no_broker_out(
         async with asyncio.timeout(30):
             assert await asyncio.get_running_loop().sock_recv(stranger, 1) == b""
         stranger.close()
+
+
+async def test_a_broker_that_stops_while_a_handshake_begins_leaves_no_socket_open(site: Site) -> None:
+    await site.start("refused", "east-1")
+    reader, writer = await asyncio.open_connection(site.hosts["east-1"], 6222)
+    listener = site.running["east-1"].mesh.handshakes._listeners[0]
+    writer.write(b"\x16")
+    await site.brokers.until(lambda: bool(listener._handshakes), "the handshake")
+    listener.close()
+    async with asyncio.timeout(30):
+        assert await reader.read() == b""
+    writer.close()

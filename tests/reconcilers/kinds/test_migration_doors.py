@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode
+from posixpath import normpath
 from typing import Any
 
 import pytest
@@ -11,6 +12,9 @@ from tests.reconcilers.builders import condition
 from tests.reconcilers.handlers.test_rounds import NS
 from tests.reconcilers.kinds.test_migration_rounds import GREEN, GREEN_URL, OVER, Cutover
 
+from supercluster.broker.settings import settings
+from supercluster.reconcilers.planners.cluster.broker_config import CREDENTIALS_FOLDER
+from supercluster.reconcilers.planners.cluster.manifests import TLS_FOLDER
 from supercluster.reconcilers.ports import Key
 
 
@@ -132,8 +136,12 @@ async def test_a_port_can_be_opened_beforehand() -> None:
 async def test_with_certificates_each_side_trusts_the_authorities_of_both() -> None:
     world = Twins(blue_tls=True, green_tls=True)
     await world.converge()
+    before = world.config("east")
+    assert normpath(f"{TLS_FOLDER}/../credentials") == CREDENTIALS_FOLDER
+    assert before["migrationTls"]["caFile"] == "../credentials/migration-ca.crt"
     world.over()
     await world.converge()
+    assert world.config("east") == before, "blue's brokers are not restarted for it"
     authorities = {
         b64decode(world.kube.objects["Secret", NS, f"{cluster}-tls"]["data"]["ca.crt"]).decode()
         for cluster in ("east", "west")
@@ -143,10 +151,12 @@ async def test_with_certificates_each_side_trusts_the_authorities_of_both() -> N
         text = world.file(super_cluster, "migration-ca.crt")
         assert all(each in text for each in authorities)
         tls = world.config(cluster)["migrationTls"]
-        assert (tls["caFile"], tls["serverName"]) == (
-            "/etc/supercluster/credentials/migration-ca.crt",
-            "",
-        )
+        assert tls == {
+            "certFile": "tls.crt",
+            "keyFile": "tls.key",
+            "caFile": "../credentials/migration-ca.crt",
+        }
+        settings.parse(world.config(cluster))
     assert "migration" not in world.config("east")["ports"]
     (started,) = world.brokers.migrations.started
     assert started["green"]["tlsName"] == f"brokers.next.{NS}.supercluster.internal"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from supercluster.api.common import Resource
@@ -11,8 +11,9 @@ from supercluster.reconcilers.execute import certificates
 from supercluster.reconcilers.execute.checks import made_by_us
 from supercluster.reconcilers.execute.credentials import completed
 from supercluster.reconcilers.execute.tools import CONFLICT, StepHandlers, StepRefusedError, Tools, foreign
-from supercluster.reconcilers.observe.certificates import authority_view, signers
+from supercluster.reconcilers.observe.certificates import ISSUER_CERTIFICATE, authority_view, signers
 from supercluster.reconcilers.observe.views import credentials_view
+from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.plan import (
     IDENTITY_ANNOTATION,
     ExchangeAuthority,
@@ -21,7 +22,7 @@ from supercluster.reconcilers.planners.plan import (
     MakeCredentials,
     Manifest,
 )
-from supercluster.reconcilers.planners.super_cluster.credentials import MIGRATION
+from supercluster.reconcilers.planners.super_cluster.credentials import AUTHORITIES, MIGRATION
 from supercluster.reconcilers.ports import BrokerTarget, Json, KubeError, mapping
 
 
@@ -33,6 +34,7 @@ async def _make_credentials(
     there = await tools.kube.get("v1", "Secret", metadata["namespace"], name)
     if there is None:
         data = completed({}, step.missing, step.application_user, tools.password)
+        data |= _authorities_of_nobody(tools, step.missing)
         await put_secret(tools, step.manifest, None, data)
         return
     found = credentials_view(there)
@@ -47,9 +49,23 @@ async def _make_credentials(
         raise foreign(step.manifest)
     if found.broken:
         raise StepRefusedError(f"Secret {name}: {found.broken}; nothing of it is changed")
-    missing = found.missing(step.application_user, takes_migrations=MIGRATION in step.missing)
+    missing = found.missing(
+        step.application_user,
+        takes_migrations=MIGRATION in step.missing,
+        has_tls=AUTHORITIES in step.missing,
+    )
     data = completed(there, missing, step.application_user, tools.password) if missing else {}
+    data |= _authorities_of_nobody(tools, missing)
     await put_secret(tools, step.manifest, there, data)
+
+
+def _authorities_of_nobody(tools: Tools, missing: Sequence[str]) -> dict[str, str]:
+    """The file that a Migration adds authorities to. Brokers have it from the start, so that no Migration restarts them; the key of
+    its first authority is kept nowhere."""
+    if AUTHORITIES not in missing:
+        return {}
+    nobody = certificates.authority("nobody", tools.now())
+    return {naming.MIGRATION_AUTHORITIES: nobody[ISSUER_CERTIFICATE]}
 
 
 async def _make_authority(

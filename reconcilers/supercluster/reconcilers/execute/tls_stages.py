@@ -35,7 +35,10 @@ async def _set_stage(tools: Tools, resource: Resource, step: SetTlsStage, target
     if why:
         raise HeldError(why)
     tls = {"stage": step.goal, "previous": step.stage, "issuer": step.issuer}
-    patch = {"metadata": {"resourceVersion": own.metadata.resource_version}, "status": {"tls": tls}}
+    patch = {
+        "metadata": {"resourceVersion": own.metadata.resource_version},
+        "status": {"tls": tls, "migration": step.migration},
+    }
     tools.cache.wrote(
         await tools.kube.merge_patch(
             API_VERSION, "SuperCluster", metadata.namespace, metadata.name, patch, status=True

@@ -254,6 +254,8 @@ class SetTlsStage(Step):
     goal: str
     issuer: str
     """Of the certificates, from now on."""
+    migration: Mapping[str, Any] | None = None
+    """What the status has of the migration port from now on: brokers are restarted for both at once."""
 
     def __str__(self) -> str:
         return f"go from {self.stage} to {self.goal} with TLS between brokers"

@@ -12,6 +12,7 @@ import logging
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from supercluster.broker.net.clients.strangers import PendingConnections
 from supercluster.broker.net.links.door import Door
@@ -121,7 +122,12 @@ class FirstByteListener:
             self._let_go(silent)
             task = self._loop.create_task(self._admit(silent, is_tls=first[0] == HANDSHAKE))
             self._handshakes.add(task)
-            task.add_done_callback(self._handshakes.discard)
+            task.add_done_callback(partial(self._handshaken, silent))
+
+    def _handshaken(self, silent: Silent, task: asyncio.Task[None]) -> None:
+        self._handshakes.discard(task)
+        if task.cancelled():
+            silent.socket.close()  # It may have been cancelled before it began.
 
     async def _admit(self, silent: Silent, *, is_tls: bool) -> None:
         assert self._door.tls is not None

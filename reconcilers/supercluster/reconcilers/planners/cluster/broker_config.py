@@ -23,8 +23,8 @@ CREDENTIALS_FOLDER = "/etc/supercluster/credentials"
 # Each side trusts the authorities of both; whose certificate it is, the migration says.
 MIGRATION_TLS = {
     **TLS_FILES,
-    "caFile": f"{CREDENTIALS_FOLDER}/{naming.MIGRATION_AUTHORITIES}",
-    "serverName": "",
+    # Below --tls-dir, beside which the credentials are mounted: processes of the embedded plane see their mounts elsewhere.
+    "caFile": f"../credentials/{naming.MIGRATION_AUTHORITIES}",
 }
 
 MOVE_BYTES_PER_S_MAX = 1 << 50

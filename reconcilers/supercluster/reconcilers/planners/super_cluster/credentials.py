@@ -18,12 +18,14 @@ from supercluster.reconcilers.planners.cluster.certificates import MarksView
 from supercluster.reconcilers.planners.drift import differences
 from supercluster.reconcilers.planners.founding import first_of
 from supercluster.reconcilers.planners.plan import Apply, MakeCredentials, Manifest, Note, Step
+from supercluster.reconcilers.planners.tls_stages import has_certificates
 
 APPLICATION = "application"
 OPERATOR = "operator"
 ROUTE = "route"
 GATEWAY = "gateway"
 MIGRATION = "migration"
+AUTHORITIES = "authorities of the migration port"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,9 @@ class CredentialsView:
         """As ours, so that it is seen and not taken for somebody else's; by no owner that takes it along."""
         return not self.marks.owners and self.marks.are_those_of(manifest)
 
-    def missing(self, application_user: str, *, takes_migrations: bool = False) -> tuple[str, ...]:
+    def missing(
+        self, application_user: str, *, takes_migrations: bool = False, has_tls: bool = False
+    ) -> tuple[str, ...]:
         wanting = []
         if application_user not in self.passwords:
             wanting.append(APPLICATION)
@@ -59,6 +63,8 @@ class CredentialsView:
             wanting.append(GATEWAY)
         if takes_migrations and not self.has_migration:
             wanting.append(MIGRATION)
+        if has_tls and not self.has_migration_authorities:
+            wanting.append(AUTHORITIES)
         return tuple(wanting)
 
 
@@ -99,7 +105,7 @@ def plan_secret(
     name, user = manifest["metadata"]["name"], desired.spec.application_user
     if credentials.broken or credentials.marks.terminating:
         return None
-    missing = credentials.missing(user, takes_migrations=takes_migrations)
+    missing = credentials.missing(user, takes_migrations=takes_migrations, has_tls=has_certificates(desired))
     if missing:
         reason = EventReason.DRIFT_REPAIRED if found is not None else EventReason.CREDENTIALS_GENERATED
         note = Note.done(reason, f"made credentials in Secret {name} for: {', '.join(missing)}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from supercluster.api import Migration, SuperCluster
-from supercluster.api.super_cluster import MigrationDoorStatus, TlsStage
+from supercluster.api.super_cluster import MigrationDoorStatus
 from supercluster.reconcilers.planners.super_cluster.credentials import CredentialsView
 from supercluster.reconcilers.planners.tls_stages import OFF
 
@@ -25,9 +25,10 @@ def migration_door(
     desired: SuperCluster,
     migrations: Sequence[Migration],
     credentials: CredentialsView | None,
-    tls_stage: TlsStage,
+    tls_stage: str,
 ) -> MigrationDoorStatus | None:
-    """With certificates, the port waits for the authorities of the other side, without which brokers could not begin."""
+    """With certificates, the port waits for the file of authorities, without which brokers could not begin. A Migration adds those of
+    the other side while brokers run."""
     found = credentials or CredentialsView()
     has_tls = tls_stage != OFF
     is_wanted = takes_migrations(desired, migrations) and found.has_migration

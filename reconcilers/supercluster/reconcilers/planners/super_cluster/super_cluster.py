@@ -5,7 +5,7 @@ members.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import Any
@@ -41,6 +41,7 @@ from supercluster.reconcilers.planners.plan import (
     Plan,
     SetAside,
     SetFinalizers,
+    SetTlsStage,
     Step,
 )
 from supercluster.reconcilers.planners.replica import drain_moves, repair_moves
@@ -165,7 +166,8 @@ def plan_super_cluster(
     accounts = plan_accounts(desired, observed.accounts, hold=any(map(_is_rolling, observed.clusters)))
     users, logins = _users(desired, observed, now), _logins(desired, observed)
     tls = plan_tls(desired, observed.tls)
-    wanted = _steps(tls.recorded_in(desired), observed, (tls.step, users.step, logins.step), now)
+    stage = _with_door(desired, observed, tls.step)
+    wanted = _steps(tls.recorded_in(desired), observed, (stage, users.step, logins.step), now)
     # Each of its own steps needs those before it.
     own = tuple(takewhile(lambda step: not _is_aside(step, aside), wanted))
     # A person's word is dealt with once, so it is not passed on while the operator lacks the credentials for it.
@@ -253,6 +255,15 @@ def _logins(desired: SuperCluster, observed: SuperClusterObserved) -> LoginsPlan
     if observed.credentials is None or observed.credentials.broken:
         return LoginsPlan()
     return plan_logins(desired, observed.logins)
+
+
+def _with_door(
+    desired: SuperCluster, observed: SuperClusterObserved, step: SetTlsStage | None
+) -> SetTlsStage | None:
+    if step is None:
+        return None
+    door = migration_door(desired, observed.migrations, observed.credentials, step.goal)
+    return replace(step, migration=door.to_object() if door is not None else None)
 
 
 def _steps(

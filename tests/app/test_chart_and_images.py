@@ -244,6 +244,43 @@ def test_the_rendered_arguments_are_ones_that_the_operator_takes(run_helm: Any) 
     parsed = parse(arguments, {"POD_NAMESPACE": "ops", "POD_NAME": "op-0"})
     assert (parsed.listen_host, parsed.lease_name, parsed.lease_namespace) == ("10.0.0.7", "op", "ops")
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert parsed.fixed_ids
+
+
+@pytest.mark.e2e
+def test_a_network_policy_keeps_ports_for_brokers_to_brokers(run_helm: Any) -> None:
+    from supercluster.reconcilers.planners import naming
+
+    assert "NetworkPolicy" not in {body["kind"] for body in rendered(run_helm)}
+    chosen = ("--set", "networkPolicy.enabled=true", "--set", "namespaces={a,b}")
+    peers = ("--set", "networkPolicy.monitoring[0].ipBlock.cidr=10.0.0.0/8")
+    found = [body for body in rendered(run_helm, *chosen, *peers) if body["kind"] == "NetworkPolicy"]
+    assert [body["metadata"]["namespace"] for body in found] == ["a", "b"]
+    spec = found[0]["spec"]
+    brokers = spec["podSelector"]["matchLabels"]
+    assert brokers.items() <= naming.labels("demo", "east").items()
+    rules = {port["port"]: rule.get("from") for rule in spec["ingress"] for port in rule["ports"]}
+    assert rules["cluster"] == rules["gateway"] == [{"podSelector": {"matchLabels": brokers}}]
+    assert rules[7223] == [{"namespaceSelector": {}, "podSelector": {"matchLabels": brokers}}]
+    assert rules["client"] is None
+    operator, other = rules["monitor"]
+    assert operator["podSelector"]["matchLabels"]["app.kubernetes.io/name"] == "supercluster-operator"
+    assert other == {"ipBlock": {"cidr": "10.0.0.0/8"}}
+    everywhere = ("--set", "networkPolicy.enabled=true", "--set", "allNamespaces=true")
+    refused = run_helm("template", "op", str(CHART), *everywhere, check=False)
+    assert "needs the namespaces of the brokers by name" in refused.stderr
+
+
+@pytest.mark.e2e
+def test_where_the_platform_assigns_users_no_pod_names_one(run_helm: Any) -> None:
+    from supercluster.app.settings import parse
+
+    bodies = rendered(run_helm, "--set", "fixedIds=false")
+    (deployment,) = [body for body in bodies if body["kind"] == "Deployment"]
+    pod = deployment["spec"]["template"]["spec"]
+    assert pod["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    arguments = [word.replace("$(POD_IP)", "10.0.0.7") for word in pod["containers"][0]["args"]]
+    assert not parse(arguments, {"POD_NAMESPACE": "ops", "POD_NAME": "op-0"}).fixed_ids
 
 
 @pytest.mark.e2e

@@ -372,7 +372,11 @@ async def build(
     cache = ObjectCache()
     tools = Tools(kube, brokers, cache, lambda: secrets.token_urlsafe(PASSWORD_BYTES), now=clock.now)
     defaults = OperatorDefaults(
-        settings.broker_image, budget_version, settings.broker_pull_secrets, settings.spark_image
+        settings.broker_image,
+        budget_version,
+        settings.broker_pull_secrets,
+        settings.spark_image,
+        fixed_ids=settings.fixed_ids,
     )
     rounds = Rounds(kube, brokers, cache, Executor(tools), clock, defaults, strategies=installed_strategies())
     pace = Pace(resync_ms=int(settings.resync_s * 1000), concurrency_max=settings.concurrency_max)

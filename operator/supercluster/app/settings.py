@@ -41,6 +41,8 @@ class Settings:
     """Secrets, in the namespaces of the Clusters, by which nodes fetch the brokers' images."""
     spark_image: str = f"supercluster/spark:{VERSION}"
     """Image for StreamPipelines that name none."""
+    fixed_ids: bool = True
+    """Pods name their user and group; False: the platform assigns them, as OpenShift does."""
     resync_s: float = 5.0
     """How often each resource is looked at without an event; drift on the brokers is repaired within this time."""
     sweep_s: float = 60.0
@@ -101,6 +103,11 @@ def parser() -> argparse.ArgumentParser:
         default=defaults.spark_image,
         metavar="IMAGE",
         help="for StreamPipelines without spec.image (%(default)s)",
+    )
+    add(
+        "--no-fixed-ids",
+        action="store_true",
+        help="name no user and no group in pods: the platform assigns them, as OpenShift does",
     )
     add(
         "--resync",
@@ -184,6 +191,7 @@ def parse(argv: Sequence[str] | None = None, environ: Mapping[str, str] = os.env
         broker_image=given.broker_image,
         broker_pull_secrets=tuple(given.broker_pull_secret),
         spark_image=given.spark_image,
+        fixed_ids=not given.no_fixed_ids,
         resync_s=given.resync,
         sweep_s=given.sweep,
         concurrency_max=given.concurrency,

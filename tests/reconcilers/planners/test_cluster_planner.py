@@ -134,6 +134,15 @@ def test_no_broker_runs_at_the_lowest_share_of_processor_time(declared: Any, cpu
     assert container["resources"]["requests"].get("cpu") == cpu
 
 
+def test_where_the_platform_assigns_users_and_groups_pods_name_none() -> None:
+    seen = cluster_observed(cluster(), objects={}, pods=())
+    planned = plan_cluster(cluster(), seen, replace(DEFAULTS, fixed_ids=False), NOW)
+    made = by_kind([step.manifest for step in planned.steps if isinstance(step, Apply)])
+    security = made["StatefulSet/east"]["spec"]["template"]["spec"]["securityContext"]
+    assert security["runAsNonRoot"] is True
+    assert not {"runAsUser", "runAsGroup", "fsGroup"} & security.keys()
+
+
 def test_pods_are_locked_down() -> None:
     pod = by_kind(manifests_of(cluster()))["StatefulSet/east"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]

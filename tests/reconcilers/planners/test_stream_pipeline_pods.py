@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.reconcilers.planners.stream_pipelines import (
+    IMAGE,
     job,
     made,
     pipeline,
@@ -80,6 +81,11 @@ def test_executors_mount_a_claim_that_is_shared() -> None:
     for pod in pods(shared):
         assert "/checkpoint" in [each["mountPath"] for each in pod["spec"]["containers"][0]["volumeMounts"]]
         assert pod["spec"]["securityContext"]["fsGroup"] == 10001
+    job = manifests.driver_object(shared, IMAGE, fixed_ids=False)
+    executors = manifests.executor_template(shared, IMAGE, fixed_ids=False)
+    for pod in (job["spec"]["template"], executors):
+        assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
+        assert "fsGroup" not in pod["spec"]["securityContext"]
     (_, executor) = pods(pipeline())
     assert "checkpoint" not in {each["name"] for each in executor["spec"]["volumes"]}
     assert not plan(shared, made(shared)).steps

@@ -26,6 +26,6 @@ STREAM_PIPELINE = Reconciler(
     observe=_observe,
     status=StatusFields(words={"progress": None}),
     plan=lambda context, desired, seen, now: plan_stream_pipeline(
-        desired, seen, context.defaults.spark_image, now
+        desired, seen, context.defaults.spark_image, now, fixed_ids=context.defaults.fixed_ids
     ),
 )

@@ -35,6 +35,8 @@ class OperatorDefaults:
     pull_secrets: tuple[str, ...] = ()
     """Secrets in the namespace of each Cluster, by which its nodes fetch images."""
     spark_image: str = "supercluster/spark:latest"
+    fixed_ids: bool = True
+    """Pods name their user and group. False where the platform assigns them: OpenShift refuses those that are not of its range."""
 
 
 def _metadata(super_cluster: SuperCluster, name: str) -> dict[str, Any]:
@@ -245,9 +247,11 @@ def _pod(cluster: Cluster, defaults: OperatorDefaults, *, has_tls: bool) -> dict
         "terminationGracePeriodSeconds": settings.termination_grace_period_seconds,
         "securityContext": {
             "runAsNonRoot": True,
-            "runAsUser": BROKER_UID,
-            "runAsGroup": BROKER_UID,
-            "fsGroup": BROKER_UID,
+            **(
+                {"runAsUser": BROKER_UID, "runAsGroup": BROKER_UID, "fsGroup": BROKER_UID}
+                if defaults.fixed_ids
+                else {}
+            ),
             "fsGroupChangePolicy": "OnRootMismatch",
             "seccompProfile": {"type": "RuntimeDefault"},
         },

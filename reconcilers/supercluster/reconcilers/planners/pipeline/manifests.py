@@ -87,12 +87,15 @@ def checkpoint_claim(pipeline: StreamPipeline) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
 
 
-def config_map(pipeline: StreamPipeline, image: str) -> dict[str, Any]:
+def config_map(pipeline: StreamPipeline, image: str, *, fixed_ids: bool = True) -> dict[str, Any]:
     """What the driver's Spark starts with."""
     data = {
         PROPERTIES_FILE: _properties_text(spark_properties(pipeline, image)),
         # JSON is YAML.
-        TEMPLATE_FILE: json.dumps(executor_template(pipeline, image), indent=1, sort_keys=True) + "\n",
+        TEMPLATE_FILE: json.dumps(
+            executor_template(pipeline, image, fixed_ids=fixed_ids), indent=1, sort_keys=True
+        )
+        + "\n",
     }
     metadata = _metadata(pipeline, config_map_name(pipeline))
     return signed({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
@@ -174,7 +177,7 @@ def _client_volume(pipeline: StreamPipeline) -> dict[str, Any]:
 _CLIENT_MOUNT = {"name": "client", "mountPath": SECRET_FOLDER, "readOnly": True}
 
 
-def executor_template(pipeline: StreamPipeline, image: str) -> dict[str, Any]:
+def executor_template(pipeline: StreamPipeline, image: str, *, fixed_ids: bool = True) -> dict[str, Any]:
     """The pod that Spark completes for each executor."""
     volumes, mounts = [_client_volume(pipeline)], [_CLIENT_MOUNT]
     is_shared = pipeline.spec.checkpoint.type == "Claim" and pipeline.spec.checkpoint.claim.mount_on_executors
@@ -188,7 +191,7 @@ def executor_template(pipeline: StreamPipeline, image: str) -> dict[str, Any]:
         "spec": {
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
-            "securityContext": _pod_security(has_group=is_shared),
+            "securityContext": _pod_security(has_group=fixed_ids and is_shared),
             "containers": [
                 {
                     "name": EXECUTOR_CONTAINER,
@@ -206,10 +209,10 @@ def executor_template(pipeline: StreamPipeline, image: str) -> dict[str, Any]:
     return with_template(pod, pipeline.spec.pod_template)
 
 
-def driver_object(pipeline: StreamPipeline, image: str) -> dict[str, Any]:
+def driver_object(pipeline: StreamPipeline, image: str, *, fixed_ids: bool = True) -> dict[str, Any]:
     """What makes drivers: a CronJob with a schedule, else a Job. The Job's name follows from its pod template and its
     podFailurePolicy, which Kubernetes lets nobody change."""
-    spec, template = pipeline.spec, _driver_template(pipeline, image)
+    spec, template = pipeline.spec, _driver_template(pipeline, image, fixed_ids=fixed_ids)
     if spec.schedule is None:
         name = f"{pipeline.metadata.name}-{digest([template, FAILURE_POLICY])[:8]}"
         body = {"suspend": spec.suspend, **_job_spec(template, spec.backoff_limit, BACKOFF_LIMIT)}
@@ -261,7 +264,7 @@ def _program_words(pipeline: StreamPipeline) -> list[str]:
     return [word.replace("$(", "$$(") for word in words]
 
 
-def _driver_template(pipeline: StreamPipeline, image: str) -> dict[str, Any]:
+def _driver_template(pipeline: StreamPipeline, image: str, *, fixed_ids: bool = True) -> dict[str, Any]:
     spec = pipeline.spec
     volumes = [
         {"name": "spark", "configMap": {"name": config_map_name(pipeline)}},
@@ -312,7 +315,10 @@ def _driver_template(pipeline: StreamPipeline, image: str) -> dict[str, Any]:
             # Other properties are another driver.
             "annotations": {
                 "supercluster.dev/spark-digest": digest(
-                    [spark_properties(pipeline, image), executor_template(pipeline, image)]
+                    [
+                        spark_properties(pipeline, image),
+                        executor_template(pipeline, image, fixed_ids=fixed_ids),
+                    ]
                 )
             },
         },
@@ -321,7 +327,7 @@ def _driver_template(pipeline: StreamPipeline, image: str) -> dict[str, Any]:
             "serviceAccountName": spec.service_account_name,
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": GRACE_SECONDS,
-            "securityContext": _pod_security(has_group=True),
+            "securityContext": _pod_security(has_group=fixed_ids),
             "containers": [
                 {
                     "name": DRIVER_CONTAINER,

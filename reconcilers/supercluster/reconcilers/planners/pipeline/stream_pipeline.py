@@ -43,17 +43,24 @@ ENDED = frozenset({Reason.PROGRAM_ENDED, Reason.SCHEDULED})
 
 
 def plan_stream_pipeline(
-    desired: StreamPipeline, observed: PipelineObserved, default_image: str, now: datetime
+    desired: StreamPipeline,
+    observed: PipelineObserved,
+    default_image: str,
+    now: datetime,
+    *,
+    fixed_ids: bool = True,
 ) -> Plan:
+    """`fixed_ids`: pods name the group of the image, by which they write to their volumes."""
     if desired.metadata.deletion_timestamp is not None:
         return Plan()
     image = desired.spec.image or default_image
-    wanted = manifests.driver_object(desired, image)
+    wanted = manifests.driver_object(desired, image, fixed_ids=fixed_ids)
+    config = manifests.config_map(desired, image, fixed_ids=fixed_ids)
     conditions = Conditions(desired.status.conditions, desired.metadata.generation, now)
     refused = refusal_of(desired, observed)
     steps: tuple[Step, ...] = ()
     if refused is None:
-        steps = tuple(_steps(desired, observed, image, wanted))
+        steps = tuple(_steps(desired, observed, config, wanted))
     _describe(desired, observed, wanted, image, conditions, refused, now, is_synced=not steps)
     status = _status(desired, observed, image, wanted, conditions)
     patch = status_patch(desired.status.to_object(), status.to_object())
@@ -89,12 +96,11 @@ def _status(
 
 
 def _steps(
-    desired: StreamPipeline, observed: PipelineObserved, image: str, wanted: Mapping[str, Any]
+    desired: StreamPipeline, observed: PipelineObserved, config: Manifest, wanted: Mapping[str, Any]
 ) -> Iterator[Step]:
     checkpoint = desired.spec.checkpoint
     if checkpoint.type == "Claim" and checkpoint.claim.name is None and observed.claim is None:
         yield CreateObject(manifests.checkpoint_claim(desired))
-    config = manifests.config_map(desired, image)
     if not is_current(config, observed.config):
         yield Apply(config)
     kind, name = wanted["kind"], name_of(wanted)

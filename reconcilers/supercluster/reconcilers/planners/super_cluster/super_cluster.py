@@ -166,19 +166,19 @@ def plan_super_cluster(
     accounts = plan_accounts(desired, observed.accounts, hold=any(map(_is_rolling, observed.clusters)))
     users, logins = _users(desired, observed, now), _logins(desired, observed)
     tls = plan_tls(desired, observed.tls)
-    stage = _with_door(desired, observed, tls.step)
-    wanted = _steps(tls.recorded_in(desired), observed, (stage, users.step, logins.step), now)
+    wanted = _steps(tls.recorded_in(desired), observed, (users.step, logins.step), now)
     # Each of its own steps needs those before it.
     own = tuple(takewhile(lambda step: not _is_aside(step, aside), wanted))
     # A person's word is dealt with once, so it is not passed on while the operator lacks the credentials for it.
     is_able = not any(isinstance(step, MakeCredentials) and step.missing for step in wanted)
     recovery = _left(recovering.steps, aside) if is_able else ()
+    stage = _left(_stage_steps(desired, observed, tls), aside) if is_able else ()
     # What is lost comes before what is to go.
     moves = _left(repairing.steps, aside) or _left(draining.steps, aside)
     others = _left(accounts.steps, aside) or _left(
         plan_cordons(desired, observed.clusters, observed.cordons), aside
     )
-    steps = own or recovery or moves or others
+    steps = own or recovery or stage or moves or others
     _describe(desired, observed, conditions, steps, tls)
     describe_logins(logins, observed.logins, conditions)
     _describe_users_by_hand(desired, observed, conditions)
@@ -257,13 +257,13 @@ def _logins(desired: SuperCluster, observed: SuperClusterObserved) -> LoginsPlan
     return plan_logins(desired, observed.logins)
 
 
-def _with_door(
-    desired: SuperCluster, observed: SuperClusterObserved, step: SetTlsStage | None
-) -> SetTlsStage | None:
-    if step is None:
-        return None
-    door = migration_door(desired, observed.migrations, observed.credentials, step.goal)
-    return replace(step, migration=door.to_object() if door is not None else None)
+def _stage_steps(
+    desired: SuperCluster, observed: SuperClusterObserved, tls: TlsPlan
+) -> tuple[SetTlsStage, ...]:
+    if tls.step is None:
+        return ()
+    door = migration_door(desired, observed.migrations, observed.credentials, tls.step.goal)
+    return (replace(tls.step, migration=door.to_object() if door is not None else None),)
 
 
 def _steps(

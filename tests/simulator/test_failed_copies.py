@@ -11,6 +11,7 @@ from tests.simulator.publishers import ACCOUNT, SimPublisher
 from tests.simulator.world import World
 
 from supercluster.broker.jetstream.core.broker import BrokerCore
+from supercluster.broker.jetstream.node import bootstrap
 from supercluster.broker.jetstream.node.copy_manager import OPEN_RETRY_MS, OPEN_RETRY_MS_MAX
 from supercluster.broker.jetstream.replica.lineage import META_GROUP
 from supercluster.broker.jetstream.stream.replica import StreamReplica
@@ -200,7 +201,8 @@ def test_a_broker_whose_disk_does_not_give_the_map_back_starts_and_learns_it_ane
     story.world.start(BROKEN)
     again = story.world.nodes[BROKEN].core
     assert again is not None
-    assert story.world.run_until(lambda: again.accepts_clients and again.map.is_fresh, 20_000)
+    wait_ms = bootstrap.UNREADABLE_MS_MAX + 20_000
+    assert story.world.run_until(lambda: again.accepts_clients and again.map.is_fresh, wait_ms)
     assert again.meta is not None
     assert again.meta.member != before
     story.publish()

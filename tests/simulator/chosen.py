@@ -33,7 +33,7 @@ CHOSEN: dict[str, tuple[int, ...]] = {
 """Scenario → seeds."""
 
 CAUGHT_BY: dict[str, int] = {
-    "vote-without-log": 0,
+    "vote-without-log": 20,
     "commit-older-term": 1,
     "vote-not-saved": 3,
     "vote-before-it-is-durable": 3,
@@ -142,6 +142,12 @@ CAUGHT_BY: dict[str, int] = {
 
 _SINK = "tests/simulator/test_sink.py::test_every_row_is_one_message_whoever_repeats_what"
 CAUGHT_BY_TEST: dict[str, str] = {
+    "short-log-votes-by-what-is-left": (
+        "tests/broker/raft/test_raft_following.py::test_a_member_that_lost_a_record_helps_nobody_to_lead_without_it"
+    ),
+    "short-log-leads": (
+        "tests/broker/raft/test_raft_chaos.py::test_one_member_at_a_time_may_lose_records_of_its_middle_and_votes_on[25]"
+    ),
     "batch-known-by-its-attempt": _SINK,
     "abort-without-condition": _SINK,
     "position-in-another-entry": _SINK,

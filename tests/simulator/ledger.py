@@ -70,7 +70,7 @@ class Ledger:
     def __init__(self, world: World) -> None:
         self._world = world
         self.groups: dict[str, History] = {}
-        self.oracle = Oracle(world, self.broken, self._committed_index)
+        self.oracle = Oracle(world, self.broken, self._committed_entries)
         self.on_gone: Callable[[str, str], None] = lambda node, group: None
         """A broker removed its copy of a group that was deleted."""
         self.stored: dict[bytes, tuple[str, int]] = {}
@@ -123,9 +123,9 @@ class Ledger:
     def broken(self, what: str) -> InvariantBrokenError:
         return InvariantBrokenError(f"seed {self._world.seed}: {what} (at {self._world.now_us / 1e6:.4f} s)")
 
-    def _committed_index(self, group: str) -> int:
+    def _committed_entries(self, group: str) -> dict[int, tuple[int, int]]:
         history = self.groups.get(group)
-        return history.last_index if history is not None else 0
+        return history.records if history is not None else {}
 
     # ---- watching a core ------------------------------------------------------------------------------------------
 

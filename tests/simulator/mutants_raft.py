@@ -51,9 +51,25 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
         "A voter does not ask whether the candidate's log is as new as its own.",
         (
             "raft/election.py",
-            "return (message.last_term, message.last_index) < (log.last_term, log.last_index)",
+            "return (message.last_term, message.last_index) < end",
             "return False",
         ),
+    ),
+    mutant(
+        "short-log-votes-by-what-is-left",
+        "SF-34",
+        "A member that lost records of its middle votes for a log that ends before its own did.",
+        (
+            "raft/election.py",
+            "max((log.last_term, log.last_index), self.state.end)",
+            "(log.last_term, log.last_index)",
+        ),
+    ),
+    mutant(
+        "short-log-leads",
+        "SF-34",
+        "A member that lost records of its middle stands for election before it has them again.",
+        ("raft/election.py", "        if self._is_short:\n", "        if False:\n"),
     ),
     mutant(
         "commit-older-term",
@@ -143,7 +159,7 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
         "doubtful-member-votes",
         "SF-4",
         "A member that may have lost a tail that it had confirmed votes as if it were sure.",
-        ("raft/election.py", "is_unsure = state.doubtful and not message.need_all", "is_unsure = False"),
+        ("raft/election.py", "is_unsure = state.is_unsure and not message.need_all", "is_unsure = False"),
     ),
     mutant(
         "unwritten-is-confirmed",

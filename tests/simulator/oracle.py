@@ -6,7 +6,7 @@ a loss. They hang on the ends of turns and on votes that leave a broker.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -41,12 +41,15 @@ class Oracle:
     """See the module."""
 
     def __init__(
-        self, world: World, broken: Callable[[str], AssertionError], committed: Callable[[str], int]
+        self,
+        world: World,
+        broken: Callable[[str], AssertionError],
+        committed: Callable[[str], Mapping[int, tuple[int, int]]],
     ) -> None:
-        """`committed` tells up to which index a group's entries are known to be committed."""
+        """`committed` has the entries of a group that are known to be committed: index → term and checksum."""
         self._world = world
         self._broken = broken
-        self._committed_index = committed
+        self._committed_entries = committed
         self._logs: dict[tuple[str, str], list[StreamLog]] = {}
         """(group, member) → its log in every process that had it."""
         self._destroyed: dict[tuple[str, str], list[tuple[int, dict[int, int | None]]]] = {}
@@ -61,6 +64,10 @@ class Oracle:
         """(group, member) → the newest term in which it voted."""
         self._put_back: set[str] = set()
         """Members whose disk went back to an earlier state: what they come back with is less than they said (SF-27)."""
+        self._ends: dict[tuple[str, str], tuple[int, int]] = {}
+        """(group, member) → term and index of the last entry that it confirmed."""
+        self._asked: dict[tuple[str, str, int], tuple[int, int]] = {}
+        """(group, candidate, term) → the end of its log."""
         self.on_vote: Callable[[str], None] = lambda node: None
         self.on_sent: Callable[[str, BrokerCore, str, Message], None] = lambda node, core, group, message: (
             None
@@ -83,6 +90,7 @@ class Oracle:
                 self._vote(node, core, group, message)
             elif isinstance(message, AppendResponse):
                 self._confirmed(core, group, message)
+                self._note_end(core, group, message)
             elif isinstance(message, TimeoutNow):
                 self.on_hand_over(node, node_of(message.to))
             send_raft(group, message)
@@ -131,8 +139,12 @@ class Oracle:
             )
         if raft.doubtful or not logs:
             return
-        held = min(logs[-1].persisted_index, self._committed_index(replica.id))
-        if log.last_index < held:
+        before, committed = logs[-1], self._committed_entries(replica.id)
+        held = before.persisted_index
+        # What it had there may be of another history, which is committed without it.
+        while held > log.last_index and before.term(held) not in (None, committed.get(held, (-1, 0))[0]):
+            held -= 1
+        if log.last_index < held and held in committed:
             raise self._broken(
                 f"SF-4: {replica.member} had entry {held} of {replica.id}, which is committed, and comes back with "
                 f"{log.last_index}, sure of itself"
@@ -152,6 +164,13 @@ class Oracle:
                 "durable"
             )
 
+    def _note_end(self, core: BrokerCore, group: str, message: AppendResponse) -> None:
+        held = core.groups.get(group)
+        term = held.log.term(message.index) if held is not None and message.ok else None
+        if term is not None:
+            key = group, message.frm
+            self._ends[key] = max(self._ends.get(key, (0, 0)), (term, message.index))
+
     # ---- votes ----------------------------------------------------------------------------------------------------
 
     def _vote(self, node: str, core: BrokerCore, group: str, message: VoteRequest | VoteResponse) -> None:
@@ -160,8 +179,10 @@ class Oracle:
             if not message.granted:
                 return
             voted_for = message.to
+            self._compare_ends(group, message)
         else:
             voted_for = message.frm
+            self._asked[group, message.frm, message.term] = message.last_term, message.last_index
         known = self._votes.setdefault((group, message.frm, message.term), voted_for)
         if known != voted_for:
             raise self._broken(
@@ -172,7 +193,7 @@ class Oracle:
         held = core.groups.get(group)
         if held is None:
             return
-        if isinstance(message, VoteResponse) and held.raft.doubtful and not message.need_all:
+        if isinstance(message, VoteResponse) and held.raft._state.is_unsure and not message.need_all:
             raise self._broken(f"SF-4: {message.frm} votes in {group} and is not sure of its log")
         if isinstance(held.log, MemoryLog):
             return
@@ -184,6 +205,20 @@ class Oracle:
             )
         if isinstance(message, VoteResponse):
             self.on_vote(node)
+
+    def _compare_ends(self, group: str, message: VoteResponse) -> None:
+        """SF-34: whatever a member's log has lost, it helps nobody to lead whose log ends before what it confirmed; where all
+        members agree that it is gone, they say so."""
+        key = group, message.frm
+        if message.need_all:
+            self._ends.pop(key, None)
+            return
+        end, asked = self._ends.get(key, (0, 0)), self._asked.get((group, message.to, message.term))
+        if asked is not None and asked < end:
+            raise self._broken(
+                f"SF-34: {message.frm} confirmed entry {end[1]} of term {end[0]} of {group}, and votes for {message.to}, whose log "
+                f"ends with entry {asked[1]} of term {asked[0]}"
+            )
 
     # ---- disks ----------------------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ def entry(index: int, term: int) -> Any:
 @pytest.mark.parametrize("held_by_b", [2, 1])
 def test_a_copy_in_memory_counts_after_its_stream_was_deleted_for_what_it_held(held_by_b: int) -> None:
     """A leader may commit by an answer that left before the deletion came: of a file's copy the log tells that."""
-    oracle = Oracle(None, AssertionError, lambda group: 0)  # type: ignore[arg-type]  # Groups that need no world.
+    oracle = Oracle(None, AssertionError, lambda group: {})  # type: ignore[arg-type]  # Groups that need no world.
     raft = SimpleNamespace(membership=membership_of(VOTERS), term=3, commit_index=2, doubtful=False)
     groups = [SimpleNamespace(id="S", member=member, log=MemoryLog(), raft=raft) for member in VOTERS]
     for group, count in zip(groups, (2, held_by_b, 0), strict=True):
@@ -37,3 +37,23 @@ def test_a_copy_in_memory_counts_after_its_stream_was_deleted_for_what_it_held(h
     else:
         with pytest.raises(AssertionError, match="only"):
             oracle._committed(groups[0], (raft.membership,))  # type: ignore[arg-type]
+
+
+def comes_back(terms: list[int], committed: list[int], left: int) -> None:
+    """A member that had entries of these terms comes back with so many of them, beside committed entries of those terms."""
+    records = {index: (term, 0) for index, term in enumerate(committed, 1)}
+    oracle = Oracle(None, AssertionError, lambda group: records)  # type: ignore[arg-type]  # Groups that need no world.
+    raft = SimpleNamespace(membership=membership_of(VOTERS), term=9, commit_index=0, doubtful=False)
+    for count in (len(terms), left):
+        log = MemoryLog()
+        for index in range(1, count + 1):
+            log.append([entry(index, terms[index - 1])])
+        oracle.watch_group(SimpleNamespace(id="S", member="a@1", log=log, raft=raft))  # type: ignore[arg-type]
+
+
+def test_who_lost_what_others_replaced_lost_nothing() -> None:
+    """Seed 731235: the entries that came back without were never committed, and others stood at their places."""
+    comes_back([3, 3, 4, 4], [3, 3, 5, 5, 5], 2)
+    comes_back([3, 3, 4, 4], [3, 3], 2)
+    with pytest.raises(AssertionError, match="had entry 3"):
+        comes_back([3, 3, 5, 6], [3, 3, 5, 5], 2)

@@ -184,7 +184,7 @@ class Weather:
         for name, (group_id, member) in list(self._scars.items()):
             core = self.world.nodes[name].core
             group = core.groups.get(group_id) if core is not None else None
-            if group is not None and group.member != member:
+            if group is not None and (group.member != member or (name, group_id) in self.world.told_lost):
                 # It was noticed, and the copy is being made anew.
                 del self._scars[name]
                 self._unsure.add(name)
@@ -198,6 +198,7 @@ class Weather:
         """The files of its copy are damaged, which nobody may have noticed."""
         self._unsure.add(victim)
         self._scars[victim] = (copy.id, copy.member)
+        self.world.told_lost.discard((victim, copy.id))
 
     def _newcomers(self) -> set[str]:
         """Brokers whose copy is not the member that the map has there, without any fault of ours: a founder that opens its copy

@@ -124,6 +124,8 @@ class World:
         self._inboxes: dict[bytes, Callable[[Sequence[Any]], None]] = {}
         self._turns: set[str] = set()
         self.log: deque[str] = deque(maxlen=400)
+        self.told_lost: set[tuple[str, str]] = set()
+        """Broker and group of each copy that said that records of it are gone."""
         self.faults_are_findings = True
         """Does an error in the code of a group end the run?"""
         self.verbose = False
@@ -256,6 +258,8 @@ class World:
 
     def _told(self, name: str, group: str, reason: str, text: str) -> None:
         self.note(f"{name} event {group} {reason}: {text}")
+        if reason == "RecordLost":
+            self.told_lost.add((name, group))
         if reason in ("GroupFailed", "BadFrame") and self.faults_are_findings:
             # A broker outlives an error with one group; here it is what is looked for.
             raise self.ledger.broken(f"{name}: {group} {text}")

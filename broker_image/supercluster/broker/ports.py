@@ -356,6 +356,9 @@ class OpenedGroup:
     """It may have lost a tail that it had confirmed (SF-4)."""
     lost: bool
     """A committed record or the copy itself is gone: it must not vote with its old identity (SF-4)."""
+    end: tuple[int, int] = (0, 0)
+    """Of a log that lost records of its middle, and is doubtful until they are there again: term and index of the last entry that it
+    had."""
 
 
 class GroupStore(Protocol):

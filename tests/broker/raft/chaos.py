@@ -25,6 +25,10 @@ class Chaos(World):
     initial: Membership = field(default_factory=Membership)
     doubt: bool = False
     """May one member at a time lose a confirmed tail?"""
+    rots: bool = False
+    """May one member at a time lose records of its middle?"""
+    short: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """The member that lost some, and the end that its log had."""
     loose: str = ""
     """The member that lost one and has not caught up since."""
     completed: set[int] = field(default_factory=set)
@@ -106,7 +110,7 @@ class Chaos(World):
     def _trouble(self) -> None:
         self.rng.choice(
             (
-                self._crash,
+                self._rot if self.rots else self._crash,
                 self._restart,
                 self._restart,
                 self._cut,
@@ -150,13 +154,40 @@ class Chaos(World):
     def _restart(self) -> None:
         down = [member for member in self.disks if member not in self.nodes]
         if down:
-            member = self.rng.choice(down)
-            self.start(member, doubtful=member == self.loose)
+            self._start(self.rng.choice(down))
+
+    def _start(self, member: str) -> None:
+        self.start(member, doubtful=member == self.loose, end=self.short.get(member, (0, 0)))
+
+    def _is_covered(self, member: str) -> bool:
+        """Do all others, as they would start again, have a log that goes as far? Where only this one's does, and its vote is
+        needed, the group rightly stops."""
+        ends = {
+            name: (disk.log.term(disk.log.persisted_index) or 0, disk.log.persisted_index)
+            for name, disk in self.disks.items()
+        }
+        voters = {*self.initial.voters}.union(*(node.membership.all_voters for node in self.nodes.values()))
+        return all(ends[name] >= ends[member] for name in voters)
+
+    def _rot(self) -> None:
+        member = self.rng.choice(list(self.disks))
+        log = self.disks[member].log
+        alone = any(other.membership.all_voters == (member,) for other in self.nodes.values())
+        if member not in self.nodes or alone or self.short or not self._is_covered(member):
+            self._crash()
+            return
+        late = [message for message in self.queue if message.frm == member]
+        log.fail = False
+        self.short[member] = self.rot(member, self.rng.randint(log.base_index, log.persisted_index))
+        if self.rng.random() < 0.5:
+            self.queue.extend(late)
 
     def collect(self, member: str) -> None:
         super().collect(member)
         if member == self.loose and member in self.nodes and not self.nodes[member].doubtful:
             self.loose = ""
+        if member in self.nodes and not self.nodes[member].doubtful:
+            self.short.pop(member, None)
 
     def _cut(self) -> None:
         if len(self.disks) < 2:
@@ -238,7 +269,7 @@ class Chaos(World):
             disk.log.fail = False
             disk.log.sync_at_once = True
             if member not in self.nodes:
-                self.start(member, doubtful=member == self.loose)
+                self._start(member)
         for node in self.nodes.values():
             disk = self.disks[node.id]
             disk.log.sync()
@@ -274,7 +305,7 @@ class Chaos(World):
                     assert one.entries(index, index, 1)[0].record == two.entries(index, index, 1)[0].record
 
 
-def run_seed(seed: int, steps: int = 1500, *, doubt: bool = False) -> Chaos:
+def run_seed(seed: int, steps: int = 1500, *, doubt: bool = False, rots: bool = False) -> Chaos:
     """One world from its seed."""
     rng = random.Random(seed)
     config = {
@@ -283,7 +314,7 @@ def run_seed(seed: int, steps: int = 1500, *, doubt: bool = False) -> Chaos:
         "snapshot_chunk_bytes": rng.choice((3, 100)),
         "quiesce_after_ms": rng.choice((300, 2000)),
     }
-    world = Chaos(seed=seed, config=config, doubt=doubt)
+    world = Chaos(seed=seed, config=config, doubt=doubt, rots=rots)
     world.begin(rng.choice((1, 3, 3, 5)), 1 if rng.random() < 0.7 else 0)
     assert RaftConfig("x", **config)  # type: ignore[arg-type]  # Numbers.
     for _ in range(steps):

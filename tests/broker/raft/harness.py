@@ -101,8 +101,8 @@ class World:
         self.disks[member] = Disk(log, membership)
         return self.start(member, doubtful=doubtful)
 
-    def start(self, member: str, *, doubtful: bool = False) -> RaftNode:
-        """Start a member from its disk."""
+    def start(self, member: str, *, doubtful: bool = False, end: tuple[int, int] = (0, 0)) -> RaftNode:
+        """Start a member from its disk. One that lost records of its middle knows the `end` of its log."""
         disk = self.disks[member]
         self.starts += 1
         node = RaftNode(
@@ -114,7 +114,8 @@ class World:
             commit_index=disk.commit,
             rng=random.Random(f"{self.seed}/{member}/{self.now_ms}"),
             now_ms=self.now_ms,
-            doubtful=doubtful,
+            doubtful=doubtful or end != (0, 0),
+            end=end,
         )
         self.nodes[member] = node
         self.seen[member] = seen_of(node)
@@ -133,6 +134,15 @@ class World:
             log.lose_after(lose_after)
             self.disks[member].commit = min(self.disks[member].commit, lose_after)
         self.queue = [message for message in self.queue if message.frm != member]
+
+    def rot(self, member: str, keep: int) -> tuple[int, int]:
+        """Stop a member whose log loses what stands behind the entry `keep`. Returns the end that it had."""
+        self.crash(member)
+        disk = self.disks[member]
+        end = disk.log.last_term, disk.log.last_index
+        disk.log.truncate_after(keep)
+        disk.commit = min(disk.commit, keep)
+        return end
 
     def group(self, voters: str, learners: str = "") -> Membership:
         """Start members named by single words, all knowing the same membership."""

@@ -25,3 +25,11 @@ def test_a_group_under_random_faults_is_safe_and_converges(first: int) -> None:
 def test_one_member_at_a_time_may_lose_a_confirmed_tail(first: int) -> None:
     worlds = [run_seed(seed, doubt=True) for seed in range(first, first + 25)]
     assert sum(len(world.committed) for world in worlds) > 500
+
+
+@pytest.mark.covers("SF-4", "SF-34")
+@pytest.mark.parametrize("first", FIRST)
+def test_one_member_at_a_time_may_lose_records_of_its_middle_and_votes_on(first: int) -> None:
+    worlds = [run_seed(seed, rots=True) for seed in range(first, first + 25)]
+    assert sum(len(world.committed) for world in worlds) > 500
+    assert not any(world.doubtful_elections for world in worlds)

@@ -263,3 +263,61 @@ def test_a_refusal_of_before_a_confirmation_costs_one_question() -> None:
     world.propose("a", "y")
     world.deliver()
     assert leader.progress["b"].match == last + 1
+
+
+# ---- a member that lost records of its middle, and knows how far its log went ------------------------------------------------
+
+
+def one_of_three_is_short(keep: int) -> tuple[World, tuple[int, int]]:
+    """Five entries are committed; then `a`, the leader, loses what stands behind one of them."""
+    world = World()
+    world.group("a b c")
+    world.elect("a")
+    for text in "wxyz":
+        assert world.propose("a", text) is not None
+    world.run(300)
+    assert {node.commit_index for node in world.nodes.values()} == {5}
+    return world, world.rot("a", keep)
+
+
+@pytest.mark.covers("SF-4", "SF-34")
+def test_a_member_that_lost_a_record_votes_for_one_that_has_it_and_takes_it_back() -> None:
+    """A4: with another broker's volume lost there was no leader, though the third copy was whole."""
+    world, end = one_of_three_is_short(2)
+    world.crash("b")
+    short = world.start("a", end=end)
+    world.run(3000)
+    leader = world.leader()
+    assert leader is not None
+    assert leader.id == "c"
+    assert not world.doubtful_elections
+    assert (short.log.last_index >= 5, short.doubtful) == (True, False)
+
+
+@pytest.mark.covers("SF-4", "SF-34")
+def test_a_member_that_lost_a_record_helps_nobody_to_lead_without_it() -> None:
+    world, end = one_of_three_is_short(2)
+    world.crash("b")
+    world.rot("c", 3)
+    world.start("a", end=end)
+    world.start("c")  # It knows nothing of it.
+    world.run(5000)
+    assert world.leader() is None
+    world.start("b")
+    world.run(3000)
+    leader = world.leader()
+    assert leader is not None
+    assert leader.id == "b"
+
+
+@pytest.mark.covers("SF-4")
+def test_a_member_that_lost_a_record_leads_when_its_log_goes_as_far_again() -> None:
+    world, end = one_of_three_is_short(2)
+    short = world.start("a", end=end)
+    world.run(3000)
+    assert not short.doubtful
+    leader = world.leader()
+    assert leader is not None
+    assert leader.transfer_leadership("a", world.now_ms)
+    world.run(1000)
+    assert short.is_leader

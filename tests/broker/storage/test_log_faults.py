@@ -480,7 +480,7 @@ def test_from_a_damaged_record_on_a_segment_goes_to_quarantine(disk: SimDisk, re
     disk.flip_bit(path, (offset + 60) * 8)
     before = disk.read_file(path)
     log, report = open_(disk)
-    assert (report.verdict, report.last_index) == (Verdict.LOST_RECORD, record)
+    assert (report.verdict, report.last_index) == (Verdict.SHORT, record)
     assert "checksum differs" in report.reasons[0]
     name = path.rpartition("/")[2]
     assert [kept.rpartition("/")[2] for kept in report.quarantined] == [
@@ -510,7 +510,7 @@ def test_a_crash_at_any_step_of_a_repair_leaves_every_good_record(*, power: bool
             log, report = open_(disk, ALWAYS, Stop.POWER if power else Stop.KILLED)
         else:
             break
-        assert (report.verdict, report.last_index) == (Verdict.LOST_RECORD, 10), operations
+        assert (report.verdict, report.last_index) == (Verdict.SHORT, 10), operations
         assert log.entries(1, 99, ALL) == [batch(index) for index in range(1, 11)]
         operations += 1
     assert operations > 8
@@ -531,7 +531,7 @@ def test_a_repair_without_room_leaves_the_log_as_it_was(disk: SimDisk) -> None:
         assert disk.read_file(path) == before
     disk.capacity_bytes += 10_000
     log, report = open_(disk)
-    assert (report.verdict, report.last_index) == (Verdict.LOST_RECORD, 3)
+    assert (report.verdict, report.last_index) == (Verdict.SHORT, 3)
     assert log.entries(1, 99, ALL) == [batch(index) for index in range(1, 4)]
 
 
@@ -554,7 +554,7 @@ def test_a_missing_segment_is_a_lost_record_and_what_is_behind_it_is_kept_aside(
     assert len(paths) == 3
     disk.lose(paths[1])
     log, report = open_(disk)
-    assert (report.verdict, report.last_index) == (Verdict.LOST_RECORD, 7)
+    assert (report.verdict, report.last_index) == (Verdict.SHORT, 7)
     assert "entries 8 to 14 are missing" in report.reasons[0]
     assert [name.rpartition("/")[2] for name in report.quarantined] == [paths[2].rpartition("/")[2]]
     log.append([batch(8, 3)])
@@ -574,7 +574,7 @@ def test_rot_in_a_sealed_segment_is_found_when_it_is_read_and_is_not_forgotten(d
         log.append([batch(21)])
     disk.crash()
     _, report = open_(disk)
-    assert (report.verdict, report.last_index) == (Verdict.LOST_RECORD, 2)
+    assert (report.verdict, report.last_index) == (Verdict.SHORT, 2)
     assert len(report.quarantined) == 3
 
 
@@ -682,7 +682,7 @@ def test_what_is_to_be_cut_off_and_cannot_be_read_stays(disk: SimDisk) -> None:
         break
     disk.failing_reads = 0
     log, report = open_(disk, ALWAYS)
-    assert (report.verdict, log.last_index) == (Verdict.LOST_RECORD, 2)
+    assert (report.verdict, log.last_index) == (Verdict.SHORT, 2)
 
 
 @pytest.mark.covers("SF-31")
@@ -1088,3 +1088,67 @@ def test_an_opening_that_fails_leaves_no_file_open(tmp_path: Path, monkeypatch: 
 
 def _fail_with_eio(_: int) -> None:
     raise OSError(errno.EIO, "Input/output error")
+
+
+# ---- short logs: what is known of the end stays known ------------------------------------------------------------------------
+
+
+@pytest.mark.covers("SF-4", "SF-34")
+def test_a_log_with_a_record_gone_knows_its_end_until_it_has_that_again(disk: SimDisk) -> None:
+    """A4: it was lost as a whole, and with it a vote."""
+    filled(disk, 20, ALWAYS)
+    disk.crash()
+    disk.flip_bit(segments(disk)[1], (SEGMENT_HEAD_BYTES + 2 * RECORD_BYTES + 60) * 8)
+    for path in disk.paths():
+        if path.endswith(".idx"):
+            disk.lose(path)
+    log, report = open_(disk, ALWAYS)
+    end = (batch(20).term, 20)
+    assert (report.verdict, report.end, log.last_index) == (Verdict.SHORT, end, 9)
+    disk.crash(power=True)
+    log, report = open_(disk, ALWAYS)
+    assert (report.verdict, report.end, log.last_index) == (Verdict.SHORT, end, 9)
+    log.append([batch(index) for index in range(10, 20)])
+    log.sync()
+    disk.crash()
+    log, report = open_(disk, ALWAYS)
+    assert (report.verdict, report.end) == (Verdict.SHORT, end), "one is missing"
+    log.append([batch(20)])
+    log.sync()
+    disk.crash()
+    _, report = open_(disk, ALWAYS)
+    assert report.verdict is Verdict.CLEAN
+
+
+@pytest.mark.covers("SF-4")
+@pytest.mark.parametrize("what", ["the last record", "the one before the last, with its length", "power"])
+def test_a_log_of_which_nobody_knows_how_far_it_went_is_lost(disk: SimDisk, what: str) -> None:
+    filled(disk, 6, OPTIONS if what == "power" else ALWAYS)
+    disk.crash()
+    record = {"the last record": 5, "the one before the last, with its length": 4, "power": 2}[what]
+    at = SEGMENT_HEAD_BYTES + record * RECORD_BYTES + (60 if what == "the last record" else 1)
+    disk.flip_bit(segments(disk)[0], (at if what != "power" else at + 59) * 8)
+    if what != "power":
+        assert open_(disk, ALWAYS)[1].verdict is Verdict.LOST_RECORD
+        return
+    assert open_(disk)[1].verdict is Verdict.SHORT
+    disk.crash(power=True)
+    _, report = open_(disk, stop=Stop.POWER)
+    assert report.verdict is Verdict.LOST_RECORD, "what it has confirmed since may be gone too"
+
+
+@pytest.mark.covers("SF-4")
+def test_a_copy_that_is_settled_forgets_that_it_was_short(disk: SimDisk) -> None:
+    filled(disk, 6, ALWAYS)
+    disk.crash()
+    disk.flip_bit(segments(disk)[0], (SEGMENT_HEAD_BYTES + 2 * RECORD_BYTES + 60) * 8)
+    log, report = open_(disk, ALWAYS)
+    assert report.verdict is Verdict.SHORT
+    log.save_vote(7, "n@inc")
+    assert log.load_vote() == (7, "n@inc")
+    disk.crash()
+    log, report = open_(disk, ALWAYS)
+    assert (report.verdict, log.load_vote()) == (Verdict.SHORT, (7, "n@inc"))
+    log.settle()
+    disk.crash()
+    assert open_(disk, ALWAYS)[1].verdict is Verdict.CLEAN

@@ -109,7 +109,15 @@ class Election:
         """The leader is gone for too long."""
         if self.state.leader is not None:
             self.first_tries = 0  # The group has had one.
-        self._campaign(pre=True, need_all=self.state.doubtful)
+        if self._is_short:
+            self.timer.reset()
+            return
+        self._campaign(pre=True, need_all=self.state.is_unsure)
+
+    @property
+    def _is_short(self) -> bool:
+        """Did this member have entries that its log has no more? Others may have them."""
+        return (self.log.last_term, self.log.last_index) < self.state.end
 
     def stand_first(self, pause_ms: int, tries: int) -> None:
         """Stand after a pause, in a group that was just begun."""
@@ -126,7 +134,7 @@ class Election:
             state.set_term(state.term + 1, state.id)
         state.role, state.leader = Role.PRECANDIDATE if pre else Role.CANDIDATE, None
         state.quiesced = False
-        self.poll = poll = Poll(need_all, {state.id}, set(), {state.id} if state.doubtful else set())
+        self.poll = poll = Poll(need_all, {state.id}, set(), {state.id} if state.is_unsure else set())
         self.timer.reset()
         membership = self.memberships.current
         if poll.is_won(membership):
@@ -150,7 +158,7 @@ class Election:
         self.lead()
         if state.leader == state.id:
             # Every voter agreed that no log is longer: whatever this member lost, nobody has it.
-            state.doubtful = False
+            state.is_sure_again()
             membership = self.memberships.current
             state.ready.doubtful_election |= poll.need_all and not quorum.has_quorum(membership, sure)
 
@@ -187,7 +195,7 @@ class Election:
         """A member that would vote for another does not stand against it at once, and of two that ask each other the one
         with the smaller lot steps back: else both would enter the next term with their own votes, and nobody would win it.
         Nothing is refused for it, and the wait is bounded: a candidate that cannot win keeps nobody from standing after it."""
-        if message.need_all or self.state.doubtful:
+        if message.need_all or self.state.is_unsure:
             return  # There every voter has to consent, and the longest log decides.
         if self.state.role is Role.PRECANDIDATE:
             if self.config.lot_of(self.state.id) < self.config.lot_of(message.frm):
@@ -196,10 +204,12 @@ class Election:
             self.timer.put_off(self.config.election_timeout_ms // 2)
 
     def _may_grant(self, message: VoteRequest) -> bool:
-        """A member that is in the group, is sure of its log, did not vote otherwise, and has no newer log."""
+        """A member that is in the group, is sure of what it confirmed, did not vote otherwise, and had no newer log."""
         state = self.state
-        is_unsure = state.doubtful and not message.need_all
-        if is_unsure or not self.memberships.involves(state.id, as_voter=False) or self._is_ahead_of(message):
+        is_unsure = state.is_unsure and not message.need_all
+        # The entry that took it in may be among those that a short log lost.
+        is_in = state.end != (0, 0) or self.memberships.involves(state.id, as_voter=False)
+        if is_unsure or not is_in or self._is_ahead_of(message):
             return False
         if message.term == state.term:
             return state.vote == message.frm or (not state.vote and state.leader is None)
@@ -207,12 +217,13 @@ class Election:
 
     def _is_ahead_of(self, message: VoteRequest) -> bool:
         log = self.log
-        return (message.last_term, message.last_index) < (log.last_term, log.last_index)
+        end = max((log.last_term, log.last_index), self.state.end)
+        return (message.last_term, message.last_index) < end
 
     def _answer(self, message: VoteRequest, *, granted: bool) -> None:
         state = self.state
         head = (state.id, message.frm, message.term if granted else state.term, state.lineage)
-        state.send(VoteResponse(*head, message.pre, granted, message.need_all, state.doubtful))
+        state.send(VoteResponse(*head, message.pre, granted, message.need_all, state.is_unsure))
 
     def on_vote_response(self, message: VoteResponse) -> None:
         state, poll = self.state, self.poll

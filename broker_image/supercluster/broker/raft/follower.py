@@ -84,7 +84,7 @@ class Follower:
     def _settle_doubt(self) -> None:
         """Whatever a doubtful member lost, it holds again with all that the leader had when it first heard this process (SF-4)."""
         if self.state.doubtful and self.doubt_target is not None and self._durable() >= self.doubt_target:
-            self.state.doubtful = False
+            self.state.is_sure_again()
             self.doubt_target = None
 
     def on_append(self, message: msg.Append) -> None:

@@ -64,9 +64,11 @@ class RaftNode:
         rng: Rng,
         now_ms: int,
         doubtful: bool = False,
+        end: tuple[int, int] = (0, 0),
         lineage: int = 0,
     ) -> None:
-        """`membership` is the one in force at `commit_index`; those behind it are read from the log."""
+        """`membership` is the one in force at `commit_index`; those behind it are read from the log. A doubtful member may know
+        with which term and index its log had its `end`; (0, 0): it does not."""
         self.config = config
         self.log = log
         self.id = config.member
@@ -75,7 +77,7 @@ class RaftNode:
         last_entries = log.entries(last, last, 1) if last > log.base_index else []
         last_time_ns = last_entries[-1].time_ns if last_entries else 0
         self._state = state = State(
-            self.id, lineage, term, vote, commit_index, commit_index, now_ms, last_time_ns, doubtful
+            self.id, lineage, term, vote, commit_index, commit_index, now_ms, last_time_ns, doubtful, end
         )
         if term < log.last_term:
             # Entries of a term may be in the log before that term's vote was saved. Their writer had won, so no vote of

@@ -29,6 +29,8 @@ class State:
     """The time of the last entry. It never decreases along the log of a leader (SF-13)."""
     doubtful: bool
     """This member may have lost entries that it had confirmed (SF-4). Never true of a leader."""
+    end: tuple[int, int] = (0, 0)
+    """Term and index of the last entry that a doubtful member had; (0, 0): it does not know."""
     role: Role = Role.FOLLOWER
     leader: str | None = None
     """leader == id exactly while role is LEADER. A candidate knows none."""
@@ -45,6 +47,15 @@ class State:
     def ready_to_serve(self) -> bool:
         """Leader, and an entry of its own term is committed: its state is no older than what any leader confirmed."""
         return self.role is Role.LEADER and self.commit_index >= self.term_start
+
+    @property
+    def is_unsure(self) -> bool:
+        """Is it not known what this member had confirmed?"""
+        return self.doubtful and self.end == (0, 0)
+
+    def is_sure_again(self) -> None:
+        """Whatever this member had confirmed, its log has it, or nobody has."""
+        self.doubtful, self.end = False, (0, 0)
 
     def advance_clock(self, now_ms: int) -> None:
         if now_ms > self.now_ms:

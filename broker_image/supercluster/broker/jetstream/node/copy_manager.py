@@ -9,6 +9,7 @@ to hold.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
@@ -323,7 +324,10 @@ class CopyManager:
                 f"with {fsync!r}",
             )
         memory = found.config.storage == "memory"
-        return self._env.store.open(found.group, memory=memory, fsync=fsync, create=create)
+        opened = self._env.store.open(found.group, memory=memory, fsync=fsync, create=create)
+        if opened.end != (0, 0) and len(found.members) == 1:
+            return replace(opened, lost=True, end=(0, 0))  # Nobody else has what it lost.
+        return opened
 
     def _open_member(self, assignment: Assignment) -> None:
         group_id = assignment.group

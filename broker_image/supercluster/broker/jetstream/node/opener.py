@@ -35,6 +35,13 @@ class Opener:
         found = opened.log.load_checkpoint()
         state = found[1] if found is not None else opened.log.base_state()
         membership = Membership.decode(Reader(state).blob()) if state is not None else fallback
+        if opened.end != (0, 0):
+            self._env.event(
+                group_id,
+                "RecordLost",
+                f"{member} lost records behind entry {opened.log.last_index}, and had entries up to {opened.end[1]}: it takes them from "
+                "its leader, and votes for no log that ends before",
+            )
         term, vote = opened.log.load_vote()
         index = max(found[0] if found is not None else 0, opened.log.base_index)
         for entry in opened.log.memberships(index + 1, opened.commit_index)[-1:]:
@@ -49,6 +56,7 @@ class Opener:
             rng=self._env.rng,
             now_ms=self._env.clock.monotonic_ms(),
             doubtful=opened.doubtful,
+            end=opened.end,
             lineage=lineage_of(group_id),
         )
 

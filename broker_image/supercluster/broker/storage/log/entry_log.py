@@ -21,7 +21,7 @@ from supercluster.broker.storage.disk.disk import Disk
 from supercluster.broker.storage.log.cache import EntryCache
 from supercluster.broker.storage.log.checkpoint import Checkpoints, CheckpointTicket
 from supercluster.broker.storage.log.group_files import Base, HardState, Notes
-from supercluster.broker.storage.log.options import Fsync, Integrity, LogOptions
+from supercluster.broker.storage.log.options import Fsync, LogOptions
 from supercluster.broker.storage.log.slot_file import SlotFile
 from supercluster.broker.storage.log.sync_pace import SyncPace
 from supercluster.broker.storage.log.sync_tickets import SyncPart, SyncTicket, VoteTicket
@@ -103,6 +103,8 @@ class EntryLog:
         self._unsealed = [segment for segment in segments.all if segment.full and not segment.sealed]
         self.failed: DiskError | None = None
         """Why the log refuses everything, when it does."""
+        self._is_marked_damaged = False
+        """The disk knows of what it refuses everything for."""
         self._closed = False
         self._counted_bytes = 0
         """What the volume's space counts for this log."""
@@ -139,9 +141,8 @@ class EntryLog:
 
     @property
     def may_ever_open_anew(self) -> bool:
-        # LOST stands for a damaged record, which the disk knows of.
         is_whole = self.failed is None or isinstance(self.failed, UnreadableError)
-        return is_whole or self._hard.integrity is Integrity.LOST
+        return is_whole or self._is_marked_damaged
 
     def term(self, index: int) -> int | None:
         if index == self.last_index:
@@ -321,10 +322,11 @@ class EntryLog:
         return True
 
     def _damaged(self, error: DamagedError) -> DiskError:
-        """A record is gone: say so on disk before anything else, and refuse from now on (SF-4)."""
+        """A record is gone: say on disk before anything else up to where there were any, and refuse from now on (SF-4)."""
         self.failed = DiskError(f"record damaged: {error.why}", error.path)
         with suppress(DiskError):  # A disk that does not even take the mark: the damage is found again.
-            self._save_hard(replace(self._hard, integrity=Integrity.LOST))
+            self._save_hard(replace(self._hard, end=max(self._hard.end, (self.last_term, self.last_index))))
+            self._is_marked_damaged = True
         return self.failed
 
     @property

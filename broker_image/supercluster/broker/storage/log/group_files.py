@@ -9,6 +9,7 @@ from isal.isal_zlib import crc32
 
 from supercluster.broker.storage.log.options import Integrity
 
+NO_END = (0, 0)
 HARD_STATE = "hard"
 """Term, vote and integrity: two slots, always fsynced."""
 NOTES = "notes"
@@ -21,6 +22,8 @@ NO_LONGER = EACH_SYNCED + ".gone"
 """The same file under another name, on its way out: whether the disk knows of that is not sure as long as it is here."""
 
 _HARD = struct.Struct("<QB")
+_HAS_END = 0x80
+_END = struct.Struct("<QQ")
 _NOTES = struct.Struct("<QQQQ")
 _BASE = struct.Struct("<IQQQ")
 
@@ -30,14 +33,22 @@ class HardState:
     term: int = 0
     vote: str = ""
     integrity: Integrity = Integrity.SOUND
+    end: tuple[int, int] = NO_END
+    """Term and index of the last entry that the log had when a record in its middle was lost. A version that knows of none does not
+    read this."""
 
     def encode(self) -> bytes:
-        return _HARD.pack(self.term, self.integrity) + self.vote.encode()
+        if self.end == NO_END:
+            return _HARD.pack(self.term, self.integrity) + self.vote.encode()
+        return _HARD.pack(self.term, self.integrity | _HAS_END) + _END.pack(*self.end) + self.vote.encode()
 
     @classmethod
     def decode(cls, data: bytes) -> HardState:
         term, integrity = _HARD.unpack_from(data)
-        return cls(term, data[_HARD.size :].decode(), Integrity(integrity))
+        if not integrity & _HAS_END:
+            return cls(term, data[_HARD.size :].decode(), Integrity(integrity))
+        vote = data[_HARD.size + _END.size :].decode()
+        return cls(term, vote, Integrity(integrity & ~_HAS_END), _END.unpack_from(data, _HARD.size))
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,11 @@ from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.storage.disk.removal import remove_directory
 from supercluster.broker.storage.log.checkpoint import Checkpoints, CheckpointTicket
 from supercluster.broker.storage.log.entry_log import EntryLog
-from supercluster.broker.storage.log.group_files import BASE, Base, Notes
+from supercluster.broker.storage.log.group_files import BASE, NO_END, Base, Notes
 from supercluster.broker.storage.log.options import Integrity
 from supercluster.broker.storage.log.sync_tickets import VoteTicket
 from supercluster.broker.storage.segments.segment import Segment
-from supercluster.broker.storage.segments.segments import DamagedError, Segments
+from supercluster.broker.storage.segments.segments import Segments
 from supercluster.broker.storage.segments.term_runs import TermRuns
 
 
@@ -66,9 +66,9 @@ class FileLog(EntryLog):
 
     def settle(self) -> None:
         """What recovery found was dealt with: caught up with a leader, or registered under a new identity (SF-4)."""
-        if self._hard.integrity is not Integrity.SOUND:
+        if self._hard.integrity is not Integrity.SOUND or self._hard.end != NO_END:
             self._guard()
-            self._save_hard(replace(self._hard, integrity=Integrity.SOUND))
+            self._save_hard(replace(self._hard, integrity=Integrity.SOUND, end=NO_END))
 
     def note_commit(self, index: int) -> None:
         index = min(index, self.last_index)
@@ -250,12 +250,13 @@ class FileLog(EntryLog):
             raise
 
     def lose(self, why: str) -> DiskError:
-        failure = self._damaged(DamagedError(self._directory, why))
-        if self._hard.integrity is Integrity.LOST:
-            with suppress(DiskError):  # It is found once more then.
-                # The next opening cannot read it: it sets everything aside and begins anew, under another identity.
-                self._disk.write_file_durably(f"{self._directory}/{BASE}", b"lost" + self._base.encode())
-        return failure
+        self.failed = DiskError(why, self._directory)
+        with suppress(DiskError):  # It is found once more then.
+            self._save_hard(replace(self._hard, integrity=Integrity.LOST))
+            # The next opening cannot read it: it sets everything aside and begins anew, under another identity.
+            self._disk.write_file_durably(f"{self._directory}/{BASE}", b"lost" + self._base.encode())
+            self._is_marked_damaged = True
+        return self.failed
 
     def reset(self, base_index: int, base_term: int) -> None:
         self._restart(base_index, base_term, None)

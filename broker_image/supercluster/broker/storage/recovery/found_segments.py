@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from supercluster.broker.raft.entry import HEADER, HEADER_BYTES
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.storage.disk.disk import Disk, File, read_twice
 from supercluster.broker.storage.log.group_files import Base
@@ -33,6 +34,8 @@ class FoundDamage:
     cut_short: bool
     keeps_segment: bool
     """Records before the damage stay; False when the segment has none."""
+    is_foreign: bool = False
+    """The segment does not continue the one before it: one of them is of another history."""
 
 
 @dataclass(slots=True)
@@ -51,6 +54,11 @@ class FoundSegments:
             self.segments.remove(last)
             self.terms = TermRuns()
             last = self.segments.last
+
+    def last(self, base: Base) -> tuple[int, int]:
+        """Term and index of the last entry."""
+        last = self.segments.last
+        return max((base.term, base.index), (last.last_term, last.last_index) if last is not None else (0, 0))
 
     def last_index(self, base: Base) -> int:
         last = self.segments.last
@@ -92,6 +100,39 @@ def _size(disk: Disk, path: str) -> int:
         file.close()
 
 
+def find_end(disk: Disk, directory: str, found: FoundSegments) -> tuple[int, int] | None:
+    """(term, index) of the last record behind the damage; None where that is not sure. A write cut short was never confirmed.
+
+    Raises:
+        UnreadableError: the disk does not give it back.
+    """
+    damage = found.damage
+    if damage is None or damage.is_foreign:
+        return None
+    name, offset = (found.behind[-1][0], 0) if found.behind else (damage.name, damage.offset)
+    path = f"{directory}/{name}"
+    file = disk.open(path)
+    try:
+        head = decode_head(read_twice(file, 0, SEGMENT_HEAD_BYTES), path)
+        if head is None:
+            return None
+        at, index = SEGMENT_HEAD_BYTES, head.base_index + 1
+        if offset:
+            # The damaged record's own length is believed if the next one begins behind it.
+            header = read_twice(file, offset, HEADER_BYTES)
+            size = HEADER.unpack(header)[0] if len(header) == HEADER_BYTES else 0
+            if size < HEADER_BYTES:
+                return None
+            at, index = offset + size, damage.index + 1
+        scanned = scan(file, offset=at, first_index=index, base_term=head.base_term, next_seq=head.next_seq)
+    finally:
+        file.close()
+    if not len(scanned.index) or (scanned.damage is not None and not scanned.damage.cut_short):
+        return None
+    end = scanned.last_term, index + len(scanned.index) - 1
+    return end if end > found.last(found.base) else None
+
+
 def _remove(disk: Disk, directory: str, name: str) -> None:
     disk.unlink(f"{directory}/{name}")
     disk.unlink(f"{directory}/{name.removesuffix(SEGMENT_SUFFIX)}{INDEX_SUFFIX}")
@@ -128,7 +169,7 @@ def _take(
             return
         if previous is not None and (first_index != expected or head.base_term != previous.last_term):
             why = f"it continues entry {first_index - 1} of term {head.base_term}, the log has {expected - 1} of term "
-            found.damage = FoundDamage(name, first_index, 0, f"{why}{previous.last_term}", False, False)
+            found.damage = FoundDamage(name, first_index, 0, f"{why}{previous.last_term}", False, False, True)
             return
         segment, damage = _read(disk, directory, name, file, size, head, found.terms, trusted_index)
     finally:

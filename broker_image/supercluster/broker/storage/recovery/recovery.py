@@ -6,8 +6,11 @@ The meaning of damage depends on how the last process ended (`Stop`) and on earl
 - after a power failure, damage above the index that was noted as durable makes the log *doubtful*, since it
   may have lost a tail that it had confirmed (where each was synced, by the mark `group_files.EACH_SYNCED`, a
   write cut short is no more than that: it was never confirmed);
-- anything else (a wrong checksum, a gap, an end below the noted commit index, no file for term and vote) is a
-  *lost record*: the member must not vote with its old identity.
+- a damaged record, or a gap, in the middle of a log whose last record is whole makes the log *short*: it is
+  known how far it went, so the member votes for no log that ends before that, and does not lead until its own
+  goes there again;
+- anything else (an end below the noted commit index, no file for term and vote) is a *lost record*: the member
+  must not vote with its old identity.
 
 Damaged files go to `quarantine/` beside the log, never away. Doubt and loss are kept on disk until `settle`.
 Only the last segment is read as a whole; sealed ones are taken by their side-car and size, unless a loss was
@@ -26,6 +29,7 @@ from supercluster.broker.storage.log.group_files import (
     BASE,
     EACH_SYNCED,
     HARD_STATE,
+    NO_END,
     NO_LONGER,
     NOTES,
     Base,
@@ -35,7 +39,12 @@ from supercluster.broker.storage.log.group_files import (
 from supercluster.broker.storage.log.log import FileLog
 from supercluster.broker.storage.log.options import Fsync, Integrity, LogOptions, Stop
 from supercluster.broker.storage.log.slot_file import SlotFile
-from supercluster.broker.storage.recovery.found_segments import FoundDamage, FoundSegments, find_segments
+from supercluster.broker.storage.recovery.found_segments import (
+    FoundDamage,
+    FoundSegments,
+    find_end,
+    find_segments,
+)
 from supercluster.broker.storage.segments.segment import INDEX_SUFFIX, SEGMENT_SUFFIX, parse_stem
 
 _ALL = 1 << 63
@@ -47,6 +56,7 @@ class Verdict(Enum):
     CLEAN = "clean"
     TORN_TAIL = "torn_tail"
     DOUBTFUL = "doubtful"
+    SHORT = "short"
     LOST_RECORD = "lost_record"
 
 
@@ -67,6 +77,8 @@ class Recovery:
     """Whole sentences; they name files."""
     quarantined: tuple[str, ...]
     """Paths of the files that were set aside."""
+    end: tuple[int, int] = NO_END
+    """Of a short log: term and index of the last entry that it had."""
 
 
 def open_log(
@@ -114,6 +126,8 @@ class _LogOpener:
     on its way out."""
     integrity: Integrity = Integrity.SOUND
     torn: bool = False
+    end: tuple[int, int] = NO_END
+    """The last entry that the log had before records of its middle were lost."""
     reasons: list[str] = field(default_factory=list)
     quarantined: list[str] = field(default_factory=list)
 
@@ -143,11 +157,13 @@ class _LogOpener:
         checkpoints = Checkpoints(self.disk, self.directory, base.epoch)
         checkpoints.find()
         on_failure.callback(found.segments.close)
+        self.end = hard.end
         self._judge_damage(found, notes)
         self._judge_end(found, notes, checkpoints)
         self._judge_base(base, checkpoints, found.last_index(base))
         if self.stop is Stop.POWER and not self.is_marked and not is_new:
             self._doubt(f"{self.directory}: power failed, and appends were not fsynced one by one")
+        self._judge_length(found.last(base), hard.integrity)
         integrity = self._write_down(hard_file)
         dropped_bytes = self._repair(found)
         found.drop_below_base()
@@ -192,8 +208,9 @@ class _LogOpener:
         """First the judgement, then the repair: a repaired log looks sound."""
         hard = HardState.decode(hard_file.value)
         integrity = max(self.integrity, hard.integrity)
-        if integrity is not hard.integrity:
-            hard_file.save(replace(hard, integrity=integrity).encode(), durable=True)
+        judged = replace(hard, integrity=integrity, end=self.end)
+        if judged != hard:
+            hard_file.save(judged.encode(), durable=True)
         return integrity
 
     def _base(self, names: list[str], hard_file: SlotFile, notes: Notes) -> Base:
@@ -233,7 +250,7 @@ class _LogOpener:
 
     def _trusted_index(self, hard: HardState, notes: Notes) -> int:
         """Up to where a segment of the right size may be taken as whole."""
-        if hard.integrity is Integrity.LOST or self.integrity is Integrity.LOST:
+        if hard.integrity is Integrity.LOST or self.integrity is Integrity.LOST or hard.end != NO_END:
             return -1
         return notes.durable_index if self.stop is Stop.POWER else _ALL
 
@@ -246,7 +263,7 @@ class _LogOpener:
         why = f"{self.path(damage.name)}: entry {damage.index} at offset {damage.offset}: {damage.why}"
         if self.stop is Stop.POWER:
             if damage.index <= notes.durable_index:
-                self._lose(f"{why}; it had been durable (up to entry {notes.durable_index})")
+                self._shorten(found, f"{why}; it had been durable (up to entry {notes.durable_index})")
             elif damage.cut_short and self.is_marked:
                 self._tear(why)
             else:
@@ -255,7 +272,24 @@ class _LogOpener:
             # Unless it had been committed, which `_judge_end` sees.
             self._tear(why)
         else:
+            self._shorten(found, why)
+
+    def _shorten(self, found: FoundSegments, why: str) -> None:
+        """What stands behind the damage says how far the log went, and then goes to quarantine."""
+        end = find_end(self.disk, self.directory, found)
+        if end is None:
             self._lose(why)
+            return
+        self.end = max(self.end, end)
+        self.reasons.append(f"{why}; the log went to entry {self.end[1]}")
+
+    def _judge_length(self, last: tuple[int, int], before: Integrity) -> None:
+        """A log that is short and may have lost its end too is lost, for nobody knows how far it went."""
+        integrity = max(self.integrity, before)
+        if self.end != NO_END and integrity is Integrity.DOUBTFUL:
+            self._lose(f"{self.directory}: records are gone, and power failed before they were there again")
+        if self.end <= last or integrity is not Integrity.SOUND:
+            self.end = NO_END
 
     def _judge_end(self, found: FoundSegments, notes: Notes, checkpoints: Checkpoints) -> None:
         last_index = found.last_index(found.base)
@@ -263,7 +297,7 @@ class _LogOpener:
             known, what = notes.durable_index, "durable"
         else:
             known, what = max(notes.commit_index, checkpoints.newest), "committed"
-        if last_index < known:
+        if max(last_index, self.end[1]) < known:
             self._lose(f"{self.directory}: the log ends at entry {last_index}, but {known} was {what}")
 
     def _judge_base(self, base: Base, checkpoints: Checkpoints, last_index: int) -> None:
@@ -406,6 +440,8 @@ class _LogOpener:
             verdict = Verdict.LOST_RECORD
         elif integrity is Integrity.DOUBTFUL:
             verdict = Verdict.DOUBTFUL
+        elif self.end != NO_END:
+            verdict = Verdict.SHORT
         else:
             verdict = Verdict.TORN_TAIL if self.torn else Verdict.CLEAN
         if integrity is not Integrity.SOUND and self.integrity is Integrity.SOUND:
@@ -419,5 +455,6 @@ class _LogOpener:
             dropped_bytes=dropped_bytes,
             reasons=tuple(self.reasons),
             quarantined=tuple(self.quarantined),
+            end=self.end,
         )
         return log, report

@@ -116,8 +116,9 @@ class VolumeStore:
         return OpenedGroup(
             log=log,
             commit_index=report.commit_index,
-            doubtful=report.verdict is Verdict.DOUBTFUL,
+            doubtful=report.verdict in (Verdict.DOUBTFUL, Verdict.SHORT),
             lost=report.verdict is Verdict.LOST_RECORD,
+            end=report.end,
         )
 
     def _close_stale(self, group: str) -> None:

@@ -15,7 +15,7 @@ from random import Random
 from typing import Any, Protocol
 
 from supercluster.broker.net.hooks import CoreHooks, Window
-from supercluster.broker.net.routing.account import Account, Accounts
+from supercluster.broker.net.routing.account import Account, Accounts, CrossAccountRoutes
 from supercluster.broker.net.routing.backlog import FanOut, FromLink, Lanes, fan_out
 from supercluster.broker.net.routing.client_writes import put, put_plain
 from supercluster.broker.net.routing.cross_account_replies import Replies
@@ -211,14 +211,18 @@ class Router:
     def find(self, account: Account, subject: bytes, *, is_named: bool = False) -> Match[Subscription]:
         """The route of a subject that a client published to, with its window or API flag. `is_named`: it was called so by
         an import or a mapping, and no other mapping is asked. The look-up takes room of this turn."""
-        found = self._find_mapped(account, subject, is_named=is_named)
-        self.turn.room_bytes -= account.sublist.take_visited() * VISIT_BYTES
+        cross_account, sublist = account.cross_account, account.sublist
+        if cross_account is None:
+            found = self._find(account, subject)
+        else:
+            found = self._find_mapped(account, cross_account, subject, is_named=is_named)
+        if sublist.visited:
+            self.turn.room_bytes -= sublist.take_visited() * VISIT_BYTES
         return found
 
-    def _find_mapped(self, account: Account, subject: bytes, *, is_named: bool) -> Match[Subscription]:
-        cross_account = account.cross_account
-        if cross_account is None:
-            return self._find(account, subject)
+    def _find_mapped(
+        self, account: Account, cross_account: CrossAccountRoutes, subject: bytes, *, is_named: bool
+    ) -> Match[Subscription]:
         mapped = cross_account.mapping_of(subject) if not is_named else None
         if mapped is not None:
             return mapped

@@ -20,7 +20,9 @@ from supercluster.broker.storage.log.group_files import HARD_STATE, NOTES
 from supercluster.broker.storage.log.log import FileLog
 from supercluster.broker.storage.log.options import Fsync, LogOptions, Stop
 from supercluster.broker.storage.log.slot_file import SLOT_BYTES, SlotFile, slot_offset
+from supercluster.broker.storage.recovery import found_segments
 from supercluster.broker.storage.recovery.recovery import Recovery, Verdict, open_log
+from supercluster.broker.storage.segments.scan import scan
 from supercluster.broker.storage.segments.segment import SEGMENT_HEAD_BYTES
 from supercluster.broker.storage.segments.segments import Segments
 
@@ -1155,3 +1157,37 @@ def test_a_copy_that_is_settled_forgets_that_it_was_short(disk: SimDisk) -> None
     log.settle()
     disk.crash()
     assert open_(disk, ALWAYS)[1].verdict is Verdict.CLEAN
+
+
+@pytest.mark.covers("SF-29")
+def test_an_opening_reads_the_segment_that_was_found_damaged_and_no_other(
+    disk: SimDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A9: it read all of them in one go, 135 MiB a second, while the broker did nothing else."""
+    log = filled(disk, 40, ALWAYS)
+    log.sync()
+    log.close(clean=True)
+    paths = segments(disk)
+    assert len(paths) >= 5
+    disk.flip_bit(paths[1], (SEGMENT_HEAD_BYTES + 2 * RECORD_BYTES + 60) * 8)
+    log, _ = open_(disk, ALWAYS, Stop.CLEAN)
+    with pytest.raises(DiskError, match="record damaged"):
+        log.entry(10)
+    assert log.may_open_anew
+    log.close(clean=False)
+    scanned: list[int] = []
+
+    def counted(*args: object, **named: int) -> object:
+        scanned.append(named["first_index"])
+        return scan(*args, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(found_segments, "scan", counted)
+    log, report = open_(disk, ALWAYS)
+    assert (report.verdict, log.last_index, report.end[1]) == (Verdict.SHORT, 9, 40)
+    assert sorted(scanned) == [8, 36], "the damaged one, and the last one for its end"
+    scanned.clear()
+    log.close(clean=False)
+    _, report = open_(disk, ALWAYS)
+    assert (report.verdict, report.end[1], scanned) == (Verdict.SHORT, 40, [8]), (
+        "only the last one that is left"
+    )

@@ -325,7 +325,8 @@ class EntryLog:
         """A record is gone: say on disk before anything else up to where there were any, and refuse from now on (SF-4)."""
         self.failed = DiskError(f"record damaged: {error.why}", error.path)
         with suppress(DiskError):  # A disk that does not even take the mark: the damage is found again.
-            self._save_hard(replace(self._hard, end=max(self._hard.end, (self.last_term, self.last_index))))
+            end = max(self._hard.end, (self.last_term, self.last_index))
+            self._save_hard(replace(self._hard, end=end, suspect=self._segments.asked_last))
             self._is_marked_damaged = True
         return self.failed
 

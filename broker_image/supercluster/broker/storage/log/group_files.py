@@ -23,7 +23,7 @@ NO_LONGER = EACH_SYNCED + ".gone"
 
 _HARD = struct.Struct("<QB")
 _HAS_END = 0x80
-_END = struct.Struct("<QQ")
+_END = struct.Struct("<QQQ")
 _NOTES = struct.Struct("<QQQQ")
 _BASE = struct.Struct("<IQQQ")
 
@@ -36,11 +36,17 @@ class HardState:
     end: tuple[int, int] = NO_END
     """Term and index of the last entry that the log had when a record in its middle was lost. A version that knows of none does not
     read this."""
+    suspect: int = 0
+    """With an end: the first entry of the segment in which a damaged record was read, until an opening has judged it."""
 
     def encode(self) -> bytes:
         if self.end == NO_END:
             return _HARD.pack(self.term, self.integrity) + self.vote.encode()
-        return _HARD.pack(self.term, self.integrity | _HAS_END) + _END.pack(*self.end) + self.vote.encode()
+        return (
+            _HARD.pack(self.term, self.integrity | _HAS_END)
+            + _END.pack(*self.end, self.suspect)
+            + self.vote.encode()
+        )
 
     @classmethod
     def decode(cls, data: bytes) -> HardState:
@@ -48,7 +54,8 @@ class HardState:
         if not integrity & _HAS_END:
             return cls(term, data[_HARD.size :].decode(), Integrity(integrity))
         vote = data[_HARD.size + _END.size :].decode()
-        return cls(term, vote, Integrity(integrity & ~_HAS_END), _END.unpack_from(data, _HARD.size))
+        end_term, end_index, suspect = _END.unpack_from(data, _HARD.size)
+        return cls(term, vote, Integrity(integrity & ~_HAS_END), (end_term, end_index), suspect)
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ class FileLog(EntryLog):
         """What recovery found was dealt with: caught up with a leader, or registered under a new identity (SF-4)."""
         if self._hard.integrity is not Integrity.SOUND or self._hard.end != NO_END:
             self._guard()
-            self._save_hard(replace(self._hard, integrity=Integrity.SOUND, end=NO_END))
+            self._save_hard(replace(self._hard, integrity=Integrity.SOUND, end=NO_END, suspect=0))
 
     def note_commit(self, index: int) -> None:
         index = min(index, self.last_index)

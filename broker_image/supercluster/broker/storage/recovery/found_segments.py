@@ -65,9 +65,12 @@ class FoundSegments:
         return max(last.last_index, base.index) if last is not None else base.index
 
 
-def find_segments(disk: Disk, directory: str, base: Base, *, trusted_index: int) -> FoundSegments:
+def find_segments(
+    disk: Disk, directory: str, base: Base, *, trusted_index: int, suspect: int = 0
+) -> FoundSegments:
     """Read the segments of `base`'s epoch. Those that end at or before the base are removed: a head drop that a crash
-    interrupted. Side-cars are believed for segments that end at or before `trusted_index`.
+    interrupted. Side-cars are believed for segments that end at or before `trusted_index`, but for the one that begins
+    with the entry `suspect`.
 
     Raises:
         NewerFormatError: a newer version wrote one of them.
@@ -84,7 +87,8 @@ def find_segments(disk: Disk, directory: str, base: Base, *, trusted_index: int)
     for position, (first_index, name) in enumerate(names):
         is_last = position == len(names) - 1
         if found.damage is None:
-            _take(disk, directory, name, first_index, found, is_last=is_last, trusted_index=trusted_index)
+            trusted = -1 if first_index == suspect else trusted_index
+            _take(disk, directory, name, first_index, found, is_last=is_last, trusted_index=trusted)
         if found.damage is not None and found.damage.name != name:
             found.behind.append((name, _size(disk, f"{directory}/{name}")))
     return found

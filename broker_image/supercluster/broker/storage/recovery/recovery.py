@@ -13,8 +13,8 @@ The meaning of damage depends on how the last process ended (`Stop`) and on earl
   must not vote with its old identity.
 
 Damaged files go to `quarantine/` beside the log, never away. Doubt and loss are kept on disk until `settle`.
-Only the last segment is read as a whole; sealed ones are taken by their side-car and size, unless a loss was
-found before.
+Only the last segment is read as a whole, and one in which a damaged record was read before; the others are
+taken by their side-car and size.
 """
 
 from __future__ import annotations
@@ -153,7 +153,10 @@ class _LogOpener:
         if not is_new and not self.is_judged and notes.power_failures != self.power_failures:
             self.stop = Stop.POWER
         self._remove_older(names, base)
-        found = find_segments(self.disk, self.directory, base, trusted_index=self._trusted_index(hard, notes))
+        trusted_index = notes.durable_index if self.stop is Stop.POWER else _ALL
+        found = find_segments(
+            self.disk, self.directory, base, trusted_index=trusted_index, suspect=hard.suspect
+        )
         checkpoints = Checkpoints(self.disk, self.directory, base.epoch)
         checkpoints.find()
         on_failure.callback(found.segments.close)
@@ -208,7 +211,7 @@ class _LogOpener:
         """First the judgement, then the repair: a repaired log looks sound."""
         hard = HardState.decode(hard_file.value)
         integrity = max(self.integrity, hard.integrity)
-        judged = replace(hard, integrity=integrity, end=self.end)
+        judged = replace(hard, integrity=integrity, end=self.end, suspect=0)
         if judged != hard:
             hard_file.save(judged.encode(), durable=True)
         return integrity
@@ -247,12 +250,6 @@ class _LogOpener:
             stem = parse_stem(name)
             if name.endswith(".tmp") or (stem is not None and stem[0] != base.epoch):
                 self.disk.unlink(self.path(name))
-
-    def _trusted_index(self, hard: HardState, notes: Notes) -> int:
-        """Up to where a segment of the right size may be taken as whole."""
-        if hard.integrity is Integrity.LOST or self.integrity is Integrity.LOST or hard.end != NO_END:
-            return -1
-        return notes.durable_index if self.stop is Stop.POWER else _ALL
 
     # ---- judging --------------------------------------------------------------------------------------------------
 

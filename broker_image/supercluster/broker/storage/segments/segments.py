@@ -225,6 +225,11 @@ class Segments:
         self._asked = segment, offset, size
         return read_twice(self.opened(segment), offset, size)
 
+    @property
+    def asked_last(self) -> int:
+        """The first entry of the segment that was read last; 0: none was."""
+        return self._asked[0].first_index if self._asked is not None else 0
+
     def gives_back(self) -> bool:
         """Can what was asked for last be read?"""
         with suppress(DiskError):

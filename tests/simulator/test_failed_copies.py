@@ -11,7 +11,7 @@ from tests.simulator.publishers import ACCOUNT, SimPublisher
 from tests.simulator.world import World
 
 from supercluster.broker.jetstream.core.broker import BrokerCore
-from supercluster.broker.jetstream.node import bootstrap
+from supercluster.broker.jetstream.node import bootstrap, scrub
 from supercluster.broker.jetstream.node.copy_manager import OPEN_RETRY_MS, OPEN_RETRY_MS_MAX
 from supercluster.broker.jetstream.replica.lineage import META_GROUP
 from supercluster.broker.jetstream.stream.replica import StreamReplica
@@ -28,8 +28,11 @@ BROKEN = "n2"
 class Story:
     """Three brokers or more, and a stream on the first three; which of them leads it is said."""
 
-    def __init__(self, leader: str = "n1", storage: str = "file", brokers: int = 3) -> None:
+    def __init__(
+        self, leader: str = "n1", storage: str = "file", brokers: int = 3, scrub_bytes_per_s: int = 0
+    ) -> None:
         self.world = World(3, nodes=brokers)
+        self.world.scrub_bytes_per_s = scrub_bytes_per_s
         for name in self.world.names:
             self.world.start(name)
         assert self.world.run_until(lambda: all(core.accepts_clients for core in self.cores), 5000)
@@ -299,3 +302,69 @@ def test_one_that_is_in_memory_only_is_not_looked_at_again_and_again() -> None:
     story.world.run(story.world.now_us / 1000 + 3 * OPEN_RETRY_MS)
     assert story.broken is failed
     assert failed.id not in core.copy_manager._look_again
+
+
+# ---- records that rot ----------------------------------------------------------------------------------------------------------
+
+
+def rot(story: Story, node: str, index: int) -> None:
+    """A bit of that entry of the stream turns over on a broker's disk, and its memory does not have the entry any more."""
+    core = story.world.nodes[node].core
+    assert core is not None
+    copy = next(group for group in core.groups.values() if isinstance(group, StreamReplica))
+    assert isinstance(copy.log, FileLog)
+    entry = copy.log.entry(index)
+    assert entry is not None
+    record, disk = bytes(entry.record), story.world.nodes[node].store.disk
+    (path,) = (path for path in disk.paths() if path.endswith(".seg") and record in disk.read_file(path))
+    disk.flip_bit(path, 8 * (disk.read_file(path).find(record) + len(record) - 1))
+    copy.log._cache.clear()
+
+
+def entries_of(story: Story, node: str) -> list[bytes]:
+    copy = story.copies()[node]
+    found = copy.log.entries(copy.log.base_index + 1, copy.log.last_index, 1 << 30)
+    return [bytes(entry.record) for entry in found]
+
+
+@pytest.mark.covers("SF-4", "SF-34")
+@pytest.mark.parametrize("on", ["n0", "n1"])
+def test_a_record_that_rots_is_found_by_nobody_reading_it_and_comes_from_another_copy(
+    on: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A4: on the leader (n1) as on a follower. The copy stays the member that it was."""
+    monkeypatch.setattr(scrub, "PASS_MS", 5000)
+    story = Story(scrub_bytes_per_s=64 * 1024)
+    for _ in range(20):
+        story.publish()
+    assert story.world.run_until(story.is_level, 5000)
+    before, member = entries_of(story, on), story.copies()[on].member
+    rot(story, on, 8)
+    assert story.world.run_until(lambda: on not in story.copies(), 60_000), "it was read again"
+    assert story.world.run_until(story.is_level, 30_000)
+    assert story.copies()[on].member == member
+    assert entries_of(story, on)[: len(before)] == before
+
+
+@pytest.mark.covers("SF-4", "SF-34")
+def test_the_whole_copy_leads_where_one_has_a_rotten_record_and_another_lost_its_volume() -> None:
+    """A4: there was no leader any more, though the third copy had everything."""
+    story = Story()
+    for _ in range(20):
+        story.publish()
+    assert story.world.run_until(story.is_level, 5000)
+    before = entries_of(story, "n0")
+    story.world.stop(BROKEN, power=False)
+    story.world.lose_volume(BROKEN)
+    rot(story, "n1", 8)
+    core = story.world.nodes["n1"].core
+    assert core is not None
+    copy = story.copies()["n1"]
+    copy.guarded(lambda: copy.log.entry(8))
+    assert "n1" not in story.copies()
+    assert story.world.run_until(lambda: "n0" in story.copies() and story.copies()["n0"].serves, 30_000)
+    assert entries_of(story, "n0")[: len(before)] == before
+    story.publish()
+    story.world.start(BROKEN)
+    assert story.world.run_until(story.is_level, 30_000)
+    assert entries_of(story, BROKEN)[: len(before)] == before

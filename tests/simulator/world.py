@@ -138,6 +138,7 @@ class World:
         self.bootstrap_wait_ms = 0
         self.bootstrap_clusters = frozenset[str]()
         self.retired_grace_ms = 600_000
+        self.scrub_bytes_per_s = 0
         self.nodes: dict[str, Node] = {}
         for name in names:
             clock = SimClock(
@@ -237,6 +238,7 @@ class World:
             bootstrap_clusters=self.bootstrap_clusters - {self.cluster_of[name]},
             retired_grace_ms=self.retired_grace_ms,
             window_wait_ms=WINDOW_WAIT_MS,
+            scrub_bytes_per_s=self.scrub_bytes_per_s,
         )
 
     def _new_core(self, node: Node) -> BrokerCore:

@@ -139,3 +139,17 @@ def test_a_member_that_only_another_follower_reaches_disturbs_and_deposes_nobody
     world.run(3000)
     assert world.nodes["c"].commit_index == leader.commit_index
     assert world.is_silent("a b c")
+
+
+@pytest.mark.covers("SF-34")
+def test_a_member_that_lost_records_wakes_the_silent_leader_for_them() -> None:
+    """It stood for no election, and nobody wrote to it."""
+    world = Linked()
+    leader = world.begin("a b c")
+    world.propose("a", "x")
+    world.propose("a", "y")
+    world.run(5000)
+    assert leader.quiesced
+    short = world.start("b", end=world.rot("b", 1))
+    world.run(3000)
+    assert (short.doubtful, short.log.last_index) == (False, leader.log.last_index)

@@ -109,9 +109,7 @@ class Election:
         """The leader is gone for too long."""
         if self.state.leader is not None:
             self.first_tries = 0  # The group has had one.
-        if self._is_short:
-            self.timer.reset()
-            return
+        # A short member asks as well: that wakes a silent leader, from which it gets what it lacks.
         self._campaign(pre=True, need_all=self.state.is_unsure)
 
     @property
@@ -151,6 +149,8 @@ class Election:
 
     def _next_stage(self, poll: Poll) -> None:
         state = self.state
+        if self._is_short:
+            return
         if state.role is Role.PRECANDIDATE:
             self._campaign(pre=False, need_all=poll.need_all)
             return

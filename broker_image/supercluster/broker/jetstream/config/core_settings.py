@@ -24,6 +24,8 @@ class CoreSettings:
     retired_grace_ms: int = 600_000
     """How long the copy of a former member is kept after a move (SF-5)."""
     tags: tuple[str, ...] = ()
+    scrub_bytes_per_s: int = 0
+    """How fast logs are read again in search of damage; 0: not at all."""
     move_bytes_per_s: int = 0
     """Limit of a move that a client starts by JetStream's own API; 0: none."""
     world: str = ""

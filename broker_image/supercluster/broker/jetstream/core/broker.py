@@ -55,6 +55,7 @@ from supercluster.broker.jetstream.node.map_reader import MapReader
 from supercluster.broker.jetstream.node.neighbours import Neighbours
 from supercluster.broker.jetstream.node.opener import Opener
 from supercluster.broker.jetstream.node.put_back import PutBackVolumes
+from supercluster.broker.jetstream.node.scrub import Scrub
 from supercluster.broker.jetstream.node.source_links import SourceLinks
 from supercluster.broker.jetstream.recovery.map_lineages import MapLineages, joined_lineage
 from supercluster.broker.jetstream.recovery.map_survey import MapSurvey
@@ -158,6 +159,7 @@ class BrokerCore:
             self.far_clients,
             self.far_visits,
             self.green_preflight,
+            Scrub(env, copies),
         )
         """The parts that have something to do by time alone, in the order of their ticks."""
         self.bootstrap.open_registered()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.simulator.disk import CrashNow, SimDisk
@@ -702,3 +703,31 @@ def test_a_volume_that_was_put_back_comes_with_other_names_whenever_its_next_sta
     incarnation = again.incarnation
     disk.crash()
     assert open_store(disk, new_token=new_token).incarnation == incarnation, "it is another one once"
+
+
+def test_a_new_group_costs_three_fsyncs_of_files_and_three_of_folders(
+    disk: SimDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A9: four of each. Nothing depends on the notes of a group in which nothing was committed."""
+    store = open_store(disk)
+    counted = {"files": 0, "folders": 0}
+    fsync_dir, sync = SimDisk.fsync_dir, SimDisk.sync
+
+    def folders(self: SimDisk, path: str) -> None:
+        counted["folders"] += 1
+        fsync_dir(self, path)
+
+    def files(self: SimDisk, *args: Any) -> None:
+        counted["files"] += 1
+        sync(self, *args)
+
+    monkeypatch.setattr(SimDisk, "fsync_dir", folders)
+    monkeypatch.setattr(SimDisk, "sync", files)
+    opened = store.open("g", memory=False, fsync="interval", create=True)
+    opened.log.save_checkpoint(0, b"first")
+    store.register("g", "n@inc")
+    assert counted == {"files": 3, "folders": 3}
+    disk.crash(power=True)
+    assert (
+        open_store(disk).open("g", memory=False, fsync="interval", create=False).log.base_state() == b"first"
+    )

@@ -71,10 +71,19 @@ class SlotFile:
         """The newest value."""
 
     @classmethod
-    def create(cls, disk: Disk, path: str, value: bytes) -> SlotFile:
-        """Make (or replace) the file, durably."""
-        disk.write_file_durably(path, _encode(1, value).ljust(slot_offset(1), b"\0") + _encode(1, value))
-        return cls(path, disk.open(path), 1, value)
+    def create(cls, disk: Disk, path: str, value: bytes, *, durable: bool = True) -> SlotFile:
+        """Make (or replace) the file."""
+        slots = _encode(1, value).ljust(slot_offset(1), b"\0") + _encode(1, value)
+        if durable:
+            disk.write_file_durably(path, slots)
+            return cls(path, disk.open(path), 1, value)
+        file = disk.open(path, create=True)
+        try:
+            file.write(0, (slots,))
+        except DiskError:
+            file.close()
+            raise
+        return cls(path, file, 1, value)
 
     @classmethod
     def load(cls, disk: Disk, path: str, *, durable: bool) -> SlotFile | None:

@@ -241,7 +241,7 @@ class _LogOpener:
         found = SlotFile.load(self.disk, path, durable=False) if self.disk.exists(path) else None
         if found is None:
             # Notes are written without fsync: a power failure may take both slots. Less is known then, no more.
-            found = SlotFile.create(self.disk, path, Notes().encode())
+            found = SlotFile.create(self.disk, path, Notes().encode(), durable=False)
         return found, Notes.decode(found.value)
 
     def _remove_older(self, names: list[str], base: Base) -> None:

@@ -18,7 +18,7 @@ IN_PARALLEL := --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 SELECT ?= 'not long'
 STAMP := $(VENV)/.supercluster-stamp
 
-.PHONY: help setup check format test test-one test-all test-spark smoke compat kube-table compat-restless sim sim-mutants fuzz demo e2e e2e-kube e2e-kind e2e-moves e2e-cutover demo-cutover bench bench-moves bench-cutovers bench-repairs bench-turns bench-operator image crds docs clean
+.PHONY: help setup check format test test-one test-all test-spark smoke compat kube-table compat-restless sim sim-mutants fuzz demo e2e e2e-kube e2e-kind e2e-moves e2e-cutover e2e-restless demo-cutover bench bench-moves bench-cutovers bench-repairs bench-turns bench-operator image crds docs clean
 
 help: ## Show this help
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -105,6 +105,9 @@ e2e-moves: $(STAMP) ## Run moves under load with kills and cuts at every stage, 
 
 e2e-cutover: $(STAMP) ## Run cutovers under load with kills, stops and cuts at every stage, as a table (half an hour; WAY=direct ONLY='clean')
 	$(PY) -m e2e.cutover $(if $(ONLY),--only '$(ONLY)') $(if $(WAY),--way $(WAY)) $(if $(RATE),--rate $(RATE))
+
+e2e-restless: $(STAMP) ## Run the operator while edits, deletions and kills come at random, and audit every message (SEED=7 MINUTES=10)
+	$(PY) -m e2e.restless $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))
 
 bench-moves: $(STAMP) ## Measure moves, step-down and killed leader under load beside nats-server, as a table (RUNS=1 ONLY=move-ids-starved; PART=100: so many times fewer messages)
 	$(PY) -m benchmarks.moves $(if $(RUNS),--runs $(RUNS)) $(foreach one,$(ONLY),--only $(one)) $(if $(PART),--part $(PART))

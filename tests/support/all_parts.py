@@ -75,6 +75,11 @@ def parts(python: str, other_python: str, jobs: int) -> list[Part]:
         Part("restless", "all rows while leaders step down and streams move", ("make", "compat-restless")),
         Part("moves", "moves on real processes with a fault at every stage", ("make", "e2e-moves")),
         Part("cutover", "cutovers on real processes with a fault at every stage", ("make", "e2e-cutover")),
+        Part(
+            "operator",
+            "an operator at work while people and tools do at random what they do",
+            ("make", "e2e-restless", "SEED=7", "MINUTES=2"),
+        ),
     ]
     if other_python:
         found.append(

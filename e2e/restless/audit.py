@@ -1,0 +1,93 @@
+"""What has to be so in the end: resources Ready, nothing gone, every acknowledged message there, no exception anywhere."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+from e2e.restless.asked import Asked, Uids
+from e2e.restless.ledger import Verdict, judge
+from e2e.restless.publishers import Load
+from e2e.restless.site import KINDS, KubectlError, RestlessSite
+
+READY_SECONDS = 300.0
+LOOK_SECONDS = 1.0
+EXAMPLES_MAX = 5
+ERROR = re.compile(r'Traceback|"level": "(error|critical)"|^\S+Z (ERROR|CRITICAL) ')
+EXCEPTION = re.compile(r"Traceback|\b[A-Z]\w+(Error|Exception)\b: ")
+
+
+def not_ready(found: dict[str, dict[str, Any]]) -> list[str]:
+    """Resources that are not Ready, with what they say. Pure."""
+    told = []
+    for target, body in found.items():
+        status, generation = body.get("status") or {}, body["metadata"].get("generation", 0)
+        conditions = {entry["type"]: entry for entry in status.get("conditions") or ()}
+        if "deletionTimestamp" in body["metadata"]:
+            told.append(f"{target} is being deleted")
+        elif status.get("observedGeneration", 0) < generation:
+            told.append(f"{target} was not looked at since generation {generation}")
+        else:
+            for kind in ("Ready", "Whole"):
+                entry = conditions.get(kind)
+                if (entry is None and kind == "Ready") or (entry is not None and entry["status"] != "True"):
+                    told.append(
+                        f"{target} {kind}: {(entry or {}).get('reason')}: {(entry or {}).get('message')}"
+                    )
+    return told
+
+
+def wait_ready(site: RestlessSite, expected: set[str], say: Callable[[str], None]) -> list[str]:
+    """Until every resource is Ready; what is wrong when the time is over."""
+    deadline, told = time.monotonic() + READY_SECONDS, [""]
+    while time.monotonic() < deadline:
+        site.mind_operator()
+        try:
+            found = site.listed(KINDS)
+        except KubectlError as error:
+            told = [str(error)]
+        else:
+            wrongs = not_ready(found) + [f"{target} is gone" for target in sorted(expected - found.keys())]
+            if not wrongs:
+                return []
+            if wrongs != told:
+                say(
+                    f"not Ready yet: {wrongs[0]}"
+                    + (f" and {len(wrongs) - 1} more" if len(wrongs) > 1 else "")
+                )
+            told = wrongs
+        time.sleep(LOOK_SECONDS)
+    return told
+
+
+def exceptions(site: RestlessSite) -> list[str]:
+    """Events that tell of an exception, and what logs have of them."""
+    found = []
+    for event in json.loads(site.kubectl("get", "events", "-o", "json"))["items"]:
+        if EXCEPTION.search(event.get("message") or ""):
+            about = event["involvedObject"]
+            found.append(f"event of {about['kind']} {about['name']}: {event['reason']}: {event['message']}")
+    for name, path in site.logs().items():
+        lines = path.read_text(errors="replace").splitlines() if path.exists() else []
+        bad = [line for line in lines if ERROR.search(line)]
+        if bad:
+            found.append(f"log of {name} ({path}): {len(bad)} errors, the first: {bad[0][:400]}")
+    return found
+
+
+def verdicts(site: RestlessSite, load: Load) -> dict[str, Verdict]:
+    """By stream; its publishers have ended."""
+    return {stream: judge(sent, site.messages(stream)) for stream, sent in load.sent.items()}
+
+
+def wrongs_of(site: RestlessSite, before: Uids, asked: Asked, found: dict[str, Verdict]) -> list[str]:
+    """Everything that is wrong, but for resources that are not Ready."""
+    wrongs = asked.wrongs(before, site.uids())
+    for stream, verdict in found.items():
+        if not verdict.is_clean:
+            wrongs.append(f"stream {stream}: {'; '.join(verdict.examples)}")
+    wrongs += [f"an operator ended by itself with exit code {code}" for code in site.operator_ends]
+    return wrongs + exceptions(site)

@@ -1,0 +1,59 @@
+"""What the audit of a restless run takes for a deletion that nobody asked for, and for Ready."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from e2e.restless.asked import Asked
+from e2e.restless.audit import not_ready
+
+BEFORE = {
+    "ncl/east": "1",
+    "sts/east": "2",
+    "pvc/data-east-0": "3",
+    "str/orders": "4",
+    "stream/orders": "noon",
+}
+
+
+def test_an_object_that_was_made_anew_without_a_request_is_wrong() -> None:
+    after = BEFORE | {"sts/east": "9"}
+    assert Asked().wrongs(BEFORE, after) == ["sts/east was made anew, and nobody asked to delete it"]
+
+
+def test_the_objects_of_a_cluster_go_with_it_but_for_its_volumes() -> None:
+    asked = Asked()
+    asked.delete("ncl/east")
+    assert asked.wrongs(BEFORE, BEFORE | {"ncl/east": "8", "sts/east": "9"}) == []
+    told = asked.wrongs(BEFORE, BEFORE | {"pvc/data-east-0": "7"})
+    assert told == ["pvc/data-east-0 was made anew, and nobody asked to delete it"]
+
+
+def test_a_stream_goes_only_with_a_resource_that_says_so() -> None:
+    kept, gone = Asked(), Asked()
+    kept.delete("str/orders")
+    gone.delete("str/orders", with_data=True)
+    after = BEFORE | {"str/orders": "5", "stream/orders": "one"}
+    assert kept.wrongs(BEFORE, after) == ["stream/orders was made anew, and nobody asked to delete it"]
+    assert gone.wrongs(BEFORE, after) == []
+
+
+def test_what_was_asked_to_go_has_to_be_back() -> None:
+    asked = Asked()
+    asked.delete("ncl/east")
+    after = {target: uid for target, uid in BEFORE.items() if target != "sts/east"}
+    assert asked.wrongs(BEFORE, after) == ["sts/east is gone"]
+
+
+def resource(status: str, observed: int = 2, **metadata: Any) -> dict[str, Any]:
+    entry = {"type": "Ready", "status": status, "reason": "Because", "message": "of this"}
+    told = {"observedGeneration": observed, "conditions": [entry]}
+    return {"metadata": {"generation": 2, **metadata}, "status": told}
+
+
+def test_ready_is_what_says_so_of_its_newest_generation_and_is_not_being_deleted() -> None:
+    assert not_ready({"str/a": resource("True")}) == []
+    assert not_ready({"str/a": resource("False")}) == ["str/a Ready: Because: of this"]
+    assert not_ready({"str/a": resource("True", 1)}) == ["str/a was not looked at since generation 2"]
+    assert not_ready({"str/a": resource("True", deletionTimestamp="now")}) == ["str/a is being deleted"]
+    assert not_ready({"str/a": {"metadata": {"generation": 1}}}) != []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 
 import pytest
 from tests.broker.storage.entries import batch, fill
@@ -10,7 +11,7 @@ from tests.simulator.disk import CrashNow, SimDisk
 
 from supercluster.broker.ports import Ticket
 from supercluster.broker.raft.errors import DiskError
-from supercluster.broker.storage.disk.ballast import Ballast
+from supercluster.broker.storage.disk.ballast import BALLAST, Ballast
 from supercluster.broker.storage.disk.space import Space
 from supercluster.broker.storage.log.log import FileLog
 from supercluster.broker.storage.log.options import LogOptions, Stop
@@ -170,6 +171,29 @@ def test_the_ballast_is_given_up_for_one(disk: SimDisk) -> None:
     disk.capacity_bytes = disk.used_bytes
     assert finish(log, log.begin_checkpoint(9, [b"x" * 5000])) > 2, "once or more in vain"
     assert log.load_checkpoint() == (9, b"x" * 5000)
+
+
+@pytest.mark.covers("SF-18")
+def test_entries_leave_half_of_the_ballast_for_the_checkpoint_that_frees_their_room(disk: SimDisk) -> None:
+    space = Space(disk, ballast=Ballast(disk, 16 * 1024))
+    log, _ = open_log(disk, "g", LogOptions(segment_bytes=1000, space=space), Stop.KILLED)
+    fill(log, 9)
+    log.sync()
+    log.note_commit(9)
+    log.frees_room = lambda entry: True
+    space.tick(0)
+    with suppress(DiskError):
+        for _ in range(100):
+            # What others write to the disk takes the rest of each piece.
+            disk.capacity_bytes = disk.used_bytes
+            fill(log, 1)
+    assert disk.size(BALLAST) == 8 * 1024
+    disk.capacity_bytes = disk.used_bytes
+    assert finish(log, log.begin_checkpoint(9, [b"x" * 5000])) > 2
+    disk.capacity_bytes = disk.used_bytes
+    before = disk.used_bytes
+    log.drop_head(10)
+    assert disk.used_bytes < before - 1000, "the base's file had no room either"
 
 
 def test_the_state_of_a_new_base_is_written_before_the_log_changes(disk: SimDisk) -> None:

@@ -58,9 +58,13 @@ class Ballast:
         finally:
             file.close()
 
-    def give_up(self) -> bool:
-        """Give a piece back. False when there is none to give."""
-        return self.held_bytes > 0 and self._cut(max(0, self.held_bytes - self._piece_bytes))
+    def give_up(self, *, for_entry: bool) -> bool:
+        """Give a piece back. False when there is none to give. Entries get half of the file at most: the room that they free
+        is free only behind a checkpoint."""
+        kept_bytes = PIECES // 2 * self._piece_bytes if for_entry else 0
+        return self.held_bytes > kept_bytes and self._cut(
+            max(kept_bytes, self.held_bytes - self._piece_bytes)
+        )
 
     def _cut(self, size_bytes: int) -> bool:
         self.held_bytes = size_bytes

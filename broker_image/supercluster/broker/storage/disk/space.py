@@ -81,9 +81,9 @@ class Space:
             ballast.take()
             self.refresh()
 
-    def give_up_ballast(self) -> bool:
+    def give_up_ballast(self, *, for_entry: bool) -> bool:
         """Something that frees room had none. True when there is more now: try once more."""
-        given = self._ballast is not None and self._ballast.give_up()
+        given = self._ballast is not None and self._ballast.give_up(for_entry=for_entry)
         self.refresh()
         return given
 

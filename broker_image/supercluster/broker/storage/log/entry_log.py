@@ -167,7 +167,7 @@ class EntryLog:
             if (
                 self.failed is not None
                 or not any(map(self.frees_room, entries))
-                or not self._give_up_ballast()
+                or not self._give_up_ballast(for_entry=True)
             ):
                 raise
             segment, before = self._write(entries)
@@ -569,9 +569,10 @@ class EntryLog:
         if self._options.space is not None:
             self._options.space.took(size_bytes)
 
-    def _give_up_ballast(self) -> bool:
+    def _give_up_ballast(self, *, for_entry: bool = False) -> bool:
         """What frees room had none: may it be tried once more (SF-18)?"""
-        return self._options.space is not None and self._options.space.give_up_ballast()
+        space = self._options.space
+        return space is not None and space.give_up_ballast(for_entry=for_entry)
 
     def _term_held(self, index: int) -> int:
         term = self.term(index)

@@ -219,7 +219,12 @@ class FileLog(EntryLog):
             return self._base.index
         base = Base(self._base.epoch, new_base, self._term_held(new_base))
         before = self.bytes_on_disk()
-        self._write_base(base)
+        try:
+            self._write_base(base)
+        except DiskError:
+            if self.failed is not None or not self._give_up_ballast():
+                raise
+            self._write_base(base)
         self._base = base
         with self._failing():
             while len(self._segments) and self._segments.all[0].last_index <= new_base:

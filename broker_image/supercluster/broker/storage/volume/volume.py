@@ -224,5 +224,5 @@ def _count_start(disk: Disk, identity: Identity) -> None:
             disk.write_file_durably(VOLUME, identity.encode())
             return
         except DiskError:
-            if not ballast.give_up():
+            if not ballast.give_up(for_entry=False):
                 raise

@@ -701,10 +701,23 @@ def test_a_segment_of_a_newer_version_behind_a_damaged_one_is_not_touched(disk: 
     first, _, last = segments(disk)
     disk.flip_bit(first, (SEGMENT_HEAD_BYTES + 2 * RECORD_BYTES + 60) * 8)
     disk.flip_bit(last, 8 * 8 + 1)  # Its version.
+    disk.flip_bit(last, 12 * 8)  # A later version's checksum covers it.
     files = {path: disk.durable(path) for path in disk.paths()}
     with pytest.raises(NewerFormatError):
         open_(disk, ALWAYS)
     assert {path: disk.durable(path) for path in disk.paths()} == files
+
+
+@pytest.mark.covers("SF-4")
+def test_a_bit_that_turns_over_in_a_version_is_damage(disk: SimDisk) -> None:
+    filled(disk, 20, ALWAYS)
+    disk.crash()
+    for path in disk.paths():
+        if path.endswith(".idx"):
+            disk.lose(path)
+    disk.flip_bit(segments(disk)[-1], 8 * 8 + 5)
+    _, report = open_(disk, ALWAYS)
+    assert report.verdict in (Verdict.SHORT, Verdict.LOST_RECORD)
 
 
 def test_side_cars_and_checkpoints_that_the_disk_does_not_give_back_cost_nothing_but_time(
@@ -888,11 +901,13 @@ def test_a_file_of_a_newer_version_is_refused_and_nothing_is_written(disk: SimDi
     log.close(clean=True)
     path = [path for path in disk.paths() if path.endswith(suffix)][-1]
     disk.flip_bit(path, 8 * 8 + 1)
+    disk.flip_bit(path, 12 * 8)  # A later version's checksum covers it.
     before = {path: disk.read_file(path) for path in disk.paths()}
     with pytest.raises(DiskError, match="format 3 of a newer version, this one reads up to 1"):
         open_(disk)
     assert {path: disk.read_file(path) for path in disk.paths()} == before
     disk.flip_bit(path, 8 * 8 + 1)
+    disk.flip_bit(path, 12 * 8)
     assert open_(disk)[1].verdict is Verdict.CLEAN
 
 

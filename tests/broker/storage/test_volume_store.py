@@ -440,7 +440,7 @@ def test_a_copy_that_cannot_be_opened_can_be_removed(disk: SimDisk) -> None:
     disk.crash()
     disk.lose("groups/g/hard")
     file = disk.open(next(path for path in disk.paths() if path.endswith(".seg")))
-    file.write(8, (b"\xff\0\0\0",))  # A version that is not known.
+    file.write(8, (b"\xff\0\0\0" + bytes(4),))  # A version that is not known, with a checksum of its own.
     store = open_store(disk)
     with pytest.raises(NewerFormatError):
         store.open("g", memory=False, fsync="interval", create=False)

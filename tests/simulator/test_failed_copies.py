@@ -212,6 +212,23 @@ def test_a_broker_whose_disk_does_not_give_the_map_back_starts_and_learns_it_ane
     assert story.world.run_until(story.is_level, 20_000)
 
 
+@pytest.mark.covers("SF-14", "SF-32")
+def test_the_map_is_opened_again_by_a_disk_that_gives_it_back_and_does_not_take_notes_yet() -> None:
+    """Seed 940089: the broker ended."""
+    story = Story()
+    story.world.stop(BROKEN, power=False)
+    of_map = f"groups/{directory_name(META_GROUP)}/"
+    story.disk.failing_reads, story.disk.failing_reads_of = 1 << 30, of_map
+    story.world.start(BROKEN)
+    story.disk.failing_reads = 0
+    story.disk.failing_writes, story.disk.failing_writes_of = 3, of_map
+    again = story.world.nodes[BROKEN].core
+    assert again is not None
+    assert story.world.run_until(lambda: again.accepts_clients and again.map.is_fresh, 20_000)
+    assert not story.disk.failing_writes, "the story is about them"
+    assert story.world.run_until(story.is_level, 20_000)
+
+
 @pytest.mark.covers("SF-7", "SF-14")
 def test_the_others_learn_that_the_copy_of_the_silent_meta_groups_leader_failed() -> None:
     story = Story()

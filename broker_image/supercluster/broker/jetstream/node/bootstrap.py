@@ -25,7 +25,7 @@ from supercluster.broker.jetstream.publish.windows import PublishWindows
 from supercluster.broker.jetstream.replica.lineage import META_GROUP
 from supercluster.broker.ports import OpenedGroup
 from supercluster.broker.raft.confchange import Membership, membership_of, node_of
-from supercluster.broker.raft.errors import UnreadableError
+from supercluster.broker.raft.errors import DiskError, UnreadableError
 
 # While the meta group is not started, its starter looks this often whether all voters are there.
 BOOTSTRAP_RETRY_MS = 200
@@ -105,10 +105,16 @@ class MapBootstrap:
             self._open(before.state if before is not None else None)
             self._unreadable_from_ms = None
             self._hear_of_leader_again()
-        except UnreadableError as error:
+        except DiskError as error:
+            is_first = self._unreadable_from_ms == now_ms
+            if not isinstance(error, UnreadableError):
+                if is_first and before is None:
+                    raise  # At the start. A process manager tries again.
+                # The log is there, and only what opening writes was refused: no reason to put it away.
+                self._unreadable_from_ms = now_ms
             self._copies.drop(group_id)
             self._map.replica = self._copies.map = self.replica = before
-            if self._unreadable_from_ms == now_ms:
+            if is_first:
                 self._env.event(
                     group_id, "MapUnreadable", f"it is opened again when the disk gives it back: {error}"
                 )

@@ -198,6 +198,22 @@ async def test_the_lease_of_the_copies_may_be_that_of_the_namespace_too(
         assert not task.done()
 
 
+async def test_in_a_namespace_that_is_being_deleted_only_the_former_holder_goes_on(
+    kube: FakeKube, clock: VirtualClock
+) -> None:
+    """Its Lease is deleted with all else there, and the API server takes no other one."""
+    whole, one = Release(kube, clock, "whole"), Release(kube, clock, "one")
+    async with working(whole, *ALL):
+        await clock.advance(3_000)
+        async with working(one, "b"):
+            await clock.advance(20_000)
+            del kube.objects[("Lease", "b", NAME)]
+            terminating = KubeError(403, "Forbidden", "it is being terminated")
+            kube.fail = lambda call: terminating if call.startswith("create Lease") else None
+            await clock.advance(60_000)
+            assert (whole.acts_now(), one.acts_now()) == ({*ALL}, set())
+
+
 async def test_a_namespace_without_a_resource_is_given_back(kube: FakeKube, clock: VirtualClock) -> None:
     whole = Release(kube, clock, "whole")
     async with working(whole, "a"):

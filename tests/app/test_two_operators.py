@@ -11,16 +11,19 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
 import yaml
+from tests.conftest import KUBE_ASSETS
 from tests.support.tiers import case
 
 from supercluster.api.crd import KINDS
 from supercluster.app.kube import KubeClient
-from supercluster.app.kubeconfig import from_file
+from supercluster.app.kubeconfig import Connection, from_file
 from supercluster.app.settings import EXIT_LEASE_LOST
+from supercluster.localplane.kubeplane import KubePlane
 from supercluster.localplane.plane import Plane, kubeconfig
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -36,7 +39,7 @@ LIMIT_S = 120.0
 class Proxy:
     """Passes bytes on to the API server; notes what is written through it, and holds what it is told to hold."""
 
-    port: int
+    to: Connection
     held: Callable[[bytes], bool] = lambda _: False
     """Of the start of a request: is it kept back?"""
     writes: list[float] = field(default_factory=list)
@@ -45,7 +48,10 @@ class Proxy:
     url: str = ""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        upstream_reader, upstream = await asyncio.open_connection("127.0.0.1", self.port)
+        there = urlsplit(self.to.server)
+        upstream_reader, upstream = await asyncio.open_connection(
+            there.hostname, there.port, ssl=self.to.ssl_context()
+        )
         back = asyncio.ensure_future(_pump(upstream_reader, writer))
         try:
             while chunk := await reader.read(1 << 16):
@@ -76,8 +82,8 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 @asynccontextmanager
-async def proxy_to(port: int) -> AsyncIterator[Proxy]:
-    proxy = Proxy(port)
+async def proxy_to(ground: Ground) -> AsyncIterator[Proxy]:
+    proxy = Proxy(ground.api)
     server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
     proxy.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
@@ -87,11 +93,9 @@ async def proxy_to(port: int) -> AsyncIterator[Proxy]:
 
 
 @asynccontextmanager
-async def operator(
-    folder: Path, proxy: Proxy, token: str, *more: str
-) -> AsyncIterator[asyncio.subprocess.Process]:
+async def operator(folder: Path, proxy: Proxy, *more: str) -> AsyncIterator[asyncio.subprocess.Process]:
     folder.mkdir()
-    config = json.loads(kubeconfig(proxy.url, token, ""))
+    config = json.loads(kubeconfig(proxy.url, proxy.to.bearer_token() or "", ""))
     del config["clusters"][0]["cluster"]["certificate-authority-data"]
     (folder / "kubeconfig").write_text(json.dumps(config))
     arguments = [
@@ -126,12 +130,8 @@ async def until(check: Callable[[], Any], what: str) -> Any:
 
 @dataclass
 class Ground:
-    plane: Plane
+    api: Connection
     kube: KubeClient
-
-    @property
-    def port(self) -> int:
-        return int(self.plane.server.plain_url.rpartition(":")[2])
 
     async def define(self) -> None:
         for kind in KINDS:
@@ -155,11 +155,13 @@ DEMO = {"name": "demo", "namespace": "default"}
 
 @pytest_asyncio.fixture
 async def ground(tmp_path: Path) -> AsyncIterator[Ground]:
-    plane = Plane(tmp_path / "plane", nodes=0)
+    state = tmp_path / "plane"
+    plane = KubePlane(state, 0, Path(KUBE_ASSETS)) if KUBE_ASSETS else Plane(state, nodes=0)
     await plane.start(0)
     try:
-        async with KubeClient(from_file(plane.kubeconfig_path)) as kube:
-            yield Ground(plane, kube)
+        api = from_file(plane.kubeconfig_path)
+        async with KubeClient(api) as kube:
+            yield Ground(api, kube)
     finally:
         await plane.stop()
 
@@ -185,10 +187,10 @@ async def test_two_operators_never_write_in_the_same_second(
     async with AsyncExitStack() as stack:
         changing = asyncio.create_task(ground.keep_changing())
         stack.callback(changing.cancel)
-        one, two = [await stack.enter_async_context(proxy_to(ground.port)) for _ in range(2)]
-        first = await stack.enter_async_context(operator(tmp_path / "one", one, ground.plane.token))
+        one, two = [await stack.enter_async_context(proxy_to(ground)) for _ in range(2)]
+        first = await stack.enter_async_context(operator(tmp_path / "one", one))
         await until(lambda: len(one.writes) > 10, "the first to work")
-        await stack.enter_async_context(operator(tmp_path / "two", two, ground.plane.token))
+        await stack.enter_async_context(operator(tmp_path / "two", two))
         await until(lambda: any(LEASES in line for line in two.asked), "the second to wait for the lease")
         one.held = held
         silent_at = time.monotonic()
@@ -204,7 +206,7 @@ async def test_two_operators_never_write_in_the_same_second(
 async def test_an_operator_that_starts_before_the_definitions_leads_with_all_its_watches(
     ground: Ground, tmp_path: Path
 ) -> None:
-    async with proxy_to(ground.port) as proxy, operator(tmp_path / "one", proxy, ground.plane.token):
+    async with proxy_to(ground) as proxy, operator(tmp_path / "one", proxy):
         await until(lambda: any(b"/apis/supercluster.dev" in line for line in proxy.asked), "it to ask")
         assert not any(LEASES in line for line in proxy.asked)
         await ground.define()
@@ -226,7 +228,7 @@ async def test_an_operator_waits_for_definitions_that_have_its_fields(ground: Gr
     status = old["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
     del status["metaVoters"], status["drain"]
     await ground.kube.apply(old)
-    async with proxy_to(ground.port) as proxy, operator(tmp_path / "one", proxy, ground.plane.token):
+    async with proxy_to(ground) as proxy, operator(tmp_path / "one", proxy):
         log = tmp_path / "one" / "log"
         said = "its definition lacks status.metaVoters"
         await until(lambda: said in log.read_text(), "it to say what is wanting")
@@ -253,13 +255,13 @@ async def test_of_two_operators_that_serve_one_namespace_one_works(
     async with AsyncExitStack() as stack:
         changing = asyncio.create_task(ground.keep_changing())
         stack.callback(changing.cancel)
-        one, two = [await stack.enter_async_context(proxy_to(ground.port)) for _ in range(2)]
+        one, two = [await stack.enter_async_context(proxy_to(ground)) for _ in range(2)]
         first = await stack.enter_async_context(
-            operator(tmp_path / "one", one, ground.plane.token, "--lease-name", "one", *first_serves)
+            operator(tmp_path / "one", one, "--lease-name", "one", *first_serves)
         )
         await until(lambda: len(one.writes) > 10, "the first to work")
         names = ("--lease-name", "two", *second_serves)
-        await stack.enter_async_context(operator(tmp_path / "two", two, ground.plane.token, *names))
+        await stack.enter_async_context(operator(tmp_path / "two", two, *names))
         lease = b"/namespaces/default/leases/supercluster-operator"
         await until(lambda: any(lease in line for line in two.asked), "the second to wait")
         before = len(one.writes)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,7 +18,7 @@ from tests.reconcilers.builders import NOW, cluster, stream, stream_move, super_
 
 from supercluster.api import StreamMove
 from supercluster.app import brokers
-from supercluster.app.brokers import MISSES_MAX, NatsBrokers
+from supercluster.app.brokers import MISSES_MAX, WRITE_TIMEOUT_S, NatsBrokers
 from supercluster.reconcilers.observe.moves import move_view
 from supercluster.reconcilers.planners.move.stream_move import plan_stream_move
 from supercluster.reconcilers.planners.move.views import MoveObserved
@@ -139,3 +141,28 @@ async def test_a_connection_to_a_broker_that_can_not_answer_is_given_up_for_anot
         with pytest.raises(BrokersRefusedError, match="temporarily unavailable"):
             await admin.stream_info(target(alpha), "flights")
     assert len(made) == 2
+
+
+@pytest.mark.covers("OP-6")
+async def test_a_broker_that_stands_still_is_waited_for_no_longer_than_for_its_ping(
+    admin: NatsBrokers, alpha: Monitor
+) -> None:
+    """It has taken the connection, and answers nothing from then on."""
+
+    async def stand_still(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"server_id": "S", "version": "2.15.0", "max_payload": 1048576}\r\n')
+        while (line := await reader.readline()) != b"PING\r\n":
+            assert line
+        writer.write(b"PONG\r\n")
+        await reader.read()
+        writer.close()
+
+    loop = asyncio.get_running_loop()
+    async with await asyncio.start_server(stand_still, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        there = replace(target(alpha), servers=(f"nats://127.0.0.1:{port}",))
+        began_s = loop.time()
+        with pytest.raises(BrokersUnreachableError, match="stands still"):
+            await admin.create_stream(there, {"name": "flights"})
+        assert loop.time() - began_s < WRITE_TIMEOUT_S
+        await admin.close()

@@ -15,6 +15,7 @@ from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
 from supercluster.app.admin import BrokerAdmin
+from supercluster.app.asking import SLOW_S
 from supercluster.reconcilers.planners.plan import Manifest
 from supercluster.reconcilers.ports import (
     BrokersRefusedError,
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S = 1.0
 REQUEST_TIMEOUT_S = 2.0
+# A call that has no answer for SLOW_S goes on while the broker answers a ping within this.
 PING_TIMEOUT_S = 1
 # Creating is answered once the brokers in contact have the new map and the group has a leader.
 WRITE_TIMEOUT_S = 5.0
@@ -103,12 +105,19 @@ class NatsBrokers(BrokerAdmin):
     ) -> Json:
         kept = await self._client(target)
         payload = json.dumps(body).encode() if body is not None else b""
+        asking = asyncio.create_task(kept.client.request(f"$JS.API.{call}", payload, timeout=timeout_s))
         try:
-            message = await kept.client.request(f"$JS.API.{call}", payload, timeout=timeout_s)
+            await asyncio.wait((asking,), timeout=SLOW_S)
+            if not asking.done() and not await _lives(kept.client) and not asking.done():
+                kept.misses = MISSES_MAX
+                raise BrokersUnreachableError(f"{call}: the broker stands still")
+            message = await asking
         except (NatsError, TimeoutError, OSError) as error:
-            kept.misses = kept.misses + 1 if await _lives(kept.client) else MISSES_MAX
+            kept.misses += 1
             words = str(error) or type(error).__name__
             raise BrokersUnreachableError(f"{call}: {words}") from error
+        finally:
+            asking.cancel()
         try:
             answer = read_answer(call, message.data)
         except BrokersRefusedError as error:

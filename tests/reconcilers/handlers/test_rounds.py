@@ -21,6 +21,7 @@ from supercluster.reconcilers.execute.tools import Tools
 from supercluster.reconcilers.handlers.rounds import Rounds
 from supercluster.reconcilers.kinds.reconcilers import RECONCILERS
 from supercluster.reconcilers.observe.cache import ObjectCache
+from supercluster.reconcilers.planners.map_majority import LOOK_MS
 from supercluster.reconcilers.planners.stream.config import META_RESOURCE
 from supercluster.reconcilers.planners.super_cluster.map_recovery import recovery_id
 from supercluster.reconcilers.ports import (
@@ -701,7 +702,7 @@ async def test_an_account_that_fails_keeps_no_cordon_from_the_brokers(
     outcome = await world.round(SC)
     assert world.brokers.known["east-0"]["cordoned"]["reason"] == "spec.cordoned of Cluster east"
     assert outcome.failed, "it is tried again"
-    assert outcome.recheck_after_ms == 5_000, "and what else there is to do is seen as soon as ever"
+    assert outcome.recheck_after_ms == LOOK_MS, "and what else there is to do is seen as soon as ever"
     assert condition(world.status(SC), "Accepted")["reason"] == reason
     why = "" if reason == "RefusedByBrokers" else f": {error}"
     assert condition(world.status(SC), "Synced")["message"] == f"tried again: declare account shop{why}"

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from supercluster.api import Cluster, Migration, ReplicaPolicy, Stream, StreamMove, User, crd
+from supercluster.api.conditions import Reason
 from supercluster.api.recovery import BEGIN_MAP_ANEW, FORCE_RECOVER_META
 from supercluster.api.super_cluster import EXCHANGE_AUTHORITY
 from supercluster.api.user import ROTATE_CREDENTIALS
@@ -40,6 +41,11 @@ def _matters(metadata: Mapping[str, Any], status: Mapping[str, Any]) -> tuple[An
         ),
         status.get("founder"),
         json.dumps([status.get("migration"), status.get("tls")], sort_keys=True),
+        # Clusters and Streams repeat it, also where the SuperCluster was not ready before for another reason.
+        any(
+            mapping(each).get("reason") == Reason.MAP_WITHOUT_MAJORITY
+            for each in status.get("conditions") or ()
+        ),
     )
 
 

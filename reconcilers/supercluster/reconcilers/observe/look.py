@@ -87,6 +87,9 @@ async def look_at_super_cluster(
         _accounts(brokers, target),
     )
     secret = await _secret(cache, hosts, namespace, naming.credentials_secret(name))
+    map_ = map_view(told)
+    # Without the map nothing is repaired, and a list of streams may wait for a leader that stands still.
+    of_repairs = None if map_.unread_ms else told
     return SuperClusterObserved(
         clusters=clusters,
         users=await look_at_users(context, desired, secret),
@@ -94,7 +97,9 @@ async def look_at_super_cluster(
         # Nothing when nobody says: that brokers are not ready is told without them.
         lost=tuple(map(str, (told or {}).get("lostClusters") or ())) if len(clusters) > 1 else (),
         accounts=accounts,
-        repair=await look_at_repairs(cache, brokers, hosts, context.handed, desired, target, told, lists),
+        repair=await look_at_repairs(
+            cache, brokers, hosts, context.handed, desired, target, of_repairs, lists
+        ),
         streams=cache.of_super_cluster(Stream, namespace, name),
         moves=moves,
         migrations=cache.of_super_cluster(Migration, namespace, name),
@@ -105,7 +110,7 @@ async def look_at_super_cluster(
         unreadable=tuple(map(str, cache.unreadable(namespace, name))),
         client_secret=cache.get("Secret", namespace, naming.client_secret(name)),
         traces=_traces(cache, desired),
-        map=map_view(told),
+        map=map_,
         holds_map=bool((told or {}).get("mapIsFresh", False)),
         cordons=await look_at_cordons(cache, hosts, namespace, name, told),
         map_recovery=await look_at_map_recovery(cache, brokers, desired),

@@ -12,8 +12,10 @@ from supercluster.api.common import Condition
 from supercluster.api.conditions import ConditionType, Reason
 from supercluster.reconcilers.planners.status import Conditions
 
-# An election takes a second or two. With the interval of looks, a loss is told within ten seconds.
+# An election takes a second or two.
 PATIENCE_MS = 3_000
+# How often a SuperCluster is looked at: a loss is told within ten seconds, two of which its brokers need to notice it.
+LOOK_MS = 2_500
 # While nobody leads the map.
 RECHECK_MS = 500
 NAMED_MAX = 5

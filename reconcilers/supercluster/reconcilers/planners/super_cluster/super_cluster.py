@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import takewhile
 from typing import Any
 
@@ -47,7 +47,7 @@ from supercluster.reconcilers.planners.plan import (
 from supercluster.reconcilers.planners.replica import drain_moves, repair_moves
 from supercluster.reconcilers.planners.replica.leaderless_moves import leaderless
 from supercluster.reconcilers.planners.replica.repair_moves import RepairObserved
-from supercluster.reconcilers.planners.replica.repair_pace import REGULAR_LOOK, is_due_soon
+from supercluster.reconcilers.planners.replica.repair_pace import is_due_soon
 from supercluster.reconcilers.planners.replica.undeclared import undeclared_below
 from supercluster.reconcilers.planners.status import Conditions, put_blocked, put_findings, status_patch
 from supercluster.reconcilers.planners.strategies import BUILT_IN, Strategy, StrategyError, strategy_of
@@ -213,15 +213,12 @@ def plan_super_cluster(
             in_a_row=len(moves),
             goes_on=True,
         )
-    recheck_ms = WAITING_RECHECK_MS if is_watching else None
-    if aside and recheck_ms is None:
-        # What fails is tried less and less often; all else is looked at as often as ever.
-        recheck_ms = REGULAR_LOOK // timedelta(milliseconds=1)
+    recheck_ms = WAITING_RECHECK_MS if is_watching else map_majority.LOOK_MS
     if observed.map.unread_ms:
         recheck_ms = map_majority.RECHECK_MS
     if repairing.next_ms is not None:
         soon_ms = max(repairing.next_ms, DUE_RECHECK_MS)
-        recheck_ms = soon_ms if recheck_ms is None else min(recheck_ms, soon_ms)
+        recheck_ms = min(recheck_ms, soon_ms)
     in_a_row = len(others) if others and steps is others else 1
     return Plan(steps, patch, notes, recheck_after_ms=recheck_ms, in_a_row=in_a_row, goes_on=True)
 

@@ -22,7 +22,7 @@ CLUSTERS = (
     200,
     {
         "items": [
-            {"metadata": {"name": name}, "spec": {"superCluster": whole}}
+            {"metadata": {"name": name}, "spec": {"superCluster": whole, "replicas": 2}}
             for name, whole in (("east", "demo"), ("west", "demo"), ("far", "other"))
         ]
     },
@@ -93,7 +93,8 @@ async def test_a_stream_that_is_there_already_is_not_waited_for(server: Server, 
 async def test_a_stream_that_nobody_declares_gets_a_move_of_the_only_super_cluster(
     server: Server, kube: KubeClient
 ) -> None:
-    server.answers = [NOT_FOUND, (200, {"items": [{"metadata": {"name": "demo"}}]}), (201, {})]
+    known = (200, {"items": [{"metadata": {"name": "demo"}}]})
+    server.answers = [NOT_FOUND, known, (201, {}), NOT_FOUND, (200, move()), (200, move(phase="Queued"))]
     name, _ = await moves.ask(kube, "ns", moves.Wish("KV_prices", "west"))
     assert name.startswith("kv-prices-")
     body = server.asked[2][4]
@@ -104,6 +105,41 @@ async def test_a_stream_that_nobody_declares_gets_a_move_of_the_only_super_clust
         "stream": "KV_prices",
     }
     StreamMove.model_validate(body)
+
+
+async def test_of_a_move_of_a_stream_that_is_not_there_nothing_is_left(
+    server: Server, kube: KubeClient
+) -> None:
+    """Only the operator can say which streams there are without a resource, so it is asked."""
+    lacking = {"type": "Planned", "status": "False", "reason": "StreamNotFound", "message": "none"}
+    conditions = [{**lacking, "lastTransitionTime": "2026-11-29T00:00:00Z"}]
+    pending = move(phase="Pending", message="there is no stream nope", conditions=conditions)
+    pending["metadata"]["resourceVersion"] = "7"
+    known = (200, {"items": [{"metadata": {"name": "demo"}}]})
+    server.answers = [NOT_FOUND, known, (201, {}), (200, pending), (200, pending), (200, {})]
+    with pytest.raises(moves.MoveError, match="there is no stream nope"):
+        await moves.ask(kube, "ns", moves.Wish("nope", "west"))
+    assert server.asked[-1][0] == "DELETE"
+
+
+async def test_a_replica_on_a_broker_that_is_not_there_is_not_asked_for(
+    server: Server, kube: KubeClient
+) -> None:
+    server.answers = [(200, STREAM), CLUSTERS]
+    with pytest.raises(moves.MoveError, match="its brokers are: east-0, east-1, west-0, west-1"):
+        await moves.ask_for_replica(kube, "ns", moves.ReplicaWish("flights", "east-2", is_added=True))
+    assert [asked[0] for asked in server.asked] == ["GET", "GET"]
+
+
+async def test_a_stream_that_is_not_accepted_is_not_waited_for(server: Server, kube: KubeClient) -> None:
+    """No StreamMove is made then. What was said of an older generation does not count."""
+    refused = {"type": "Accepted", "status": "False", "reason": "TooManyReplicas", "message": "west has 2"}
+    older, newest = (
+        {**STREAM, "status": {"observedGeneration": seen, "conditions": [refused]}} for seen in (3, 4)
+    )
+    server.answers = [NOT_FOUND, (200, older), NOT_FOUND, (200, newest)]
+    with pytest.raises(moves.MoveError, match="not accepted: TooManyReplicas: west has 2"):
+        await moves.watch(kube, "ns", "flights-g4", 30, print, "flights")
 
 
 async def test_which_super_cluster_must_be_clear(server: Server, kube: KubeClient) -> None:
@@ -168,14 +204,14 @@ async def test_a_move_without_an_end_in_sight_says_so_instead_of_a_time(
 async def test_a_replica_is_added_or_removed_by_name_with_a_move_of_its_own(
     server: Server, kube: KubeClient, is_added: bool, verb: str
 ) -> None:
-    server.answers = [(200, STREAM), (201, {})]
+    server.answers = [(200, STREAM), *([CLUSTERS] if is_added else []), (201, {})]
     name, said = await moves.ask_for_replica(
-        kube, "ns", moves.ReplicaWish("flights", "east-4", is_added, bytes_per_s="1Mi")
+        kube, "ns", moves.ReplicaWish("flights", "east-1", is_added, bytes_per_s="1Mi")
     )
     assert said == f"streammove/{name} created"
-    assert server.asked[1][4]["spec"] == {
+    assert server.asked[-1][4]["spec"] == {
         "superCluster": "demo",
-        "members": {verb: ["east-4"]},
+        "members": {verb: ["east-1"]},
         "dryRun": False,
         "streamRef": "flights",
         "bandwidth": {"bytesPerS": "1Mi"},

@@ -77,7 +77,7 @@ async def move(
     from supercluster.app.commands import moves
 
     wish = moves.Wish(stream, to, options.super_cluster, options.bytes_per_s, options.dry_run)
-    return await _follow(site, await moves.ask(site.kube, site.namespace, wish), options)
+    return await _follow(site, await moves.ask(site.kube, site.namespace, wish), options, stream)
 
 
 async def replica(
@@ -100,7 +100,7 @@ async def replica(
     return await _follow(site, await moves.ask_for_replica(site.kube, site.namespace, wish), options)
 
 
-async def _follow(site: Site, asked: tuple[str, str], options: Options) -> int:
+async def _follow(site: Site, asked: tuple[str, str], options: Options, placed: str = "") -> int:
     """Say what was asked for, and how it goes, as far as the command line wants to know."""
     from supercluster.app.commands import moves
 
@@ -111,7 +111,8 @@ async def _follow(site: Site, asked: tuple[str, str], options: Options) -> int:
     if not name or not (options.wait or options.dry_run):
         return EXIT_OK
     try:
-        return _ended(await moves.watch(site.kube, site.namespace, name, options.timeout, say), name, options)
+        found = await moves.watch(site.kube, site.namespace, name, options.timeout, say, placed)
+        return _ended(found, name, options)
     finally:
         if options.dry_run:
             await moves.forget(site.kube, site.namespace, name)

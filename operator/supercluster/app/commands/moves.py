@@ -18,13 +18,17 @@ from typing import Any
 from supercluster.api import API_VERSION, Stream, StreamMove
 from supercluster.api.conditions import Reason
 from supercluster.app.commands.errors import CommandError
+from supercluster.app.commands.overview import condition, is_up_to_date
 from supercluster.app.commands.tables import columns
 from supercluster.app.kube import KubeClient
+from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.move.views import ENDED
 from supercluster.reconcilers.planners.stream.moves import move_name
 from supercluster.reconcilers.ports import Json, KubeError, mapping
 
 POLL_S = 0.2
+# For the operator's first word on a move.
+FIRST_WORD_S = 5.0
 FORGET_ATTEMPTS = 5
 # A move that lacks one of these waits for it; a person who mistyped a name does not want to.
 NOT_FOUND = frozenset({Reason.STREAM_NOT_FOUND, Reason.SUPER_CLUSTER_NOT_FOUND, Reason.CLUSTER_NOT_FOUND})
@@ -105,8 +109,31 @@ async def _created(
     stream = re.sub(r"[^a-z0-9]+", "-", wish.stream.lower()).strip("-")[:NAME_CHARACTERS_MAX] or "stream"
     name = f"{stream}-{secrets.token_hex(3)}"
     metadata = {"name": name, "namespace": namespace}
+    if isinstance(wish, ReplicaWish) and wish.is_added:
+        await _check_broker(kube, namespace, str(spec["superCluster"]), wish.broker)
     await kube.create({"apiVersion": API_VERSION, "kind": "StreamMove", "metadata": metadata, "spec": spec})
+    if body is None and not wish.dry_run:
+        await _check_found(kube, namespace, name)
     return name, f"streammove/{name} created"
+
+
+async def _check_found(kube: KubeClient, namespace: str, name: str) -> None:
+    """Which streams there are without a resource only the operator can say. A move of none would wait for it for good."""
+    deadline = time.monotonic() + FIRST_WORD_S
+    while time.monotonic() < deadline:
+        body = await kube.get(API_VERSION, "StreamMove", namespace, name)
+        move = StreamMove.model_validate(body) if body is not None else None
+        if move is not None and move.status.phase is not None:
+            if lacks_something(move):
+                await forget(kube, namespace, name)
+                raise MoveError(str(move.status.message))
+            return
+        await asyncio.sleep(POLL_S)
+
+
+def lacks_something(move: StreamMove) -> bool:
+    """Does it wait for a stream, SuperCluster or Cluster that is not there?"""
+    return move.status.phase == "Pending" and any(each.reason in NOT_FOUND for each in move.status.conditions)
 
 
 async def _by_placement(kube: KubeClient, namespace: str, wish: Wish, stream: Stream) -> tuple[str, str]:
@@ -124,16 +151,30 @@ async def _by_placement(kube: KubeClient, namespace: str, wish: Wish, stream: St
 
 async def _check_cluster(kube: KubeClient, namespace: str, super_cluster: str, wanted: str) -> None:
     """A placement in a Cluster that does not exist would have the whole Stream refused until a person sets it back."""
-    found = (await kube.list(API_VERSION, "Cluster", namespace)).get("items") or ()
-    names = sorted(
-        str(body["metadata"]["name"])
-        for body in found
-        if mapping(body.get("spec")).get("superCluster") == super_cluster
-    )
+    names = sorted(await _clusters(kube, namespace, super_cluster))
     if wanted not in names:
         raise MoveError(
             f"--to is {wanted!r}, and SuperCluster {super_cluster} has no such Cluster; its Clusters are: {', '.join(names) or 'none'}"
         )
+
+
+async def _check_broker(kube: KubeClient, namespace: str, super_cluster: str, wanted: str) -> None:
+    found = await _clusters(kube, namespace, super_cluster)
+    names = [each for name, replicas in sorted(found.items()) for each in naming.brokers(name, replicas)]
+    if wanted not in names:
+        raise MoveError(
+            f"SuperCluster {super_cluster} has no broker {wanted!r}; its brokers are: {', '.join(names) or 'none'}"
+        )
+
+
+async def _clusters(kube: KubeClient, namespace: str, super_cluster: str) -> dict[str, int]:
+    """Names of Clusters, and how many brokers each declares."""
+    found = (await kube.list(API_VERSION, "Cluster", namespace)).get("items") or ()
+    return {
+        str(body["metadata"]["name"]): int(mapping(body.get("spec")).get("replicas") or 0)
+        for body in found
+        if mapping(body.get("spec")).get("superCluster") == super_cluster
+    }
 
 
 async def _only_super_cluster(kube: KubeClient, namespace: str) -> str:
@@ -149,13 +190,25 @@ async def _only_super_cluster(kube: KubeClient, namespace: str) -> str:
 
 
 async def watch(
-    kube: KubeClient, namespace: str, name: str, timeout_s: float, say: Callable[[str], None]
+    kube: KubeClient,
+    namespace: str,
+    name: str,
+    timeout_s: float,
+    say: Callable[[str], None],
+    stream: str = "",
 ) -> StreamMove | None:
-    """Follow a move until it has ended or waits for a person; None when it had not in time."""
+    """Follow a move until it has ended or waits for a person; None when it had not in time. `stream`: the Stream whose placement asks
+    for it.
+
+    Raises:
+        MoveError: the Stream is not accepted, so nothing will make the move.
+    """
     deadline, told = time.monotonic() + timeout_s, ""
     while time.monotonic() < deadline:
         body = await kube.get(API_VERSION, "StreamMove", namespace, name)
         # The operator makes the StreamMove of a Stream in a moment.
+        if body is None and stream:
+            await _check_accepted(kube, namespace, stream)
         if body is not None:
             move = StreamMove.model_validate(body)
             text = f"{move.status.phase}: {move.status.message}"
@@ -164,14 +217,21 @@ async def watch(
                 say(text)
             if move.status.phase in (*ENDED, "Refused", "AwaitingApproval", "AwaitingWindow"):
                 return move
-            if move.status.phase == "Pending" and any(
-                each.reason in NOT_FOUND for each in move.status.conditions
-            ):
+            if lacks_something(move):
                 return move
             if move.spec.dry_run and move.status.phase == "Planned":
                 return move
         await asyncio.sleep(POLL_S)
     return None
+
+
+async def _check_accepted(kube: KubeClient, namespace: str, stream: str) -> None:
+    body = await kube.get(API_VERSION, "Stream", namespace, stream) or {}
+    accepted = condition(body, "Accepted")
+    if accepted.get("status") == "False" and is_up_to_date(body):
+        raise MoveError(
+            f"stream/{stream} is not accepted: {accepted.get('reason')}: {accepted.get('message')}"
+        )
 
 
 async def forget(kube: KubeClient, namespace: str, name: str) -> None:

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -100,6 +101,38 @@ def test_ctrl_c_ends_a_watch_that_never_got_an_answer(kubeconfig: Path) -> None:
             assert watch.stderr.read() == ""
         finally:
             watch.kill()
+
+
+def lease(holder: str, age_s: float) -> Any:
+    renewed = datetime.now(UTC) - timedelta(seconds=age_s)
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed.isoformat()}
+    return {"spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("there", "is_away"),
+    [
+        (lease("one", 5), False),
+        (lease("one", 60), True),
+        (lease("", 5), True),  # It was stopped.
+        (None, False),  # It acts without a Lease, or has not begun.
+        (KubeError(403, "Forbidden", "not for you"), False),
+    ],
+)
+async def test_an_operator_that_is_away_is_told(
+    there: Any, is_away: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Served(Kube):
+        async def get(self, api_version: str, kind: str, namespace: str, name: str) -> Any:
+            assert (kind, namespace, name) == ("Lease", "ns", "supercluster-operator")
+            if isinstance(there, KubeError):
+                raise there
+            return there
+
+    assert await run_line(cast("KubeClient", Served(1)), "status") == EXIT_OK
+    out, err = capsys.readouterr()
+    assert "flights" in out
+    assert ("the operator of namespace ns is away since" in err) is is_away
 
 
 @pytest.mark.parametrize("word", ["--wait", "--output=json"])

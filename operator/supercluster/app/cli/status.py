@@ -47,6 +47,9 @@ async def status(
         print(overview.table(found, with_namespace=scope is None))
     else:
         say(f"no resources in {'any namespace' if scope is None else f'namespace {scope}'}")
+    there = (str(body["metadata"].get("namespace", "")) for bodies in found.values() for body in bodies)
+    for sentence in await overview.away(site.kube, there):
+        say(sentence)
 
 
 async def _watch(site: Site, scope: str | None) -> None:

@@ -6,19 +6,24 @@ import asyncio
 import time
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
 from typing import Any
 
 from supercluster.api import API_VERSION
 from supercluster.api.conditions import Reason
 from supercluster.api.crd import KINDS
+from supercluster.app import lease, namespace_leases
 from supercluster.app.commands.errors import NotReadyError
 from supercluster.app.commands.tables import columns
 from supercluster.app.kube import KubeClient
 from supercluster.reconcilers.planners.status import NEGATIVE
-from supercluster.reconcilers.ports import Json, mapping
+from supercluster.reconcilers.ports import Json, KubeError, mapping
 
 NOTE_CHARACTERS_MAX = 100
 POLL_S = 0.1
+# Of a Lease's duration without a renewal: clocks may differ.
+LATE_SHARE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,28 @@ async def fetch(kube: KubeClient, namespace: str | None) -> dict[str, list[Json]
         for item in items:
             item["metadata"].pop("managedFields", None)
         found[kind.name] = items
+    return found
+
+
+async def away(kube: KubeClient, namespaces: Iterable[str]) -> list[str]:
+    """A sentence for each namespace whose operator has released its Lease, or has not renewed it for long."""
+    found = []
+    for namespace in sorted(set(namespaces)):
+        try:
+            body = await kube.get(lease.API_VERSION, "Lease", namespace, namespace_leases.NAME)
+        except KubeError as error:
+            if error.status != HTTPStatus.FORBIDDEN:
+                raise
+            continue
+        spec = mapping((body or {}).get("spec"))
+        renewed = str(spec.get("renewTime") or "")
+        if not renewed:
+            continue  # Nobody serves it yet, or without a Lease.
+        late = timedelta(seconds=LATE_SHARE * float(spec.get("leaseDurationSeconds") or 0))
+        if not spec.get("holderIdentity") or datetime.now(UTC) - datetime.fromisoformat(renewed) > late:
+            found.append(
+                f"the operator of namespace {namespace} is away since {renewed}: states may be outdated"
+            )
     return found
 
 

@@ -1199,6 +1199,17 @@ async def test_a_restored_user_that_is_deleted_goes(world: Users) -> None:
     assert world.entries() == []
 
 
+@pytest.mark.parametrize("owners", [[], [{"kind": "User", "name": "billing", "uid": "of-before"}]])
+async def test_a_restored_secret_gets_its_user_as_owner(world: Users, owners: list[dict[str, str]]) -> None:
+    world.user()
+    await world.settle()
+    wanted = world.kube.objects[("Secret", NS, SECRET)]["metadata"]["ownerReferences"]
+    world.change("Secret", SECRET, lambda body: body["metadata"].update({"ownerReferences": owners}))
+    await world.settle()
+    assert world.kube.objects[("Secret", NS, SECRET)]["metadata"]["ownerReferences"] == wanted
+    assert world.numbers() == [1]
+
+
 async def test_a_next_password_that_was_changed_is_published_to_nobody(world: Users) -> None:
     world.user()
     await world.settle()

@@ -138,7 +138,12 @@ def _steps(desired: User, observed: UserObserved, decision: Decision, *, is_able
     if secret is None:
         return ()
     manifest = secret_manifest(desired, observed)
-    is_current = dict(secret.public) == _public(desired, observed) and secret.marks.are_those_of(manifest)
+    is_current = (
+        dict(secret.public) == _public(desired, observed)
+        and secret.marks.are_those_of(manifest)
+        # One that was restored from a backup has none, or that of the User before.
+        and secret.marks.owners == {desired.metadata.uid}
+    )
     return () if is_current else (ChangeUserSecret(manifest, "", _seen(secret.numbers)),)
 
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
@@ -125,22 +126,27 @@ async def test_a_connection_to_a_broker_that_can_not_answer_is_given_up_for_anot
 ) -> None:
     error = {"code": 503, "err_code": 10008, "description": "temporarily unavailable"}
     made: list[SimpleNamespace] = []
+    asked: list[tuple[str, ...]] = []
+    one, other = "nats://127.0.0.1:9", "nats://127.0.0.1:10"
 
     async def connect(target: BrokerTarget) -> Client:
+        asked.append(target.servers)
+
         async def request(subject: str, payload: bytes, *, timeout: float) -> SimpleNamespace:
             return SimpleNamespace(data=json.dumps({"error": error}).encode())
 
         async def close() -> None:
             pass
 
-        made.append(SimpleNamespace(is_connected=True, request=request, close=close))
+        url = urlsplit(target.servers[0])
+        made.append(SimpleNamespace(is_connected=True, request=request, close=close, connected_url=url))
         return cast("Client", made[-1])
 
     monkeypatch.setattr(brokers, "_connect", connect)
     for _ in range(MISSES_MAX + 1):
         with pytest.raises(BrokersRefusedError, match="temporarily unavailable"):
-            await admin.stream_info(target(alpha), "flights")
-    assert len(made) == 2
+            await admin.stream_info(replace(target(alpha), servers=(one, other)), "flights")
+    assert asked == [(one, other), (other,)]
 
 
 @pytest.mark.covers("OP-6")

@@ -7,7 +7,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import nats
@@ -48,6 +48,7 @@ class _Kept:
 
     target: BrokerTarget
     client: Client
+    url: str = ""
     misses: int = 0
 
 
@@ -139,7 +140,12 @@ class NatsBrokers(BrokerAdmin):
                     return kept
                 del self._clients[key]
                 await _close(kept.client)
-            kept = self._clients[key] = _Kept(target, await _connect(target))
+            # The one that was given up would be waited for once more.
+            silent = kept.url if kept is not None and kept.misses >= MISSES_MAX else ""
+            others = tuple(url for url in target.servers if url != silent) or target.servers
+            client = await _connect(replace(target, servers=others))
+            url = client.connected_url
+            kept = self._clients[key] = _Kept(target, client, url.geturl() if url is not None else "")
             return kept
 
 

@@ -169,7 +169,8 @@ async def test_it_wakes_those_who_repeat_it_though_the_super_cluster_was_not_rea
 
     def not_ready(reason: str) -> None:
         def edit(body: Any) -> None:
-            condition(body["status"], "Ready").update(status="False", reason=reason)
+            found = body["status"]["conditions"]
+            next(each for each in found if each["type"] == "Ready").update(status="False", reason=reason)
 
         woken.clear()
         world.change("SuperCluster", "demo", edit)

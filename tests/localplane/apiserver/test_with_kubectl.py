@@ -242,3 +242,17 @@ def test_our_definitions_are_applied_both_ways(run_kubectl: Kubectl, name: str) 
     run_kubectl("wait", "--for=condition=Established", f"crd/{name}.supercluster.dev", "--timeout=20s")
     assert run_kubectl("get", name).stderr == "No resources found in default namespace.\n"
     run_kubectl("delete", "-f", path, "--timeout=20s")
+
+
+def test_a_list_is_applied_and_each_of_it_is_validated(run_kubectl: Kubectl) -> None:
+    def settings(name: str, **more: object) -> dict[str, object]:
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, **more}
+
+    def apply(*items: object, check: bool = True) -> subprocess.CompletedProcess[str]:
+        listed = {"apiVersion": "v1", "kind": "List", "items": items}
+        return run_kubectl("apply", "-f", "-", stdin=listed, check=check)
+
+    done = apply(settings("one", data={"a": "1"}), settings("two"))
+    assert done.stdout == "configmap/one created\nconfigmap/two created\n"
+    assert 'unknown field "colour"' in apply(settings("three", colour="blue"), check=False).stderr
+    run_kubectl("delete", "configmap", "one", "two")

@@ -165,6 +165,8 @@ class Handlers:
         if path in ("/api", "/apis") and parameters.wants_aggregated(request):
             raw = bodies.encode(discovery.aggregated(registry, core=path == "/api"))
             return web.Response(body=raw, headers={"Content-Type": parameters.AGGREGATED_TYPE})
+        if path == "/openapi/v2":
+            return web.Response(body=openapi.VERSION_2, headers={"Content-Type": openapi.VERSION_2_TYPE})
         if path == "/version":
             document = discovery.version()
         elif path == "/api":

@@ -14,6 +14,10 @@ from supercluster.localplane.apiserver.schema import schemas
 from supercluster.localplane.apiserver.storage.registry import Registry, Resource
 from supercluster.localplane.json_data import Json
 
+# OpenAPI v2 as protobuf, without definitions: kubectl asks for it to validate a List, and leaves what it does not find to the server.
+VERSION_2 = b"\x0a\x032.0"
+VERSION_2_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+
 PREFIX = "#/components/schemas/"
 # Definitions are shown under names like Kubernetes' own, whose last part people see.
 NAMESPACE = "io.k8s."

@@ -229,6 +229,13 @@ def test_of_two_made_in_the_same_second_the_one_that_has_the_stream_keeps_it(hol
     assert condition(next(iter(refused.values())), "Accepted")["reason"] == "NameConflict"
 
 
+def test_a_stream_that_runs_on_as_declared_before_shows_why_its_spec_is_refused() -> None:
+    refused = plan(stream(replicas=5), stream_observed(info_for(stream())))
+    assert condition(refused.status_patch, "Ready")["status"] == "True"
+    whole = condition(refused.status_patch, "Whole")
+    assert (whole["status"], whole["reason"]) == ("True", "TooManyReplicas")
+
+
 def test_of_two_made_in_the_same_second_one_creates_the_stream() -> None:
     first, second = stream("first", name="flights"), stream("second", name="flights")
     creating = [
@@ -264,6 +271,8 @@ def test_a_spec_that_can_not_be_carried_out_names_field_value_and_remedy(
     assert (accepted["status"], accepted["reason"]) == ("False", reason)
     assert all(word in accepted["message"] for word in words)
     assert condition(refused.status_patch, "Ready")["status"] == "False"
+    whole = condition(refused.status_patch, "Whole")
+    assert (whole["status"], whole["reason"]) == ("False", reason), "kubectl shows it as REASON"
     assert [note.reason for note in refused.notes] == [reason]
     assert refused.notes[0].warning
 

@@ -105,6 +105,10 @@ class Conditions:
         self.put(type_, True, Reason.NO_ISSUES, message)
         self._new[type_] = self._new[type_].model_copy(update={"reason": reason})
 
+    def explain(self, type_: ConditionType, reason: Reason, message: str) -> None:
+        """Give a condition that holds or does not hold another reason."""
+        self._new[type_] = self._new[type_].model_copy(update={"reason": reason, "message": cut(message)})
+
     def unready(self) -> tuple[Reason, str] | None:
         """Why the resource is not ready, by this plan; None: it is."""
         told = self._new.get(ConditionType.READY)

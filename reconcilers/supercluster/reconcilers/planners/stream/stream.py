@@ -279,6 +279,8 @@ def _refused(
         _describe_ready(desired, observed, conditions)
     else:
         conditions.put(ConditionType.READY, False, Reason.NOT_ACCEPTED, message)
+    # The column REASON of kubectl shows this condition's.
+    conditions.explain(ConditionType.WHOLE, reason, message)
     told = observed.refusal if reason == Reason.NO_SUITABLE_BROKERS and observed.refusal else ""
     rejected = placement.explain(desired, observed.clusters, told) if reason in _UNPLACED else ()
     patch = _patch(desired, home, observed.brokers.info if ours else None, conditions, rejected)

@@ -42,6 +42,7 @@ def settings_of(wanted: Options, name: str) -> Settings:
         if gateway.name
         else None,
         websocket_tls=wanted.websocket_tls,
+        monitor_tls=wanted.monitor_tls,
         limits=wanted.limits,
         storage=wanted.jetstream.storage,
         jetstream=wanted.jetstream.limits,
@@ -66,7 +67,6 @@ def place_of(wanted: Options, name: str, data_dir: Path, config: Path) -> Place:
         config=config,
         data_dir=data_dir,
         volume_identity=f"clusters-from-{gateway.clusters[0]}" if gateway.name else "",
-        monitor_tls=wanted.monitor_tls,
         monitor_host=wanted.monitor.host,
         websocket_host=wanted.websocket.host,
         web_rules=wanted.web_rules,

@@ -24,13 +24,15 @@ from supercluster.broker.monitor import guard, health, nats_pages, same_site, vi
 from supercluster.broker.monitor.broker import Broker
 from supercluster.broker.monitor.options import Options, WrongOptionsError
 from supercluster.broker.monitor.system_documents import SystemDocuments
-from supercluster.broker.net.clients.certificates import ClientCertificates, renewed
+from supercluster.broker.net.clients.certificates import ClientCertificates
+from supercluster.broker.net.clients.secure_protocol import SecureProtocol
 from supercluster.broker.net.clients.strangers import RationedLog
 from supercluster.broker.net.listen_address import where
 
 log = logging.getLogger(__name__)
 
 PROBES = "/healthz"
+PLAIN_REFUSED = "Client sent an HTTP request to an HTTPS server.\n"
 REQUESTS_MAX = 64
 """Requests served at the same time; more are answered 503."""
 
@@ -77,10 +79,13 @@ class Monitor:
         self._documents = documents
         self._runner: web.AppRunner | None = None
         self._listener: asyncio.Server | None = None
+        self.tls: ClientCertificates | None = None
+        """Of connections that come from now on; None: they are plain."""
         self._guards = guard.Guards(asyncio.get_running_loop())
         self._admin: dict[tuple[str, str], AdminHandler] = {}
         self._active = 0
         self._log_refused = RationedLog(log.warning, broker.clock.monotonic_ms)
+        self._log_handshake = RationedLog(log.info, broker.clock.monotonic_ms)
 
     def register_admin(self, method: str, path: str, handler: AdminHandler) -> None:
         """Serve `/admin/<path>`; may be called at any time. A part of the path like `{name}` stands for any text."""
@@ -91,8 +96,8 @@ class Monitor:
         for method, path, handler in routes:
             self.register_admin(method, path, handler)
 
-    async def start(self, host: str, port: int, certificates: ClientCertificates | None = None) -> int:
-        """Bind and serve, over TLS where there are certificates; returns the port.
+    async def start(self, host: str, port: int) -> int:
+        """Bind and serve; returns the port.
 
         Raises:
             OSError: the address is in use or not ours.
@@ -113,14 +118,8 @@ class Monitor:
         app.router.add_route("*", "/admin/{path:.*}", self._serve_admin)
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
         await self._runner.setup()
-        serve, guards = self._runner.server, self._guards
-        assert serve is not None
         self._listener = await asyncio.get_running_loop().create_server(
-            lambda: guards.guard(serve()),
-            **where(host, port),
-            backlog=128,
-            ssl=renewed(certificates) if certificates is not None else None,
-            ssl_handshake_timeout=guard.HEAD_S if certificates is not None else None,
+            self._connection, **where(host, port), backlog=128
         )
         bound: int = self._listener.sockets[0].getsockname()[1]
         return bound
@@ -134,9 +133,37 @@ class Monitor:
             await self._runner.cleanup()
             self._runner = None
 
+    def _connection(self) -> asyncio.Protocol:
+        """For one that comes now."""
+        if self.tls is None:
+            return self._served()
+        loop = asyncio.get_running_loop()
+        return SecureProtocol(
+            loop, self.tls, self._served, failed=self._handshake_failed, greets=False, takes_plain=True
+        )
+
+    def _served(self) -> guard.Guard:
+        serve = self._runner.server if self._runner is not None else None
+        assert serve is not None
+        return self._guards.guard(serve())
+
+    def _handshake_failed(self, reason: str) -> None:
+        self._log_handshake("a connection to the monitoring port was not let in: %s", reason)
+
+    def _refuses_plain(self, request: web.Request) -> bool:
+        """Is TLS required of it? A kubelet's probes go on as they began, whatever becomes of TLS, and show nothing."""
+        is_probe = request.path == PROBES and not self._broker.place.shows_nats_pages
+        is_required = self.tls is not None and not self.tls.settings.allow_plain
+        return is_required and not request.secure and not is_probe
+
     @web.middleware
     async def _bounded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         self._guards.begins(request.protocol)
+        if self._refuses_plain(request):
+            self._guards.ended(request.protocol)
+            refused = web.Response(status=400, text=PLAIN_REFUSED)
+            refused.force_close()
+            return refused
         if request.path in self._documents.page_requests:
             self._documents.page_requests[request.path] += 1
         try:

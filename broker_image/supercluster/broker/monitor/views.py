@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any, TypeAlias
 
 from supercluster.broker.monitor.broker import Broker, Network
+from supercluster.broker.net.clients.certificates import ClientCertificates
 from supercluster.broker.net.clients.client import Client
 from supercluster.broker.net.links.link import Link
 from supercluster.broker.version import NATS_VERSION, VERSION
@@ -130,6 +131,33 @@ def encryption_of_links(broker: Broker) -> dict[str, Any]:
         "encrypted": sum(encrypted),
         "plain": len(encrypted) - sum(encrypted),
     }
+
+
+def encryption_of_ports(broker: Broker, monitoring: ClientCertificates | None) -> dict[str, Any]:
+    """How far TLS is turned on for clients and for monitoring, and how many clients have it, but for the operator's own connections,
+    which follow by themselves."""
+    server = broker.server
+    encrypted = [
+        client.tls is not None
+        for client in server.clients.values()
+        if client.has_come
+        and not client.is_websocket
+        and not (client.credential is not None and client.info.is_operator)
+    ]
+    return {
+        "clients": {
+            "stage": _stage_of(server.tls),
+            "encrypted": sum(encrypted),
+            "plain": len(encrypted) - sum(encrypted),
+        },
+        "monitoring": {"stage": _stage_of(monitoring)},
+    }
+
+
+def _stage_of(tls: ClientCertificates | None) -> str:
+    if tls is None:
+        return "Off"
+    return "Optional" if tls.settings.allow_plain else "Required"
 
 
 def connz(broker: Network, query: dict[str, str]) -> dict[str, Any]:

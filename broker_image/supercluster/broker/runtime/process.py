@@ -110,11 +110,14 @@ class BrokerProcess:
         self._collector = collector
         self._gateway_certificates: GatewayCertificates | None = None
         self._migration_certificates: GatewayCertificates | None = None
-        self._certificates: dict[str, GatewayCertificates | ClientCertificates] = {}
-        """By the names of the settings."""
+        self._of_links: dict[str, GatewayCertificates] = {}
+        self._of_ports: dict[str, ClientCertificates] = {}
+        """Both by the names of the settings."""
         self._refresher: asyncio.Task[None] | None = None
         self._has_other_credentials = False
         """They were read again, and clients and links are still to follow."""
+        self._owed: Settings | None = None
+        """Changed ones with files of certificates that could not be used so far."""
         has_file = not place.is_alone and place.routes is None
         self.reload = Reload(place.config if has_file else None, settings)
 
@@ -156,9 +159,9 @@ class BrokerProcess:
             listening = listener.listen_websocket(self.server, *at, websocket_tls)
             self.websocket_port = await opened("websocket clients", *at, listening)
         if self.place.is_monitored:
-            monitor_tls = self._client_certificates("monitorTls", self.place.monitor_tls)
+            self.monitor.tls = self._client_certificates("monitorTls", self.settings.monitor_tls)
             at = self.place.monitor_host or host, ports.monitor
-            self.monitor_port = await opened("monitoring", *at, self.monitor.start(*at, monitor_tls))
+            self.monitor_port = await opened("monitoring", *at, self.monitor.start(*at))
         self.monitor.register_routes(RebalanceCalls(self, self.rebalance).routes())
         self.monitor.register_routes(RedirectCalls(self, self.redirection).routes())
         self.monitor.register_routes(CredentialsCalls(self).routes())
@@ -218,20 +221,16 @@ class BrokerProcess:
     def _client_certificates(self, name: str, tls: ClientTls | None) -> ClientCertificates | None:
         if tls is None:
             return None
-        found = self._certificates[name] = ClientCertificates(tls, name, self.place.tls_dir)
+        found = self._of_ports[name] = ClientCertificates(tls, name, self.place.tls_dir)
         return found
 
     def _link_certificates(self, name: str, tls: GatewayTls) -> GatewayCertificates:
-        found = self._certificates[name] = GatewayCertificates(tls, name, self.place.tls_dir)
+        found = self._of_links[name] = GatewayCertificates(tls, name, self.place.tls_dir)
         return found
 
     @property
     def loaded_certificates(self) -> dict[str, Loaded]:
-        return {
-            name: found.loaded
-            for name, found in self._certificates.items()
-            if isinstance(found, GatewayCertificates)
-        }
+        return {name: found.loaded for name, found in self._of_links.items()}
 
     def _identity(self) -> dict[str, Any]:
         settings = self.settings
@@ -254,6 +253,7 @@ class BrokerProcess:
             "config": views.config(self),
             "tls": views.certificates(self),
             "links": views.encryption_of_links(self),
+            "ports": views.encryption_of_ports(self, self.monitor.tls),
         }
 
     async def _open_mesh(self, host: str) -> None:
@@ -450,12 +450,12 @@ class BrokerProcess:
             self._has_other_credentials = False  # What fails above is tried again.
             self.server.push_info()
         self._refresh_certificates()
-        changed = self.reload.look(self.settings)
+        changed = self.reload.look(self.settings) or self._owed
         if changed is not None:
             self.take_over(changed)
 
     def _refresh_certificates(self) -> None:
-        for name, certificates in self._certificates.items():
+        for name, certificates in (*self._of_links.items(), *self._of_ports.items()):
             try:
                 if certificates.refresh():
                     log.info("%s: the files were read again", name)
@@ -465,6 +465,9 @@ class BrokerProcess:
     def take_over(self, changed: Settings) -> None:
         """What a running broker takes over of changed settings (`settings/reload.py`)."""
         before, self.settings = self.settings, self._with_certificates(changed)
+        self.monitor.tls = self._of_ports.get("monitorTls")
+        if self.settings.client_tls != before.client_tls:
+            self.server.change_tls(self._of_ports.get("clientTls"))
         if changed.limits != before.limits:
             self.server.change_limits(changed.limits)
         if self.core is not None:
@@ -481,18 +484,22 @@ class BrokerProcess:
 
     def _with_certificates(self, changed: Settings) -> Settings:
         """The changed settings, with the TLS of before where the files of the changed one can't be used."""
-        tls = {"clientTls": "client_tls", "websocketTls": "websocket_tls"}
+        tls = {"clientTls": "client_tls", "websocketTls": "websocket_tls", "monitorTls": "monitor_tls"}
         kept: dict[str, Any] = {}
         for name, field in tls.items():
-            found, wanted = self._certificates.get(name), getattr(changed, field)
-            if not isinstance(found, ClientCertificates) or wanted == found.settings:
-                continue
+            found, wanted = self._of_ports.get(name), getattr(changed, field)
             try:
-                found.replace(wanted)
+                if wanted is None:
+                    self._of_ports.pop(name, None)
+                elif found is None:
+                    self._client_certificates(name, wanted)
+                elif wanted != found.settings:
+                    found.replace(wanted)
             except SettingsError as error:
                 log.error("certificates stay as they were: %s", error)
-                kept[field] = found.settings
-        return replace(changed, **kept) if kept else changed
+                kept[field] = found.settings if found is not None else None
+        self._owed = changed if kept else None
+        return replace(changed, **kept)
 
     def _other_peers(self, settings: Settings) -> dict[str, str]:
         return {node: address for node, address in settings.peers.items() if node != self.place.name}

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from supercluster.broker.protocol.websocket import NO_RULES, WebRules
-from supercluster.broker.settings.settings import ClientTls
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +23,6 @@ class Place:
     """Where files of certificates are that the settings name by relative paths."""
     monitor_host: str = ""
     """Another address for the monitoring port; empty: `host`."""
-    monitor_tls: ClientTls | None = None
-    """Of the monitoring port; None: plain."""
     websocket_host: str = ""
     """The same for the port of WebSocket clients."""
     web_rules: WebRules = NO_RULES

@@ -19,7 +19,7 @@ from supercluster.broker.settings.stamps import Stamp, stamp_of
 
 log = logging.getLogger(__name__)
 
-HOT = ("peers", "gateways", "tags", "moves", "jetstream", "join_only")
+HOT = ("peers", "gateways", "tags", "moves", "jetstream", "join_only", "client_tls", "monitor_tls")
 HOT_IN: dict[str, tuple[str, ...]] = {
     "limits": (
         "max_payload_bytes",
@@ -107,10 +107,10 @@ def merged(in_force: Settings, changed: Settings) -> Settings:
     taken: dict[str, Any] = {name: getattr(changed, name) for name in HOT}
     if in_force.gateways is None or changed.gateways is None:
         taken["gateways"] = in_force.gateways  # The port itself is opened or closed at a start.
-    for name in ("client_tls", "websocket_tls"):
-        # Whether a port has TLS at all is decided when it is opened.
-        present, wanted = getattr(in_force, name), getattr(changed, name)
-        taken[name] = present if present is None or wanted is None else wanted
+    if in_force.websocket_tls is not None and changed.websocket_tls is not None:
+        taken["websocket_tls"] = (
+            changed.websocket_tls
+        )  # Whether that port has TLS at all is decided when it is opened.
     for section, names in HOT_IN.items():
         present, wanted = getattr(in_force, section), getattr(changed, section)
         if present is not None and wanted is not None:

@@ -184,6 +184,8 @@ class Settings:
     """Of the links with another super-cluster, whichever side dials, in the same way as `gateway_tls`."""
     client_tls: ClientTls | None = None
     websocket_tls: ClientTls | None = None
+    monitor_tls: ClientTls | None = None
+    """Of the monitoring port; probes are answered without it too."""
     tags: tuple[str, ...] = ()
     """What placements may ask for, as in "ssd"."""
     domain: str = ""
@@ -211,6 +213,7 @@ _TLS: dict[str, tuple[Any, ...]] = {
     "migration_tls": _OF_LINKS,
     "client_tls": _OF_CLIENTS,
     "websocket_tls": _OF_CLIENTS,
+    "monitor_tls": _OF_CLIENTS,
 }
 """Each with the fields that it needs."""
 

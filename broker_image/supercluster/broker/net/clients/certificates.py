@@ -155,17 +155,6 @@ class ClientCertificates(_Files):
         self.context = context
 
 
-def renewed(certificates: ClientCertificates) -> ssl.SSLContext:
-    """A context for a listener that keeps the one it was begun with: every connection has that of the files as they are then."""
-    context = certificates.context
-
-    def choose(connection: ssl.SSLObject, name: str | None, began_with: ssl.SSLContext) -> None:
-        connection.context = certificates.context
-
-    context.sni_callback = choose
-    return context
-
-
 def _load_chain(name: str, context: ssl.SSLContext, cert_file: Path, key_file: Path) -> None:
     try:
         context.load_cert_chain(cert_file, key_file, password=_no_password)

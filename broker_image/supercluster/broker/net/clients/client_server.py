@@ -34,6 +34,9 @@ HELD_CHECK_S = 0.25
 CONNECTIONS_MAX = 1 << 20
 """`limits.max_connections` is no more."""
 
+TLS_REQUIRED = "Secure Connection - TLS Required"
+"""In nats-server's words."""
+
 LINGERING_BYTES_MAX = 64 << 20
 LINGERING_MAX = 4096
 """Messages of clients that are gone, and such clients, that wait for streams without room: who comes, publishes and goes makes a
@@ -166,6 +169,16 @@ class ClientServer:
             client.limits_changed()
         if self.facts is not None and limits.max_payload_bytes != before.max_payload_bytes:
             self.push_info()
+
+    def change_tls(self, tls: ClientCertificates | None) -> None:
+        """TLS of clients that come from now on. Where it is required of them, those that are here in plain are sent away."""
+        self.tls = tls
+        self.push_info()
+        if tls is None or tls.settings.allow_plain:
+            return
+        for client in list(self.clients.values()):
+            if client.has_come and not client.is_websocket and client.tls is None:
+                client.close(TLS_REQUIRED)
 
     def stop_accepting(self) -> None:
         """Close the ports; the clients stay."""

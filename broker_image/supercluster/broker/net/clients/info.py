@@ -74,7 +74,7 @@ def info_line(
     if tls is not None:
         if tls.allow_plain:
             info["tls_available"] = True
-        if tls.handshake_first or not tls.allow_plain:
+        else:
             info["tls_required"] = True
         if tls.asks_certificate:
             info["tls_verify"] = True

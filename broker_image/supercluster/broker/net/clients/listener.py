@@ -23,7 +23,8 @@ async def listen(server: ClientServer, host: str, port: int, tls: ClientCertific
         OSError: the address is in use or not ours.
     """
     server.tls = tls
-    return await _bind(server, host, port, partial(ClientConnection, server), tls, greets=True)
+    make = partial(ClientConnection, server)
+    return await _bind(server, host, port, make, lambda: server.tls, greets=True)
 
 
 async def listen_websocket(
@@ -35,7 +36,8 @@ async def listen_websocket(
         OSError: the address is in use or not ours.
     """
     server.websocket_tls = tls
-    return await _bind(server, host, port, partial(WebSocketProtocol, server), tls, greets=False)
+    make = partial(WebSocketProtocol, server)
+    return await _bind(server, host, port, make, lambda: server.websocket_tls, greets=False)
 
 
 async def _bind(
@@ -43,18 +45,18 @@ async def _bind(
     host: str,
     port: int,
     make: Callable[[], asyncio.Protocol],
-    tls: ClientCertificates | None,
+    tls_now: Callable[[], ClientCertificates | None],
     *,
     greets: bool,
 ) -> int:
-    make_inner = make
-    if tls is not None:
-
-        def make() -> asyncio.Protocol:
-            return SecureProtocol(server.loop, tls, make_inner, failed=server.handshake_failed, greets=greets)
+    def make_outer() -> asyncio.Protocol:
+        tls = tls_now()
+        if tls is None:
+            return make()
+        return SecureProtocol(server.loop, tls, make, failed=server.handshake_failed, greets=greets)
 
     listener = await server.loop.create_server(
-        make, **where(host, port), backlog=BACKLOG, start_serving=False
+        make_outer, **where(host, port), backlog=BACKLOG, start_serving=False
     )
     server.listeners.append(listener)
     bound: int = listener.sockets[0].getsockname()[1]

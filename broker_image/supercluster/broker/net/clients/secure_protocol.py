@@ -17,6 +17,7 @@ from typing import Any, cast
 
 from supercluster.broker.net.clients.certificates import ClientCertificates
 from supercluster.broker.net.clients.connection import ClientConnection
+from supercluster.broker.settings.settings import ClientTls
 
 log = logging.getLogger(__name__)
 
@@ -52,14 +53,16 @@ class SecureProtocol(asyncio.Protocol):
         *,
         failed: Callable[[str], None],
         greets: bool,
+        takes_plain: bool = False,
     ) -> None:
-        """`greets`: what `make` makes speaks first; everything else waits for the handshake. `failed` is called with the
-        reason when there is none."""
+        """`greets`: what `make` makes speaks first; everything else waits for the handshake. `takes_plain`: who begins without
+        one goes on in plain, and `make` judges it. `failed` is called with the reason when there is none."""
         self._loop = loop
-        self._settings = certificates.settings
+        self._certificates = certificates
         self._make = make
         self._failed = failed
         self._greets = greets
+        self._takes_plain = takes_plain
         self._stage = _Stage.FIRST
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
@@ -70,6 +73,11 @@ class SecureProtocol(asyncio.Protocol):
         self._is_greeting = False
         self._has_ended = False
         """Nothing is written any more."""
+
+    @property
+    def _settings(self) -> ClientTls:
+        """Those of now: they change while a client makes up its mind."""
+        return self._certificates.settings
 
     # The socket's protocol
 
@@ -114,6 +122,9 @@ class SecureProtocol(asyncio.Protocol):
             if data[0] != HANDSHAKE and self._stage is _Stage.GREETED and self._settings.allow_plain:
                 self._go_on_in_plain(data)
                 return
+            if data[0] != HANDSHAKE and self._takes_plain:
+                self._begin_in_plain(data)
+                return
             if self._stage is _Stage.FIRST:
                 self._limit_handshake()
             self._stage = _Stage.SHAKING
@@ -155,6 +166,13 @@ class SecureProtocol(asyncio.Protocol):
         greeter = cast("ClientConnection", self._inner)
         greeter.settled()
         greeter.data_received(data)
+
+    def _begin_in_plain(self, data: bytes) -> None:
+        self._stop_timer()
+        self._stage = _Stage.PLAIN
+        self._inner = self._make()
+        self._inner.connection_made(cast("asyncio.BaseTransport", self))
+        self._inner.data_received(data)
 
     def _shake_hands(self) -> None:
         try:
@@ -285,13 +303,15 @@ class SecureProtocol(asyncio.Protocol):
         return self._socket.get_write_buffer_size() if self._socket is not None else 0
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Of the socket; of TLS: `peercert` (only one that was verified), `tls` (version and cipher), `awaits_tls`."""
+        """Of the socket; of TLS: `peercert` (only one that was verified), `tls` (version and cipher), `sslcontext`, `awaits_tls`."""
         is_secure = self._stage is _Stage.SECURE
         match name:
             case "peercert":
                 return self._tls.getpeercert() or None if is_secure else None
             case "tls":
                 return (self._tls.version(), (self._tls.cipher() or ("",))[0]) if is_secure else None
+            case "sslcontext":
+                return self._tls.context if is_secure else None
             case "awaits_tls":
                 return self._is_greeting
         return self._socket.get_extra_info(name, default) if self._socket is not None else default

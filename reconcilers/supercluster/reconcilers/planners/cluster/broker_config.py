@@ -46,7 +46,7 @@ LINK_PORTS = ("clusterTls", "gatewayTls")
 # What becomes of plain links, by the stage of TLS between brokers. Required is a broker's default, and is not written.
 PLAIN: Mapping[TlsStage, str] = {"AcceptBoth": "dialled", "DialTls": "accepted"}
 # What brokers take over while they run.
-HOT = frozenset({"gateways", "jetstream", "joinOnly", "moves", "peers", "tags"})
+HOT = frozenset({"clientTls", "gateways", "jetstream", "joinOnly", "monitorTls", "moves", "peers", "tags"})
 HOT_IN: Mapping[str, frozenset[str]] = {
     "limits": frozenset(
         {"maxPayloadBytes", "maxConnections", "maxPendingBytes", "pingIntervalMs", "pingsOutMax"}

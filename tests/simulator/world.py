@@ -116,6 +116,7 @@ class World:
         self._number = 0
         self._links: dict[tuple[str, str], int] = {}
         self._cut: set[frozenset[str]] = set()
+        self._cut_for_long: set[frozenset[str]] = set()
         self.sought = ""
         """The broker that clients turn to more than to others."""
         self._busy_until: dict[tuple[str, str, Channel], int] = {}
@@ -504,12 +505,13 @@ class World:
 
     def _may_link(self, one: str, other: str) -> bool:
         """Are both there, and nothing between them cut?"""
-        is_cut = frozenset((one, other)) in self._cut
+        pair = frozenset((one, other))
+        is_cut = pair in self._cut or pair in self._cut_for_long
         return not is_cut and self.nodes[one].awake is not None and self.nodes[other].awake is not None
 
-    def cut(self, one: str, other: str) -> None:
-        """No link between two brokers until `mend`."""
-        self._cut.add(frozenset((one, other)))
+    def cut(self, one: str, other: str, *, lasts: bool = False) -> None:
+        """No link between two brokers until `mend`, or until `mend_lasting`."""
+        (self._cut_for_long if lasts else self._cut).add(frozenset((one, other)))
         self._link_down(one, other)
 
     def reset(self, one: str, other: str) -> None:
@@ -523,17 +525,30 @@ class World:
             self._link_up(one, other)
 
     def mend(self) -> None:
-        """Every cut ends."""
+        """Every cut ends, but those that last."""
         self._cut.clear()
+        self._relink_all()
+
+    def mend_lasting(self) -> None:
+        """The cuts that last end too, and so do silences."""
+        self._cut_for_long.clear()
+        self._silent.clear()
+        self._relink_all()
+
+    def _relink_all(self) -> None:
         for number, one in enumerate(self.names):
             for other in self.names[number + 1 :]:
                 self._relink(one, other)
 
     def silence(self, one: str, other: str, ms: float) -> None:
         """A link that stays up and carries nothing for a while."""
-        pairs = ((one, other), (other, one))
-        self._silent.update(pairs)
-        self.at(ms, lambda: self._silent.difference_update(pairs))
+        self.silence_way(one, other, ms)
+        self.silence_way(other, one, ms)
+
+    def silence_way(self, frm: str, to: str, ms: float) -> None:
+        """One end of a link does not hear the other for a while, and is heard."""
+        self._silent.add((frm, to))
+        self.at(ms, lambda: self._silent.discard((frm, to)))
 
     def send(
         self, frm: str, to: str, frame_type: int, body: bytes, channel: Channel = Channel.CONTROL

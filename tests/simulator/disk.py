@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from supercluster.broker.raft.errors import DiskError
@@ -31,6 +31,8 @@ class _Inode:
     pending: list[tuple[int, bytes | None]] = field(default_factory=list)
     """(offset, bytes) of a write, (size, None) of a truncation, since the last fdatasync."""
     is_unreadable: bool = False
+    bad_bytes: tuple[int, int] = (0, 0)
+    """First and end of what cannot be read, until it is written again."""
 
     def sync(self) -> None:
         for offset, data in self.pending:
@@ -61,6 +63,10 @@ def _apply(target: bytearray, offset: int, data: bytes | None) -> None:
     if offset > len(target):
         target.extend(bytes(offset - len(target)))
     target[offset : offset + len(data)] = data
+
+
+def _overlap(bad: tuple[int, int], offset: int, size: int) -> bool:
+    return bad[0] < offset + size and offset < bad[1]
 
 
 def _common(one: bytes, other: bytearray) -> int:
@@ -187,6 +193,8 @@ class SimDisk:
         """But not the first so many of them."""
         self.failing_reads_of = ""
         """Only those of paths with this in them."""
+        self.refused_reads = 0
+        """So many reads met damage that the disk knows of."""
         self.failing_truncates = 0
         self.failing_syncs = 0
         self.failing_syncs_of = ""
@@ -251,11 +259,21 @@ class SimDisk:
         """Damage on the platter that the disk knows of: it does not give the file's contents back any more."""
         self._names[path].is_unreadable = True
 
+    def spoil_bytes(self, path: str, first: int, size: int) -> Callable[[], None]:
+        """The same of some bytes of the file, until they are written again or what is returned is called."""
+        inode = self._names[path]
+        inode.bad_bytes = first, first + size
+        return lambda: setattr(inode, "bad_bytes", (0, 0))
+
+    @property
+    def has_bad_bytes(self) -> bool:
+        return any(inode.bad_bytes != (0, 0) for inode in self._names.values())
+
     def heal(self) -> None:
         """The disk gives back again whatever it did not."""
         self.failing_reads = 0
         for inode in self._names.values():
-            inode.is_unreadable = False
+            inode.is_unreadable, inode.bad_bytes = False, (0, 0)
 
     def cut(self, path: str, size: int) -> None:
         """Damage on the platter: the file ends early."""
@@ -338,6 +356,8 @@ class SimDisk:
         elif self._crash_in == 0:
             written = data[: self._rng.randint(0, len(data))]
         before = len(inode.data)
+        if _overlap(inode.bad_bytes, offset, len(written)):
+            inode.bad_bytes = 0, 0
         _apply(inode.data, offset, written)
         inode.pending.append((offset, written))
         self._used_bytes += len(inode.data) - before
@@ -386,7 +406,8 @@ class SimDisk:
         return self.read(inode, path, 0, len(inode.data))
 
     def read(self, inode: _Inode, path: str, offset: int, size: int) -> bytes:
-        if inode.is_unreadable:
+        if inode.is_unreadable or _overlap(inode.bad_bytes, offset, min(size, len(inode.data) - offset)):
+            self.refused_reads += 1
             raise DiskError("cannot read: input/output error", path)
         if self.failing_reads and self.failing_reads_of in path and not self._may_still_read():
             self.failing_reads -= 1

@@ -56,6 +56,10 @@ class SimStore:
         folder = f"{GROUPS}/{directory_name(group)}/"
         return [path for path in self.disk.paths() if path.startswith(folder) and self.disk.size(path)]
 
+    def files_of_volume(self) -> list[str]:
+        """The files that all groups share."""
+        return [path for path in self.disk.paths() if "/" not in path and self.disk.size(path)]
+
     def lose_copy(self, group: str) -> None:
         """The directory of one group is gone; what the volume remembers of the group is not."""
         self.disk.lose(f"{GROUPS}/{directory_name(group)}")

@@ -60,8 +60,10 @@ class Node:
     tick_at_us: int = 0
     crash_with_power: bool = False
     stands_still: bool = False
+    is_busy: bool = False
+    """It is in a turn, which takes time."""
     waiting: list[Callable[[], None]] = field(default_factory=list)
-    """What happens to it as soon as it does not, in order."""
+    """What happens to it as soon as it does neither, in order."""
     still_since_us: int = 0
     woke_us: int = -1_000_000_000
     on_down: list[Callable[[], None]] = field(default_factory=list)
@@ -82,6 +84,9 @@ CONTROL_SHARE = 10
 PULSE_MS = 100
 # Of a broker that says nothing for so long the others give the link up; it asks for the map anew when it stood still for half of it.
 SILENCE_MS = 1000
+
+LONG_TURN_MS = 20.0
+"""Behind a shorter turn hardly anything waits."""
 
 # So short that the weather keeps streams without a leader for longer: windows give up (SF-15).
 WINDOW_WAIT_MS = 1500
@@ -124,6 +129,8 @@ class World:
         self._clients: dict[bytes, Callable[[bytes, bytes], None]] = {}
         self._inboxes: dict[bytes, Callable[[Sequence[Any]], None]] = {}
         self._turns: set[str] = set()
+        self.met: Counter[str] = Counter()
+        """Rare faults that happened, and how often: one that is drawn may find nobody to strike."""
         self.log: deque[str] = deque(maxlen=400)
         self.told_lost: set[tuple[str, str]] = set()
         """Broker and group of each copy that said that records of it are gone."""
@@ -140,6 +147,10 @@ class World:
         self.bootstrap_clusters = frozenset[str]()
         self.retired_grace_ms = 600_000
         self.scrub_bytes_per_s = 0
+        self.frame_limits: dict[str, Any] = {}
+        """Fields of `RaftConfig` that bound frames."""
+        self.turn_ms: Callable[[], float] = lambda: 0.0
+        """How long a turn takes."""
         self.nodes: dict[str, Node] = {}
         for name in names:
             clock = SimClock(
@@ -276,7 +287,7 @@ class World:
         self.ledger_of(name).oracle.before_stop(name, node.core)
         node.core = None
         node.clock.step_ns = 0
-        node.stands_still = False
+        node.stands_still = node.is_busy = False
         node.waiting.clear()
         node.store.crash(power=power)
         self.ledger_of(name).unwatch(name)
@@ -317,7 +328,7 @@ class World:
             or core is None
         ):
             return
-        node.stands_still = False
+        node.stands_still = node.is_busy = False
         self.note(f"{node.name} goes on")
         if self.rng.random() < 0.5:
             self._goes_round(node)
@@ -325,10 +336,7 @@ class World:
         if self.now_us - since_us > SILENCE_MS // 2 * 1000:
             node.woke_us = self.now_us
             core.stood_still()
-        waiting, node.waiting = node.waiting, []
-        for action in waiting:
-            if node.core is core:
-                action()
+        self._catch_up(node, core)
         for other in self.names:
             if other != node.name:
                 self.at(5 + self.rng.random() * 50, partial(self._relink, node.name, other))
@@ -336,17 +344,39 @@ class World:
             self._after(node)
             self.want_turn(node.name)
 
+    def _catch_up(self, node: Node, core: BrokerCore) -> None:
+        waiting, node.waiting = node.waiting, []
+        for action in waiting:
+            if node.core is core:
+                action()
+
+    def _is_busy_for(self, node: Node, ms: float) -> None:
+        """A turn takes so long: what arrives meanwhile waits."""
+        node.is_busy = True
+        core, process = node.core, node.process
+
+        def over() -> None:
+            if node.core is not core or core is None or node.process != process or not node.is_busy:
+                return
+            node.is_busy = False
+            if ms >= LONG_TURN_MS and node.waiting:
+                self.met["busy turn"] += 1
+            if not node.stands_still:
+                self._catch_up(node, core)
+
+        self.at(ms, over)
+
     def wake(self, name: str) -> None:
         """It goes on now, if it stands still."""
         node = self.nodes[name]
         self._wake(node, node.process, node.still_since_us)
 
     def waits(self, name: str, action: Callable[[], None]) -> bool:
-        """Does the broker stand still? Then this happens when it goes on."""
+        """Does the broker stand still, or work? Then this happens when it goes on."""
         node = self.nodes[name]
-        if node.stands_still:
+        if node.stands_still or node.is_busy:
             node.waiting.append(action)
-        return node.stands_still
+        return node.stands_still or node.is_busy
 
     def _goes_round(self, node: Node) -> None:
         before_ms = node.clock.stall_ms
@@ -370,7 +400,7 @@ class World:
     def _pulse(self, node: Node, process: int) -> None:
         if node.core is None or node.process != process:
             return
-        if not node.stands_still:
+        if not node.stands_still and not node.is_busy:
             self._goes_round(node)
             for other in self.names:
                 if (node.name, other) in self._links and (node.name, other) not in self._silent:
@@ -422,6 +452,8 @@ class World:
                 self._goes_round(node)
                 core.turn()
                 self._after(node)
+                if node.core is core and (ms := self.turn_ms()):
+                    self._is_busy_for(node, ms)
 
         delay_ms = self.rng.random() * 0.2
         if node.slow_until_us > self.now_us:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from supercluster.broker.jetstream.core.broker import BrokerCore
 from supercluster.broker.own_time import OwnTime
 from supercluster.broker.ports import Channel, Ticket
+from supercluster.broker.raft.errors import DiskError
+from supercluster.broker.storage.volume.store import DueSync, VolumeStore
 
 if TYPE_CHECKING:
     from tests.simulator.world import World
@@ -66,26 +69,75 @@ class SimNetwork:
 
 
 # An fsync takes so long at most, but for a disk that has much else to do.
-VOTE_MS_MAX = 4.0
+SYNC_MS_MAX = 4.0
 BUSY_MS_MAX = 400.0
 
 
 class SimCore(BrokerCore):
-    """A broker's core whose votes become durable a while after they were written, as on a process's threads."""
+    """A broker's core whose entries and votes become durable a while after they were written, as on a process's threads."""
 
     def __init__(self, world: World, key: str, *arguments: Any, **named: Any) -> None:
         """`key`: what the world calls it, where two brokers have one name."""
         self._world = world
         self.key = key
-        super().__init__(*arguments, **named)
         self._lots = random.Random(f"{world.seed} {key}")
+        super().__init__(*arguments, **named)
         # However small the state, entries are applied between two slices of a job.
         self.copies.slices.units_per_turn = 1
+
+    def _wire_node(self, *parts: Any) -> None:
+        super()._wire_node(*parts)
+        # One opener is shared by all that open copies.
+        opener = self.copy_manager._opener
+        config_of = opener._raft_config
+        opener._raft_config = lambda group_id, member: replace(  # type: ignore[method-assign]
+            config_of(group_id, member), **self._world.frame_limits
+        )
+
+    def turn(self) -> None:
+        super().turn()
+        store = self.store
+        assert isinstance(store, VolumeStore)
+        for due in store.due_syncs(self.clock.monotonic_ms()):
+            if (group := self.groups.get(due.group)) is not None:
+                self.copies.reschedule(group)
+            self._world.at(self._disk_ms(), partial(self._sync, due))
+
+    def _disk_ms(self) -> float:
+        # By lots of its own: what else happens in the world does not depend on how often a disk is written to.
+        return self._lots.random() * (BUSY_MS_MAX if self._lots.random() < 0.02 else SYNC_MS_MAX)
+
+    def _sync(self, due: DueSync) -> None:
+        if self._world.nodes[self.key].core is not self:
+            self._world.met["end in an fsync"] += 1
+            return
+        due.ticket.run()
+        self._synced(due)
+
+    def _synced(self, due: DueSync) -> None:
+        """As `runtime/process_core.py` does."""
+        if self._world.nodes[self.key].core is not self:
+            return
+        if self._world.waits(self.key, partial(self._synced, due)):
+            return
+        group = self.groups.get(due.group)
+        if group is not None and group.log is not due.log:
+            group = None
+        try:
+            due.log.finish_sync(due.ticket)
+        except DiskError as error:
+            if group is not None:
+                group.fail(error)
+            return
+        if group is not None and group.failed is None:
+            group.raft.persisted(self.clock.monotonic_ms())
+            self.copies.touch(group.id)
+            self._world.want_turn(self.key)
 
     def start_votes(self, votes: list[tuple[str, Ticket]]) -> None:
         rng = self._world.rng
         for group_id, ticket in votes:
-            wait_ms = rng.random() * (BUSY_MS_MAX if rng.random() < 0.02 else VOTE_MS_MAX)
+            wait_ms = rng.random() * (BUSY_MS_MAX if rng.random() < 0.02 else SYNC_MS_MAX)
             self._world.at(wait_ms, partial(self._vote_is_through, group_id, ticket))
 
     def save_checkpoint(self, group_id: str, ticket: Ticket) -> None:

@@ -38,7 +38,9 @@ class SimStore:
         volume = open_volume(self.disk, f"boot-{self._boot}", lambda: f"{self._rng.getrandbits(48):012x}")
         self._volume = volume
         self.incarnation = volume.identity.incarnation
-        options = LogOptions(segment_bytes=SEGMENT_BYTES, sync_interval_ms=SYNC_INTERVAL_MS)
+        options = LogOptions(
+            segment_bytes=SEGMENT_BYTES, sync_interval_ms=SYNC_INTERVAL_MS, sync_in_tick=False
+        )
         ballast = Ballast(self.disk, self.ballast_bytes) if self.ballast_bytes else None
         space = Space(self.disk, reserve_bytes=RESERVE_BYTES, ballast=ballast)
         return VolumeStore(volume, options, file_space=space)

@@ -33,6 +33,10 @@ class DamagedLog:
         self._log = log
         self.index_of_seq = log.index_of_seq
 
+    @property
+    def first_seq(self) -> int:
+        return self._log.first_seq
+
     def entries(self, first: int, last: int, bytes_max: int) -> list[Entry]:
         return [
             replace(entry, record=entry.record[:-1] + bytes([entry.record[-1] ^ 1])) if entry.count else entry

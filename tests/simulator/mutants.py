@@ -4,8 +4,8 @@ python -m tests.simulator.mutants --jobs 2
 python -m tests.simulator.mutants vote-without-log ack-before-commit
 python -m tests.simulator.mutants --hunt
 
-The run that is recorded for a mutant (`chosen.py`) comes first, then the other chosen seeds, then all others. `--hunt` takes
-the seeds as they come.
+The run that is recorded for a mutant (`chosen.py`) comes first, then the other chosen seeds, then all others. A record that
+no longer holds is an error. `--hunt` takes the seeds as they come.
 """
 
 from __future__ import annotations
@@ -179,7 +179,8 @@ def report(caught: Caught) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit code 0: the simulator noticed every mutant; 1: one survived; 2: bad arguments, or a mutant does not fit."""
+    """Exit code 0: the simulator noticed every mutant by the run that is recorded; 1: not; 2: bad arguments, or a mutant does not
+    fit."""
     parser = argparse.ArgumentParser(prog="make sim-mutants", description=__doc__.partition("\n")[0])
     parser.add_argument("ids", nargs="*", help="only these (default: all)")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
@@ -210,14 +211,24 @@ def main(argv: list[str] | None = None) -> int:
         for future in as_completed([pool.submit(run, mutant) for mutant in chosen]):
             outcomes.append(future.result())
             print(report(outcomes[-1]), flush=True)
+    return conclude(outcomes, is_by_record=not options.hunt)
+
+
+def conclude(outcomes: list[Caught], *, is_by_record: bool) -> int:
+    """The last lines, and the exit code. A record that no longer holds is an error: `make test` runs the recorded seed alone, so it would
+    not notice the fault any more."""
     survivors = sorted(caught.mutant.id for caught in outcomes if caught.survived)
     print(f"{len(outcomes) - len(survivors)} of {len(outcomes)} mutants caught")
-    moved = sorted(caught.mutant.id for caught in outcomes if not caught.is_as_recorded)
-    if moved and not options.hunt:
+    moved = sorted(
+        f"{caught.mutant.id} (now: {caught.test or f'seed {caught.seed}'})"
+        for caught in outcomes
+        if is_by_record and not caught.survived and not caught.is_as_recorded
+    )
+    if moved:
         print(f"not caught by the run that tests/simulator/chosen.py records: {', '.join(moved)}")
     if survivors:
         print(f"survived: {', '.join(survivors)}")
-    return 1 if survivors else 0
+    return 1 if survivors or moved else 0
 
 
 if __name__ == "__main__":

@@ -34,6 +34,8 @@ class BadDisks:
         self._weather = weather
         self._world = weather.world
         self._rng = random.Random(f"bad disks {weather.world.seed}")
+        self._dying: set[str] = set()
+        """Brokers whose disk will never give some bytes back."""
 
     def start(self, end_ms: float) -> None:
         if self._weather.plan.storage == "file" and self._rng.random() < ROT_PART:
@@ -44,6 +46,61 @@ class BadDisks:
         of_map = random.Random(f"read errors of the map {self._world.seed}")
         if self._weather.plan.storage == "file" and of_map.random() < READ_ERRORS_PART:
             self._world.at(end_ms * (0.2 + 0.6 * of_map.random()), lambda: self._map_errors(of_map))
+
+        if self._weather.rare.bad_sectors:
+            inside = random.Random(f"bad sectors {self._world.seed}")
+            self._world.at(end_ms * (0.15 + 0.6 * inside.random()), lambda: self._bad_sectors(inside))
+
+    def _bad_sectors(self, rng: random.Random) -> None:
+        """Some bytes of a file cannot be read, for a time or never again; the broker starts again in half of the cases, or old messages
+        are read (SF-32)."""
+        name = rng.choice(self._world.names)
+        node, weather = self._world.nodes[name], self._weather
+        if weather.calm:
+            return
+        for_ms = rng.choice((300.0, 3000.0, 9000.0, 0.0))
+        of_map = rng.random() < 0.25
+        group = META_GROUP if of_map else weather.main_group
+        copy = node.core.groups.get(group) if node.core is not None else None
+        files = node.store.files_of(group) if rng.random() < 0.9 else node.store.files_of_volume()
+        if copy is None or not files or (not for_ms and not weather.may_lose_data(name)):
+            self._world.at(RETRY_MS, lambda: self._bad_sectors(rng))
+            return
+        disk, path = node.store.disk, rng.choice(files)
+        first, size = rng.randrange(disk.size(path)), rng.choice((1, 512, 4096))
+        self._world.note(
+            f"{name}: {size} bytes of {path} from {first} on cannot be read {f'for {for_ms:.0f} ms' if for_ms else 'any more'}"
+        )
+        self._world.met["bad sectors"] += 1
+        healed = disk.spoil_bytes(path, first, size)
+        if for_ms:
+            self._world.at(for_ms, healed)
+        else:
+            weather.is_scarred(name, copy)
+            self._dying.add(name)
+        if rng.random() < 0.5 and weather.may_stop(name, power=False):
+            weather.stop(name)
+            weather.start_in(name, 20 + rng.random() * 100)
+        for delay_ms in (1.0, 400.0, 2000.0):
+            self._world.at(delay_ms, partial(self._read_all, name, group))
+
+    def _read_all(self, name: str, group: str) -> None:
+        """Somebody reads the whole log there."""
+        core = self._world.nodes[name].awake
+        copy = core.groups.get(group) if core is not None else None
+        if copy is not None and copy.failed is None and isinstance(copy.log, FileLog):
+            copy.log._cache.clear()
+            copy.guarded(lambda: _entries(copy))
+            self._world.want_turn(name)
+
+    def exchange(self) -> None:
+        """The weather is over: a disk that never gives some bytes back is replaced by an empty one, as far as others have all that it
+        had."""
+        for name in sorted(self._dying):
+            if self._world.nodes[name].store.disk.has_bad_bytes and self._weather.may_lose_data(name):
+                self._weather.stop(name)
+                self._weather.is_unsure(name)
+                self._world.lose_volume(name)
 
     def _read_errors(self, rng: random.Random) -> None:
         """For a third of a second on all brokers, or for longer on one, the disk does not give back the main stream's files.

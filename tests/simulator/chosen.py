@@ -32,6 +32,21 @@ CHOSEN: dict[str, tuple[int, ...]] = {
 }
 """Scenario → seeds."""
 
+MET_BY: dict[str, int] = {
+    "clock forwards": 28,
+    "clock back": 1,
+    "one way": 18,
+    "lasting cut": 4,
+    "put back": 14,
+    "lost founder": 20,
+    "bad sectors": 12,
+    "end in an fsync": 2,
+    "snapshot in chunks": 13,
+    "busy turn": 9,
+    "end in a start": 11,
+}
+"""Rare fault → the chosen seed of a cluster in which it happens, and is not just drawn."""
+
 CAUGHT_BY: dict[str, int] = {
     "vote-without-log": 20,
     "commit-older-term": 1,
@@ -257,6 +272,8 @@ def features(scenario: str, seed: int) -> frozenset[str]:
     """The features of a seed's plan, which is drawn and not run."""
     drawn = SCENARIOS[scenario](seed)
     found = {*_of_plan(drawn.plan), *_of_streams(drawn), *_of_storage(drawn)}
+    if scenario == "cluster":
+        found |= {f"rare {kind}" for kind in drawn.weather.rare.drawn}
     if isinstance(drawn.plan, SuperPlan):
         found |= set(_of_moves(drawn.plan))
     if isinstance(drawn.plan, CutoverPlan):

@@ -5,6 +5,7 @@ far links are cut or carry one way only, and something strikes in the very momen
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from tests.simulator.cut_oracle import CutOracle
 from tests.simulator.cutover_plan import BLUE, GREEN, CutoverPlan
@@ -27,6 +28,17 @@ class CutoverWeather(Weather):
         self, world: CutoverWorld, plan: CutoverPlan, step_down: Callable[[], None], oracle: CutOracle
     ) -> None:
         super().__init__(world, plan, step_down)
+        # Who may lose what is judged by one map of streams, and here are two.
+        self.rare = replace(
+            self.rare,
+            put_back=False,
+            lost_founder=False,
+            bad_sectors=False,
+            lasting_cut=False,
+            is_long=False,
+            crash_at_start=False,
+            no_boot_id=False,
+        )
         self._cuts = oracle
         oracle.on_cut = self._cut_made
         world.on_serving = self._leads

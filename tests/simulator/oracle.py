@@ -16,12 +16,20 @@ from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.raft.confchange import Membership, node_of
 from supercluster.broker.raft.config import Role
-from supercluster.broker.raft.messages import AppendResponse, Message, TimeoutNow, VoteRequest, VoteResponse
+from supercluster.broker.raft.messages import (
+    AppendResponse,
+    InstallSnapshot,
+    Message,
+    TimeoutNow,
+    VoteRequest,
+    VoteResponse,
+)
 from supercluster.broker.storage.log.log import FileLog
 from supercluster.broker.storage.log.memory_log import MemoryLog
 from supercluster.broker.storage.log.options import Fsync
 
 if TYPE_CHECKING:
+    from tests.simulator.stores import SimStore
     from tests.simulator.world import World
 
 
@@ -81,6 +89,16 @@ class Oracle:
         """The broker's disk goes back to an earlier state."""
         self._put_back |= {member for _, member in self._logs if node_of(member) == node}
 
+    def incarnation(self, node: str, before: str, store: SimStore) -> None:
+        """SF-32: a volume stays the same one, unless it was put back, lost or damaged."""
+        if before in ("", store.incarnation):
+            return
+        if not store.may_be_another:
+            raise self._broken(
+                f"SF-32: {node} starts as volume {store.incarnation}, and nothing has happened to {before}"
+            )
+        store.may_be_another = False
+
     def watch(self, node: str, core: BrokerCore) -> None:
         send_raft = core.host.send_raft
 
@@ -91,6 +109,8 @@ class Oracle:
             elif isinstance(message, AppendResponse):
                 self._confirmed(core, group, message)
                 self._note_end(core, group, message)
+            elif isinstance(message, InstallSnapshot) and message.offset:
+                self._world.met["snapshot in chunks"] += 1
             elif isinstance(message, TimeoutNow):
                 self.on_hand_over(node, node_of(message.to))
             send_raft(group, message)

@@ -59,7 +59,7 @@ class PutBackScenario(Scenario):
         end_ms = self.seconds * 1000 * ENDS_PART
         self.publishers.start(end_ms, MAIN, SIDE)
         self.consumer.start(lambda: False)
-        self.weather.step_clocks(random.Random(f"clocks {world.seed}"), end_ms)
+        self.weather.clocks.start(end_ms)
         if rng.random() < 0.5:
             world.faults = Faults(loss=0.005, reorder=0.02, delay_max_ms=5.0)
         world.at(1000, self.weather._look_after)
@@ -155,5 +155,5 @@ class PutBackScenario(Scenario):
         world.stop(victim, power=False)
         world.note(f"{victim}: the disk goes back")
         world.ledger.oracle.put_back(victim)
-        world.nodes[victim].store.disk.put_back(image)
+        world.nodes[victim].store.put_back(image)
         self.put_back += 1

@@ -74,6 +74,8 @@ class Outcome:
     """Was it a run of two super-clusters?"""
     stalls_ms: tuple[float, ...] = ()
     """From *fenced* to *open*, of each stream that went over."""
+    met: frozenset[str] = frozenset()
+    """Rare faults that happened."""
 
     @property
     def name(self) -> str:
@@ -121,6 +123,7 @@ def run_seed(
         moves,
         recovers == "cutover",
         tuple(scenario.cuts.stalls_ms) if isinstance(scenario, CutoverScenario) else (),
+        frozenset(world.met),
     )
 
 

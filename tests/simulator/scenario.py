@@ -14,6 +14,7 @@ from tests.simulator.copies import Copies
 from tests.simulator.ledger import MAIN, History
 from tests.simulator.plan import Plan, draw
 from tests.simulator.publishers import ACCOUNT, Publishers
+from tests.simulator.rare import LONG_S
 from tests.simulator.room import NOTICE_MS, FullDisks
 from tests.simulator.weather import Weather
 from tests.simulator.world import World
@@ -44,6 +45,8 @@ class Scenario:
         self.seconds = seconds
         self.group = ""
         self.weather = self._new_weather()
+        if self.weather.rare.is_long:
+            self.seconds += LONG_S
         self.changes_fsync = self._changes_fsync(seed)
         self.weather.is_each_synced &= not self.changes_fsync
         self.publishers = Publishers(world, plan, lambda: self.weather.is_quiet)

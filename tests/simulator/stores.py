@@ -27,6 +27,11 @@ class SimStore:
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
         self._boot = 1
+        self._starts = 0
+        self.has_boot_id = True
+        """Does the machine say when it was started? Else every start is one behind a power failure."""
+        self.may_be_another = False
+        """Is there a reason for the volume to get another incarnation?"""
         self.disk = SimDisk(rng)
         self._volume: Volume | None = None
         self.incarnation = ""
@@ -35,7 +40,9 @@ class SimStore:
 
     def start(self) -> VolumeStore:
         """Open the volume for a new process."""
-        volume = open_volume(self.disk, f"boot-{self._boot}", lambda: f"{self._rng.getrandbits(48):012x}")
+        self._starts += 1
+        boot = f"boot-{self._boot}" if self.has_boot_id else f"start-{self._starts}"
+        volume = open_volume(self.disk, boot, lambda: f"{self._rng.getrandbits(48):012x}")
         self._volume = volume
         self.incarnation = volume.identity.incarnation
         options = LogOptions(
@@ -71,6 +78,11 @@ class SimStore:
         self.disk.crash(power=power)
         if power:
             self._boot += 1
+
+    def put_back(self, image: object) -> None:
+        """The directory is as it was when the image of its disk was taken."""
+        self.disk.put_back(image)
+        self.may_be_another = True
 
     def destroy(self) -> None:
         """The directory is gone."""

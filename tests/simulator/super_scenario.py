@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from tests.simulator.ledger import MAIN
@@ -35,6 +36,8 @@ class SuperWeather(Weather):
         self, world: SuperWorld, plan: SuperPlan, step_down: Callable[[], None], oracle: MoveOracle
     ) -> None:
         super().__init__(world, plan, step_down)
+        # Whom a move strikes is killed whatever others lack.
+        self.rare = replace(self.rare, no_boot_id=False)
         self._clusters = plan.clusters
         self._oracle = oracle
         self._acts |= {"cut_cluster": self._cut_cluster, "target": self._strike_target}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.simulator.chosen import CHOSEN
+from tests.simulator.chosen import CHOSEN, MET_BY
 from tests.simulator.run import run_seed
 
 
@@ -13,3 +13,4 @@ from tests.simulator.run import run_seed
 def test_every_promise_holds_under_faults(seed: int) -> None:
     outcome = run_seed(seed)
     assert not outcome.failure, outcome.report
+    assert {fault for fault, chosen in MET_BY.items() if chosen == seed} <= outcome.met

@@ -27,7 +27,7 @@ class PutBack(Story):
         self.world.stop(BROKEN, power=False)
         if image is not None:
             self.world.ledger.oracle.put_back(BROKEN)
-            self.disk.put_back(image)
+            self.world.nodes[BROKEN].store.put_back(image)
         self.world.start(BROKEN)
 
     def rejoined(self) -> bool:
@@ -76,7 +76,7 @@ def test_the_map_remembers_what_no_process_has_heard() -> None:
     for name in story.world.names:
         story.world.stop(name, power=False)
     story.world.ledger.oracle.put_back(BROKEN)
-    story.disk.put_back(image)
+    story.world.nodes[BROKEN].store.put_back(image)
     for name in story.world.names:
         story.world.start(name)
     assert story.world.run_until(story.rejoined, WAIT_MS)

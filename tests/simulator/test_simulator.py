@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from tests.simulator.chosen import CAUGHT_BY, CAUGHT_BY_TEST, CHOSEN, CHOSEN_MAX, features, scenario_of
+from tests.simulator.chosen import (
+    CAUGHT_BY,
+    CAUGHT_BY_TEST,
+    CHOSEN,
+    CHOSEN_MAX,
+    MET_BY,
+    features,
+    scenario_of,
+)
 from tests.simulator.mutants import MUTANTS, ROOT
 from tests.simulator.mutation import Mutant, MutantError, check, mutant
+from tests.simulator.rare import MET
 from tests.simulator.run import has_moves, run_seed
 from tests.simulator.super_scenario import SuperScenario
 
@@ -41,6 +50,11 @@ def test_chosen_seeds_meet_every_feature_of_a_plan(scenario: str) -> None:
     assert not known - met
 
 
+def test_a_chosen_run_meets_each_rare_fault() -> None:
+    assert MET_BY.keys() == set(MET)
+    assert set(MET_BY.values()) <= set(CHOSEN["cluster"])
+
+
 def test_a_chosen_run_or_a_test_catches_each_mutant() -> None:
     scenarios = {found.id: scenario_of(found) for found in MUTANTS}
     assert not CAUGHT_BY.keys() & CAUGHT_BY_TEST.keys()
@@ -49,7 +63,7 @@ def test_a_chosen_run_or_a_test_catches_each_mutant() -> None:
     assert not not_chosen
     for test in CAUGHT_BY_TEST.values():
         file, _, name = test.partition("::")
-        assert f"def {name}(" in (ROOT / file).read_text()
+        assert f"def {name.partition('[')[0]}(" in (ROOT / file).read_text(), test
 
 
 def test_chosen_seeds_are_few_and_are_replayed_by_their_number() -> None:

@@ -11,18 +11,30 @@ from collections.abc import Callable
 from functools import partial
 
 from tests.simulator.bad_disks import BadDisks
+from tests.simulator.bad_links import BadLinks
+from tests.simulator.bad_volumes import BadVolumes
+from tests.simulator.clocks import WrongClocks
 from tests.simulator.moments import Moments
 from tests.simulator.plan import Plan
-from tests.simulator.world import Faults, World
+from tests.simulator.rare import draw_rare
+from tests.simulator.world import Faults, Node, World
 
 from supercluster.broker.jetstream.replica.lineage import META_GROUP
 from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.storage.segments.segment import SEGMENT_SUFFIX
+from supercluster.broker.storage.volume.registry import REGISTRY
+from supercluster.broker.storage.volume.volume import VOLUME
 
 
 def _needs_restart(replica: Replica) -> bool:
     """Was it a log that only a new process may open again? The meta group's is not opened anew at all."""
     return replica.failed is not None and (replica.id == META_GROUP or not replica.log.may_ever_open_anew)
+
+
+def _turn_ms(rng: random.Random) -> float:
+    """Most turns are short; one in some hundred takes as long as an election."""
+    lot = rng.random()
+    return rng.random() * (600.0 if lot < 0.003 else 150.0 if lot < 0.03 else 2.0)
 
 
 class Weather:
@@ -31,6 +43,7 @@ class Weather:
     def __init__(self, world: World, plan: Plan, step_down: Callable[[], None]) -> None:
         self.world = world
         self.plan = plan
+        self.rare = draw_rare(world.seed, plan)
         self.rng = world.rng
         self.calm = False
         self.is_each_synced = plan.fsync == "always"
@@ -44,6 +57,8 @@ class Weather:
         world.on_crash = self._restart_soon
         Moments(world, plan, self)
         self._bad_disks = BadDisks(self)
+        self._lots = random.Random(f"starts {world.seed}")
+        self.clocks = WrongClocks(self, random.Random(f"clocks {world.seed}"))
         self._acts: dict[str, Callable[[], None]] = {
             "kill": self._kill,
             "cut": self._cut,
@@ -68,6 +83,8 @@ class Weather:
     def start(self, end_ms: float) -> None:
         """Draw the links' weather, and one fault after the other."""
         rng = self.rng
+        for node in self.world.nodes.values():
+            node.store.has_boot_id = not self.rare.no_boot_id
         if rng.random() < 0.5:
             self.world.faults = Faults(
                 loss=rng.choice((0.0, 0.005, 0.03)),
@@ -80,13 +97,28 @@ class Weather:
         if thin.random() < 0.3:
             self.world.faults.bulk_bytes_per_ms = thin.choice((100.0, 400.0, 2000.0))
             self.world.faults.queue_bytes_max = 256 << 10
+        self._draw_limits()
         self._draw_pauses(random.Random(f"pauses {self.world.seed}"), end_ms)
         self._bad_disks.start(end_ms)
+        BadLinks(self).start(end_ms)
+        BadVolumes(self).start(end_ms)
+        if self.rare.clocks:
+            self.clocks.start(end_ms)
         at_ms = 1500 + rng.random() * 1500
         while at_ms < end_ms - 1000:
             self.world.at(at_ms, self._fault)
             at_ms += 400 + rng.random() * 4000
         self.world.at(1000, self._look_after)
+
+    def _draw_limits(self) -> None:
+        """In some runs frames carry little, or turns take time."""
+        if self.rare.small_frames:
+            lots = random.Random(f"small frames {self.world.seed}")
+            self.world.frame_limits["append_bytes_max"] = lots.choice((200, 1000, 4000))
+            self.world.frame_limits["snapshot_chunk_bytes"] = lots.choice((100, 1000))
+        if self.rare.busy_turns:
+            busy = random.Random(f"busy turns {self.world.seed}")
+            self.world.turn_ms = partial(_turn_ms, busy)
 
     def _draw_pauses(self, rng: random.Random, end_ms: float) -> None:
         """In some runs brokers stand still, for up to 15 s, or get little processor time for a while (SF-29)."""
@@ -104,29 +136,6 @@ class Weather:
                     self.world.at(
                         at_ms, partial(self._starve, each, at_ms + 4000, random.Random(rng.random()))
                     )
-
-    def step_clocks(self, rng: random.Random, end_ms: float) -> None:
-        """One broker's wall clock at a time is wrong for seconds, by up to a year (SF-28). The next one goes wrong when all have
-        heard that it is right again."""
-        self.world.ledger.most_clocks_are_right = True
-        at_ms = 3000.0
-        while at_ms < end_ms - 1000:
-            lasts_ms = 500 + rng.random() * 6000
-            step_s = rng.choice((30, 3600, 365 * 86_400)) * rng.choice((1, 1, -1))
-            self.world.at(at_ms, partial(self._step_clock, rng.choice(self.world.names), step_s))
-            at_ms += lasts_ms
-            self.world.at(at_ms, self._right_clocks)
-            at_ms += 5000 + rng.random() * 3000
-
-    def _step_clock(self, name: str, step_s: int) -> None:
-        node = self.world.nodes[name]
-        if not self.calm and node.up:
-            self.world.note(f"{name}'s clock is wrong by {step_s} s")
-            node.clock.step_ns = step_s * 10**9
-
-    def _right_clocks(self) -> None:
-        for node in self.world.nodes.values():
-            node.clock.step_ns = 0
 
     def _stand_still(self, name: str, ms: float) -> None:
         if not self.calm:
@@ -150,8 +159,12 @@ class Weather:
         world.note("the weather clears")
         self.calm = True
         world.faults = Faults(delay_max_ms=1.0)
+        world.turn_ms = lambda: 0.0
         world.mend()
-        self._right_clocks()
+        world.mend_lasting()
+        self.clocks.right()
+        world.away.clear()
+        self._bad_disks.exchange()
         for name, node in world.nodes.items():
             disk = node.store.disk
             disk.capacity_bytes, disk.failing_writes, disk.failing_syncs = 1 << 50, 0, 0
@@ -171,7 +184,8 @@ class Weather:
         itself."""
         for name, node in self.world.nodes.items():
             core = node.core
-            if core is not None and any(_needs_restart(group) for group in core.groups.values()):
+            is_stuck = core is not None and any(_needs_restart(group) for group in core.groups.values())
+            if is_stuck and (self.calm or not self.rare.no_boot_id or self.may_stop(name, power=False)):
                 self.world.note(f"{name} is restarted after a failure of its disk")
                 self.stop(name)
                 self.start_in(name, 200)
@@ -193,6 +207,10 @@ class Weather:
             if self._is_whole(name):
                 self._unsure.discard(name)
         return len({*self._unsure, *self._scars, victim}) <= self.plan.may_lose
+
+    def is_unsure(self, victim: str) -> None:
+        """It may lack what it has confirmed, until it was seen whole again."""
+        self._unsure.add(victim)
 
     def is_scarred(self, victim: str, copy: Replica) -> None:
         """The files of its copy are damaged, which nobody may have noticed."""
@@ -263,18 +281,39 @@ class Weather:
         """The process ends, by kill or with the machine."""
         if not self.world.nodes[name].up:
             return
-        if (power and not self.is_each_synced) or self.plan.storage == "memory":
+        power_counts = power or self.rare.no_boot_id
+        if (power_counts and not self.is_each_synced) or self.plan.storage == "memory":
             self._unsure.add(name)
         self.world.stop(name, power=power)
 
     def may_stop(self, name: str, *, power: bool) -> bool:
         # Also with fsync on every append a write that the power tore leaves a doubtful copy, which waits for a sure one; with
         # the copy of another broker damaged that might be one too many (seed 61).
-        loses = (power and (not self.is_each_synced or bool(self._scars))) or self.plan.storage == "memory"
+        power_counts = power or self.rare.no_boot_id
+        loses = (
+            power_counts and (not self.is_each_synced or bool(self._scars))
+        ) or self.plan.storage == "memory"
         return not loses or self.may_lose_data(name)
 
     def start_in(self, name: str, ms: float) -> None:
-        self.world.at(ms, lambda: self.world.start(name))
+        self.world.at(ms, lambda: self._start(name))
+
+    def _start(self, name: str) -> None:
+        """In some runs the process, or its machine, ends while it starts."""
+        node = self.world.nodes[name]
+        if self.rare.crash_at_start and not self.calm and not node.up and self._lots.random() < 0.3:
+            self._will_crash(node, power=self._lots.random() < 0.4, operations=self._lots.randrange(40))
+        self.world.start(name)
+
+    def _will_crash(self, node: Node, *, power: bool, operations: int) -> None:
+        """It ends in the middle of a change of its disk, which may tear it; with the machine, if it may."""
+        power = power and self.may_stop(node.name, power=True)
+        if not power and not self.may_stop(node.name, power=False):
+            return
+        if (power or self.rare.no_boot_id) and not self.is_each_synced:
+            self._unsure.add(node.name)
+        node.crash_with_power = power
+        node.store.disk.crash_after(operations)
 
     def _restart_soon(self, name: str) -> None:
         self.start_in(name, self._pause_ms())
@@ -305,12 +344,8 @@ class Weather:
         victim = self._victim()
         if victim is None or self.plan.storage == "memory":
             return
-        power = self.rng.random() < 0.5 and self.may_stop(victim, power=True)
-        if power and not self.is_each_synced:
-            self._unsure.add(victim)
-        node = self.world.nodes[victim]
-        node.crash_with_power = power
-        node.store.disk.crash_after(self.rng.randrange(60))
+        power = self.rng.random() < 0.5
+        self._will_crash(self.world.nodes[victim], power=power, operations=self.rng.randrange(60))
 
     # ---- what is lost ---------------------------------------------------------------------------------------------
 
@@ -342,8 +377,38 @@ class Weather:
         """A bit of a stopped broker's files turns over: a record that was committed may be gone."""
         victim = self._victim()
         if victim is not None and self.plan.storage != "memory" and self.may_lose_data(victim):
-            self._with_damage(victim)
+            if self._lots.random() < 0.2:
+                self._with_damaged_volume(victim)
+            else:
+                self._with_damage(victim)
             self._restart_soon(victim)
+
+    def _with_damaged_volume(self, victim: str) -> None:
+        """A bit of what says who the broker is, and which groups it has joined."""
+        core, node = self.world.nodes[victim].core, self.world.nodes[victim]
+        group = core.groups.get(self.main_group) if core is not None else None
+        self.stop(victim)
+        if group is None:
+            return
+        self.is_scarred(victim, group)
+        path = self._lots.choice((VOLUME, REGISTRY, REGISTRY))
+        bit = self._lots.randrange(8 * node.store.disk.size(path))
+        node.store.disk.flip_bit(path, bit)
+        node.store.may_be_another = True
+        self.world.met["damaged volume"] += 1
+        self.world.note(f"{victim}: bit {bit} of {path} turns over")
+
+    def _loses_file(self, victim: str, files: list[str]) -> bool:
+        """One of the files of a copy is gone, but for the last segment: without its end nobody knows how far a log went."""
+        last = [path for path in files if path.endswith(SEGMENT_SUFFIX)][-1:]
+        files = [path for path in files if path not in last]
+        if not files or self._lots.random() >= 0.15:
+            return False
+        path = self._lots.choice(files)
+        self.world.nodes[victim].store.disk.lose(path)
+        self.world.met["lost file"] += 1
+        self.world.note(f"{victim}: {path} is gone")
+        return True
 
     def _with_damage(self, victim: str, *, newest: bool = False) -> None:
         core = self.world.nodes[victim].core
@@ -355,6 +420,8 @@ class Weather:
             files = [path for path in files if path.endswith(".seg")][-1:]
         if files and group is not None:
             self.is_scarred(victim, group)
+            if not newest and self._loses_file(victim, files):
+                return
             path = self.rng.choice(files)
             size_bits = 8 * store.disk.size(path)
             bit = (

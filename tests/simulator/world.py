@@ -143,6 +143,8 @@ class World:
         self.meta_voters = founders or tuple(names[: meta_voters or nodes])
         self.tags_of: dict[str, tuple[str, ...]] = {}
         self.join_only: set[str] = set()
+        self.away: set[str] = set()
+        """Brokers that nobody can start."""
         self.bootstrap_wait_ms = 0
         self.bootstrap_clusters = frozenset[str]()
         self.retired_grace_ms = 600_000
@@ -200,7 +202,8 @@ class World:
         if node.up:
             self.stop(name, power=power)
         else:
-            node.store.crash(power=power)  # It died while it started.
+            self.met["end in a start"] += 1
+            node.store.crash(power=power)
         self.on_crash(name)
 
     def note(self, text: str) -> None:
@@ -215,7 +218,7 @@ class World:
     def start(self, name: str) -> None:
         """Start a broker's process on whatever its disk holds."""
         node = self.nodes[name]
-        if node.up:
+        if node.up or name in self.away:
             return
         node.process += 1
         try:
@@ -254,8 +257,9 @@ class World:
         )
 
     def _new_core(self, node: Node) -> BrokerCore:
-        name = node.name
+        name, before = node.name, node.store.incarnation
         opened = node.store.start()
+        self.ledger_of(name).oracle.incarnation(name, before, node.store)
         settings = self._settings(name)
         rng = random.Random(self.rng.getrandbits(64))
         self.note(f"{name} starts as process {node.process}, volume {node.store.incarnation}")

@@ -155,6 +155,7 @@ CAUGHT_BY: dict[str, int] = {
 }
 """Mutant → the chosen seed of its scenario that catches it."""
 
+_LONG = "tests/broker/jetstream/state/test_long_entries.py::test_"
 _SINK = "tests/simulator/test_sink.py::test_every_row_is_one_message_whoever_repeats_what"
 CAUGHT_BY_TEST: dict[str, str] = {
     "short-log-votes-by-what-is-left": (
@@ -162,6 +163,12 @@ CAUGHT_BY_TEST: dict[str, str] = {
     ),
     "short-log-leads": (
         "tests/broker/raft/test_raft_chaos.py::test_one_member_at_a_time_may_lose_records_of_its_middle_and_votes_on[25]"
+    ),
+    "checkpoint-in-the-midst-of-an-entry": f"{_LONG}whatever_happens_meanwhile_it_is_applied_as_a_whole[due]",
+    "judged-in-the-midst-of-an-entry": f"{_LONG}what_is_published_meanwhile_is_judged_behind_it",
+    "goes-on-from-half-an-entry": (
+        "tests/broker/jetstream/recovery/test_migrating_copies.py::"
+        "test_a_state_is_kept_for_the_very_log_that_it_is_of_alone[mid-entry]"
     ),
     "batch-known-by-its-attempt": _SINK,
     "abort-without-condition": _SINK,

@@ -27,6 +27,7 @@ from supercluster.broker.jetstream.replica.lineage import is_meta
 from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.state.log_reader import decode_stored
 from supercluster.broker.jetstream.stream.replica import StreamReplica
+from supercluster.broker.jetstream.turn.slices import Job
 from supercluster.broker.raft.confchange import Membership
 from supercluster.broker.raft.config import Role
 from supercluster.broker.raft.entry import Entry, EntryKind
@@ -158,8 +159,14 @@ class Ledger:
         self.maps.watch(replica)
         apply_entry = replica.apply_entry
 
-        def applied(entry: Entry) -> None:
-            apply_entry(entry)
+        def applied(entry: Entry) -> Job:
+            if isinstance(replica, StreamReplica) and self._world.seed % 4 == 2:
+                # However little an entry takes away, it takes several turns.
+                replica.state.slice_messages = 1
+                for removed in apply_entry(entry):
+                    yield (removed + 1) << 20
+            else:
+                yield from apply_entry(entry)
             self._applied(node, replica, entry)
 
         replica.apply_entry = applied  # type: ignore[method-assign]

@@ -170,8 +170,8 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "alone covers the other: nothing is judged meanwhile, and what could not be appended is judged anew.)",
         (
             "jetstream/replica/replica.py",
-            "            if self.serves and not self.raft.is_handing_over:\n",
-            "            if self.serves:\n",
+            "            elif self.serves and not self.raft.is_handing_over:\n",
+            "            elif self.serves:\n",
         ),
         (
             "jetstream/stream/appender.py",
@@ -190,8 +190,8 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         ),
         (
             "jetstream/replica/replica.py",
-            "            if self.serves and not self",
-            "            if self.serves and self.raft.role is Role.LEADER and not self",
+            "            elif self.serves and not self",
+            "            elif self.serves and self.raft.role is Role.LEADER and not self",
         ),
         (
             "jetstream/replica/replica.py",
@@ -246,9 +246,9 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "Each replica removes old messages when its own clock says so.",
         (
             "jetstream/stream/replica.py",
-            "        done = self.state.apply(entry)\n",
+            "        self.removed_by_entry = max(0, most - self.state.messages)\n",
             (
-                "        done = self.state.apply(entry)\n"
+                "        self.removed_by_entry = max(0, most - self.state.messages)\n"
                 "        horizon_ns = self.host.clock.now_ns() - self.state.config.max_age_ns\n"
                 "        while self.state.config.max_age_ns and self.state.messages and self.state.first_time_ns < horizon_ns:\n"
                 "            self.state._remove_first_ones(self.state.first_seq)\n"

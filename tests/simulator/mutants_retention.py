@@ -21,9 +21,35 @@ RETENTION_MUTANTS: tuple[Mutant, ...] = (
         "A work queue keeps every fourth message although it was acknowledged.",
         (
             "jetstream/state/retained_messages.py",
-            "        for seq in acknowledged:\n",
-            "        for seq in [each for each in acknowledged if each % 4]:\n",
+            "self._removing_taken(acknowledged)",
+            "self._removing_taken([each for each in acknowledged if each % 4])",
         ),
+    ),
+    mutant(
+        "checkpoint-in-the-midst-of-an-entry",
+        "SF-17",
+        "A checkpoint is taken of a state to which an entry was applied in part: the next start applies it once more.",
+        (
+            "jetstream/replica/replica.py",
+            "        return not self.is_mid_entry\n",
+            "        return True\n",
+        ),
+    ),
+    mutant(
+        "judged-in-the-midst-of-an-entry",
+        "SF-12",
+        "A leader judges by a state to which an entry was applied in part.",
+        (
+            "jetstream/replica/replica.py",
+            "            if self.is_mid_entry:\n                self.host",
+            "            if self.is_mid_entry and not self.serves:\n                self.host",
+        ),
+    ),
+    mutant(
+        "goes-on-from-half-an-entry",
+        "SF-13",
+        "A copy that converts goes on with a state to which an entry was applied in part.",
+        ("jetstream/stream/replica.py", "is_late or replica.is_mid_entry)", "is_late)"),
     ),
     mutant(
         "given-up-and-forgotten",

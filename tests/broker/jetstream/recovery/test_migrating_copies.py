@@ -424,7 +424,7 @@ def test_a_copy_that_converts_goes_on_with_its_state_and_reads_none(
 
 
 @pytest.mark.covers("SF-4", "SF-20")
-@pytest.mark.parametrize("why", ["", "doubtful", "lost", "shorter", "late"])
+@pytest.mark.parametrize("why", ["", "doubtful", "lost", "shorter", "late", "mid-entry"])
 def test_a_state_is_kept_for_the_very_log_that_it_is_of_alone(story: Story, why: str) -> None:
     story.load("blue-1", "ack")
     story.run_ms(500)
@@ -433,6 +433,8 @@ def test_a_state_is_kept_for_the_very_log_that_it_is_of_alone(story: Story, why:
     last = held.applied_index + (0 if why == "shorter" else 1)
     if why == "late":
         closed.stream.state.late = last, closed.stream.state
+    if why == "mid-entry":
+        closed.replica._entry = held.log.entry(held.applied_index), iter(())  # type: ignore[assignment]
     log = SimpleNamespace(last_index=last)
     opened = OpenedGroup(log=log, commit_index=last - 1, doubtful=why == "doubtful", lost=why == "lost")
     assert ends_before(closed, opened) is not bool(why)

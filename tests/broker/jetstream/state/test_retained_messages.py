@@ -19,6 +19,7 @@ from supercluster.broker.jetstream.state.consumer import ConsumerState
 from supercluster.broker.jetstream.state.consumer_ops import Op, OpKind, encode_ops
 from supercluster.broker.jetstream.state.snapshot import restore, snapshot_of
 from supercluster.broker.jetstream.state.stream import StreamState
+from supercluster.broker.jetstream.turn.slices import Job
 
 
 def put_consumer(story: StreamStory, name: str, *filters: str) -> ConsumerState:
@@ -69,7 +70,8 @@ def test_interest_keeps_only_what_somebody_waits_for() -> None:
 class EveryMessage(StreamState):
     """Asks of each message whether anybody waits for it."""
 
-    def _remove_all_unwanted(self) -> None:
+    def _removing_unwanted(self) -> Job:
+        yield from ()
         self._remove_unwanted(self.first_seq, self.last_seq)
 
 

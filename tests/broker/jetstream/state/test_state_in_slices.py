@@ -18,6 +18,7 @@ from supercluster.broker.jetstream.state import snapshot as stream_snapshot
 from supercluster.broker.jetstream.state.snapshot import snapshot_of
 from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.jetstream.turn import slices
+from supercluster.broker.jetstream.turn.slices import Job
 from supercluster.broker.ports import OpenedGroup
 from supercluster.broker.storage.volume.store import VolumeStore
 
@@ -87,9 +88,9 @@ def entries_applied(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     applied: list[str] = []
     apply_entry = StreamReplica.apply_entry
 
-    def noted(replica: StreamReplica, entry: Any) -> None:
+    def noted(replica: StreamReplica, entry: Any) -> Job:
         applied.append(replica.assignment.name)
-        apply_entry(replica, entry)
+        yield from apply_entry(replica, entry)
 
     monkeypatch.setattr(StreamReplica, "apply_entry", noted)
     return applied

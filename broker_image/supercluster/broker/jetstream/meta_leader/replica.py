@@ -40,6 +40,7 @@ from supercluster.broker.jetstream.placement.dry_run import MovePlan
 from supercluster.broker.jetstream.placement.stream_facts import StreamFacts
 from supercluster.broker.jetstream.replica.lineage import META_GROUP
 from supercluster.broker.jetstream.replica.replica import Replica
+from supercluster.broker.jetstream.turn.slices import Job
 from supercluster.broker.jetstream.turn.state_view import WholeState
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.raft.config import ReadState
@@ -120,9 +121,10 @@ class MetaReplica(Replica):
             touched, self._touched, self._changed = self._touched, [], False
             self.host.map_changed(touched)
 
-    def apply_entry(self, entry: Entry) -> None:
+    def apply_entry(self, entry: Entry) -> Job:
         self._touched += self._state.apply(entry)
         self._changed = True
+        yield from ()
 
     def state_view(self) -> WholeState:
         return WholeState(self._state.snapshot())

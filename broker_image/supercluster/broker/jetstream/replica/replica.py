@@ -36,6 +36,8 @@ APPLY_TURN_MESSAGES = 1024
 # A leader applies more in one turn: who publishes waits for it.
 APPLY_LEADER_ENTRIES = 256
 APPLY_LEADER_MESSAGES = 8192
+# To take away a message of an entry that takes away many costs as much as to apply so many.
+REMOVED_MESSAGES = 4
 # A turn ends after so many rounds of Raft output; the rest is for the next turn.
 ROUNDS_MAX = 16
 # The log keeps what a follower lacks for this long after it was last heard.
@@ -56,9 +58,11 @@ class Replica(ReplicatedState):
         self._ahead: list[Entry] = []
         """Committed entries that were read and wait to be applied, the next one last."""
         self.removed_by_entry = 0
-        """Messages that the entry applied last took away: they take as long as those that it brought."""
+        """Messages that the entry applied last took away and did not yield: they take as long as those that it brought."""
+        self._entry: tuple[Entry, Job] | None = None
+        """The committed entry behind `applied_index` that is applied in part."""
         self._applying: Entry | None = None
-        """The entry that is being applied."""
+        """The entry that is being applied in this turn."""
         self._serving_term = 0
         self._doubtful = raft.doubtful
         self._vote: Ticket | None = None
@@ -92,6 +96,15 @@ class Replica(ReplicatedState):
     def after_turn(self, now_ms: int) -> None:
         """Commits of this turn are applied: hand out answers and deliveries."""
 
+    @property
+    def is_mid_entry(self) -> bool:
+        """Is an entry applied in part? The state is that of no entry then, and nobody may count on it."""
+        return self._entry is not None
+
+    @property
+    def may_checkpoint(self) -> bool:
+        return not self.is_mid_entry
+
     # ---- the turn -------------------------------------------------------------------------------------------------
 
     def recover(self, commit_index: int) -> None:
@@ -105,7 +118,7 @@ class Replica(ReplicatedState):
 
     def recovered(self, commit_index: int) -> None:
         self._is_recovered = True
-        self._ahead = []
+        self._ahead, self._entry = [], None
         self._to_apply = max(self._to_apply, commit_index)
         self.host.touch(self.id)
 
@@ -125,7 +138,9 @@ class Replica(ReplicatedState):
             held, self._held = self._held, None
             if held is not None:
                 self._carry_out(held, now_ms)
-            if self.serves and not self.raft.is_handing_over:
+            if self.is_mid_entry:
+                self.host.touch_next(self.id)  # What came meanwhile has its turn when the entry is applied.
+            elif self.serves and not self.raft.is_handing_over:
                 # A hand-over may fail, and this leader go on: nothing is judged meanwhile that could not be appended.
                 self.propose_turn(now_ms)
             for _ in range(ROUNDS_MAX):
@@ -135,6 +150,8 @@ class Replica(ReplicatedState):
             if self._vote is not None:
                 return
             self._apply_on(now_ms)
+            if self.is_mid_entry:
+                return
             self.after_turn(now_ms)
             if self._head_is_due and self._is_recovered:
                 self.drop_head()
@@ -297,29 +314,44 @@ class Replica(ReplicatedState):
 
     def _apply_on(self, now_ms: int) -> None:
         """The next stretch of what is committed; the rest is for the next turn."""
-        if self._is_recovered and self.applied_index < self._to_apply and not self.is_at_its_end:
+        if self._is_recovered and self._may_apply:
             last = min(self._to_apply, self.applied_index + APPLY_TURN_ENTRIES)
-            self._apply(last, messages_max=APPLY_TURN_MESSAGES)
+            goes_on = self.is_mid_entry and self.raft.role is Role.LEADER
+            self._apply(last, messages_max=APPLY_LEADER_MESSAGES if goes_on else APPLY_TURN_MESSAGES)
             self._follow_role(now_ms)
-            if self.applied_index < self._to_apply and not self.is_at_its_end:
+            if self._may_apply:
                 self.host.touch_next(self.id)
 
+    @property
+    def _may_apply(self) -> bool:
+        return self.is_mid_entry or (self.applied_index < self._to_apply and not self.is_at_its_end)
+
     def _apply(self, last: int, messages_max: int | None = None) -> None:
-        """Apply entries up to `last`, or up to the one with which so many messages are applied, or removed."""
+        """Apply entries up to `last`, or until so many messages are applied, or removed: that may be in the midst of an entry."""
         messages = 0
-        while self.applied_index < last and (messages_max is None or messages < messages_max):
-            if self.is_at_its_end:
-                break
-            entry = self._next_committed(last)
-            if entry.kind == EntryKind.CONFIG:
-                self.membership_applied = replace(Membership.decode(entry.payload), index=entry.index)
+        while messages_max is None or messages < messages_max:
+            if self._entry is None:
+                if self.applied_index >= last or self.is_at_its_end:
+                    break
+                self._begin_entry(self._next_committed(last))
+            assert self._entry is not None
+            entry, job = self._entry
             self._applying = entry
-            self.apply_entry(entry)
+            removed = next(job, None)
             self._applying = None
+            if removed is not None:
+                messages += REMOVED_MESSAGES * removed
+                continue
+            self._entry = None
             self.applied_index = entry.index
             messages += entry.count + self.removed_by_entry
             self.checkpoints.applied(entry.index)
         self.log.note_commit(self.applied_index)
+
+    def _begin_entry(self, entry: Entry) -> None:
+        if entry.kind == EntryKind.CONFIG:
+            self.membership_applied = replace(Membership.decode(entry.payload), index=entry.index)
+        self._entry = entry, self.apply_entry(entry)
 
     def _next_committed(self, last: int) -> Entry:
         """The entry behind the applied ones. What was read with it is kept for the next: a stretch is read once, in however

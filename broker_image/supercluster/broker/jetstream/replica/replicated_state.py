@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator
 
 from supercluster.broker.jetstream.replica.host import GroupHost
+from supercluster.broker.jetstream.turn.slices import Job
 from supercluster.broker.jetstream.turn.state_view import StateView
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.raft.entry import Entry
@@ -39,8 +40,8 @@ class ReplicatedState(ABC):
     # ---- what a state machine adds --------------------------------------------------------------------------------
 
     @abstractmethod
-    def apply_entry(self, entry: Entry) -> None:
-        """Apply a committed BATCH entry."""
+    def apply_entry(self, entry: Entry) -> Job:
+        """A job that applies a committed entry. It yields how many messages it took away since the last time."""
 
     @abstractmethod
     def state_view(self) -> StateView:

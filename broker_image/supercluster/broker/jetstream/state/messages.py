@@ -4,12 +4,16 @@ stream.
 Messages stay in the log (RP-4); a removal raises the stream's first sequence or records a hole after it.
 Everything here is part of the replicated state: all replicas have the same result after the same committed
 entries (SF-13).
+
+An entry may take away more messages than one turn has time for. Such a removal is a generator. It yields how
+much it did, at points where the state is consistent, and its result does not depend on where it pauses
+(`docs/adr/checkpoints.md`, "Long entries").
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 from supercluster.broker.jetstream.config.stream import StreamConfig
@@ -20,8 +24,14 @@ from supercluster.broker.jetstream.state.log_reader import Message, MessageReade
 from supercluster.broker.jetstream.state.message_ttl import MessageTtls
 from supercluster.broker.jetstream.state.schedules import Schedules
 from supercluster.broker.jetstream.state.subject_index import SubjectIndex
+from supercluster.broker.jetstream.turn.slices import Job, at_once
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.protocol.subjects import matches
+
+# An entry takes away, or looks at, at most so many messages before it lets others have their turn.
+SLICE_MESSAGES = 512
+# To look at a message that stays costs so much less than to take one away.
+LOOKED_AT_PER_REMOVED = 8
 
 
 class StoredMessages(ABC):
@@ -32,6 +42,7 @@ class StoredMessages(ABC):
         self.carried = Carried()
         """Which messages stand in later entries than those that added them."""
         self.reader = MessageReader(log, self.carried)
+        self.slice_messages = SLICE_MESSAGES
         self.first_seq = max(config.first_seq, 1)
         self.last_seq = self.first_seq - 1
         self.messages = 0
@@ -191,6 +202,14 @@ class StoredMessages(ABC):
             return before
         return self._remove_first_ones(last)
 
+    def _removing_up_to(self, last: int) -> Job:
+        """The same, a slice at a time."""
+        if last >= self.last_seq:
+            self._remove_all()
+            return
+        while removed := self._remove_first_ones(last, count_max=self.slice_messages):
+            yield removed
+
     def _remove_all(self) -> None:
         self.emptied += 1
         self.messages = 0
@@ -240,10 +259,13 @@ class StoredMessages(ABC):
         if start is None:
             return 0
         wanted = self.subjects.total(pattern) - keep
-        return self._remove_where(lambda subject: matches(subject, raw), wanted, start, last)
+        return at_once(self._removing_where(lambda subject: matches(subject, raw), wanted, start, last))
 
-    def _remove_where(self, fits: Callable[[bytes], bool], wanted: int, start: int, last: int) -> int:
-        """Remove the oldest `wanted` messages whose subject fits, up to sequence `last`; there are none before `start`."""
+    def _removing_where(
+        self, fits: Callable[[bytes], bool], wanted: int, start: int, last: int
+    ) -> Generator[int, None, int]:
+        """Remove the oldest `wanted` messages whose subject fits, up to sequence `last`; there are none before `start`.
+        Returns how many there were."""
         removed = 0
         seq = max(start, self.first_seq)
         while removed < wanted and (seq := self.past(seq)) <= min(last, self.last_seq):
@@ -251,15 +273,17 @@ class StoredMessages(ABC):
             if decoded is None:
                 seq += 1
                 continue
-            fitting = {subject for subject in set(decoded.subjects) if fits(subject)}
-            end = decoded.first_seq + decoded.count
+            before, end = removed, min(decoded.first_seq + decoded.count, last + 1, seq + self.slice_messages)
+            subjects = decoded.subjects[seq - decoded.first_seq : end - decoded.first_seq]
+            fitting = set(filter(fits, set(subjects)))
             if fitting:
-                for at in range(max(seq, decoded.first_seq), min(last + 1, end)):
+                for at, subject in zip(range(seq, end), subjects, strict=True):
                     if removed >= wanted:
                         break
-                    if decoded.subjects[at - decoded.first_seq] in fitting and self.has(at):
+                    if subject in fitting and self.has(at):
                         self._remove(decoded.message(at))
                         removed += 1
+            yield removed - before + (end - seq) // LOOKED_AT_PER_REMOVED
             seq = end
         return removed
 

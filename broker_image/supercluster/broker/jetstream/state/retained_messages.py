@@ -7,6 +7,7 @@ that last is part of the replicated state (SF-13).
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterable
 from typing import Any, Protocol
 
 from supercluster.broker.jetstream.config.consumer import ConsumerConfig
@@ -15,7 +16,7 @@ from supercluster.broker.jetstream.state.consumer import ConsumerState
 from supercluster.broker.jetstream.state.consumer_states import ConsumerStates, keep_up
 from supercluster.broker.jetstream.state.interest_retention import InterestRetention
 from supercluster.broker.jetstream.state.log_reader import Message
-from supercluster.broker.jetstream.state.messages import StoredMessages
+from supercluster.broker.jetstream.state.messages import LOOKED_AT_PER_REMOVED, StoredMessages
 from supercluster.broker.jetstream.state.source_readers import OriginReader, OriginReaders
 from supercluster.broker.jetstream.turn.slices import Job
 from supercluster.broker.ports import StreamLog
@@ -68,15 +69,15 @@ class RetainedMessages(StoredMessages):
         if self._wanted_by is not None:
             self._wanted_by.put(state.name)
 
-    def _delete_consumer(self, name: str) -> bool:
+    def _delete_consumer(self, name: str) -> Generator[int, None, bool]:
         gone = self.consumers.pop(name, None)
         if gone is not None and self._wanted_by is not None:
             self._wanted_by.drop(name)
         if gone is not None and self.config.retention == "interest":
-            self._remove_all_unwanted()
+            yield from self._removing_unwanted()
         return gone is not None
 
-    def _apply_consumer_ops(self, name: str, ops: bytes) -> None:
+    def _apply_consumer_ops(self, name: str, ops: bytes) -> Job:
         consumer = self.consumers.to_change(name)
         if consumer is None:
             return  # It was deleted by an earlier section; what its leader still had to say is void.
@@ -84,12 +85,17 @@ class RetainedMessages(StoredMessages):
         acknowledged = consumer.apply(ops, last_seq=self.last_seq)
         keep_up(consumer, self.first_seq)
         if consumer.start_seq != start_seq and self.config.retention == "interest":
-            self._remove_all_unwanted()  # A reset may have left messages to nobody.
-        if self.config.retention == "limits":
-            return
-        for seq in acknowledged:
+            yield from self._removing_unwanted()  # A reset may have left messages to nobody.
+        if self.config.retention != "limits":
+            yield from self._removing_taken(acknowledged)
+
+    def _removing_taken(self, seqs: Iterable[int]) -> Job:
+        """A reader needs these no more: they go, unless another one needs them."""
+        for at, seq in enumerate(seqs, 1):
             if self.config.retention == "workqueue" or not self._wanted(seq):
                 self.remove(seq)
+            if at % self.slice_messages == 0:
+                yield self.slice_messages
 
     def _wanted(self, seq: int) -> bool:
         """Under interest retention: does any consumer still have to acknowledge `seq`?"""
@@ -100,22 +106,25 @@ class RetainedMessages(StoredMessages):
             self._wanted_by = InterestRetention(self.consumers)
         return self._wanted_by.wants(seq, message.subject) or self.readers.wants(seq, message.subject)
 
-    def _reader_took(self, name: str, reader: OriginReader) -> None:
+    def _reader_took(self, name: str, reader: OriginReader) -> Job:
         before = self.readers.get(name)
         self.readers[name] = reader
         if before is None or self.config.retention == "limits":
             return
-        for seq in range(max(before.up_to + 1, self.first_seq), min(reader.up_to, self.last_seq) + 1):
-            message = self.message(seq)
-            if message is None or not reader.is_about(message.subject):
-                continue
-            if self.config.retention == "workqueue" or not self._wanted(seq):
-                self.remove(seq)
+        taken = range(max(before.up_to + 1, self.first_seq), min(reader.up_to, self.last_seq) + 1)
+        for at in range(0, len(taken), self.slice_messages):
+            some = taken[at : at + self.slice_messages]
+            yield from self._removing_taken(seq for seq in some if self._is_about(reader, seq))
+            yield len(some)
 
-    def _drop_reader(self, name: str) -> None:
+    def _is_about(self, reader: OriginReader, seq: int) -> bool:
+        message = self.message(seq)
+        return message is not None and reader.is_about(message.subject)
+
+    def _drop_reader(self, name: str) -> Job:
         gone = self.readers.pop(name, None)
         if gone is not None and self.config.retention == "interest":
-            self._remove_all_unwanted()
+            yield from self._removing_unwanted()
 
     def _remove_unwanted(self, first: int, last: int) -> None:
         """Interest retention: what no consumer waits for does not stay."""
@@ -123,7 +132,7 @@ class RetainedMessages(StoredMessages):
             if self.has(seq) and not self._wanted(seq):
                 self.remove(seq)
 
-    def _remove_all_unwanted(self) -> None:
+    def _removing_unwanted(self) -> Job:
         """The same of the whole stream, looking only at messages that some wait for and others do not: what is before any
         position goes, and what is behind one without filters stays."""
         wanted_from = decided_from = self.last_seq + 1
@@ -136,10 +145,10 @@ class RetainedMessages(StoredMessages):
             if not reader.filters:
                 decided_from = min(decided_from, reader.up_to + 1)
         if wanted_from > self.first_seq:
-            self._remove_up_to(wanted_from - 1)
-        self._remove_undecided(decided_from - 1)
+            yield from self._removing_up_to(wanted_from - 1)
+        yield from self._removing_undecided(decided_from - 1)
 
-    def _remove_undecided(self, last: int) -> None:
+    def _removing_undecided(self, last: int) -> Job:
         """Up to there, what nobody waits for: entry by entry, and a subject is asked about once."""
         if self._wanted_by is None:
             self._wanted_by = InterestRetention(self.consumers)
@@ -151,12 +160,15 @@ class RetainedMessages(StoredMessages):
             if decoded is None:
                 seq += 1
                 continue
-            end = min(decoded.first_seq + decoded.count, last + 1)
+            end = min(decoded.first_seq + decoded.count, last + 1, seq + self.slice_messages)
+            removed = 0
             subjects = decoded.subjects[seq - decoded.first_seq : end - decoded.first_seq]
             for place, subject in zip(range(seq, end), subjects, strict=True):
                 is_wanted = place >= wanted_from(subject) or place in pending or not self.has(place)
                 if not is_wanted and not (self.readers and self.readers.wants(place, subject)):
                     self._remove(decoded.message(place))
+                    removed += 1
+            yield removed + (end - seq) // LOOKED_AT_PER_REMOVED
             seq = end
 
     def _removed(self, message: Message) -> None:

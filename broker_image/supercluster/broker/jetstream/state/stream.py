@@ -1,7 +1,8 @@
 """The replicated state of one stream: the result of applying the committed entries, equal on every replica.
 
-`apply` is a function of the state and the entry alone: no clock, no randomness, no I/O but reading the same
-log (SF-13). Messages themselves stay in the log (RP-4). This class holds the bounds, the subjects, the
+`applying` is a function of the state and the entry alone: no clock, no randomness, no I/O but reading the same
+log (SF-13). It may take several turns. Until its end the state is neither that of the entry nor that of the one
+before it (`docs/adr/checkpoints.md`, "Long entries"). Messages themselves stay in the log (RP-4). This class holds the bounds, the subjects, the
 deleted sequences, the message ids in the duplicate window, the sessions of publishing brokers, and the
 consumers.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Container, Sequence
+from collections.abc import Container, Generator, Sequence
 from dataclasses import dataclass, field
 
 from supercluster.broker.jetstream.config.stream import StreamConfig
@@ -47,7 +48,7 @@ from supercluster.broker.jetstream.state.source_positions import (
     keep_position,
 )
 from supercluster.broker.jetstream.state.source_readers import decode_reader
-from supercluster.broker.jetstream.turn.slices import Job, emptying
+from supercluster.broker.jetstream.turn.slices import Job, at_once, emptying
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.protocol.headers import header_value
 from supercluster.broker.raft.entry import Entry
@@ -120,37 +121,45 @@ class StreamState(RetainedMessages):
     # ---- applying -------------------------------------------------------------------------------------------------
 
     def apply(self, entry: Entry) -> Applied:
-        """Apply the next committed entry.
+        """Apply the next committed entry in one go."""
+        done = Applied(entry.index)
+        at_once(self.applying(entry, done))
+        return done
+
+    def applying(self, entry: Entry, done: Applied) -> Job:
+        """Apply the next committed entry, and note what it did. Yields how many messages it took away since the last time, where
+        it takes away many.
 
         Raises:
             WireError: the entry is not what a leader writes; the state is unusable then.
         """
-        done = Applied(entry.index)
         first_seq = self.first_seq
         self.leader_time_ns = max(self.leader_time_ns, entry.time_ns)
         if entry.has_sections:
             next_seq = entry.first_seq
             for kind, body in sections(entry.payload):
                 if kind == Section.MESSAGES:
-                    next_seq = self._apply_messages(decode_messages(body), next_seq, entry.time_ns, done)
+                    found = decode_messages(body)
+                    next_seq = yield from self._apply_messages(found, next_seq, entry.time_ns, done)
                 elif kind == Section.MIRRORED:
-                    next_seq = self._store_mirrored(*decode_mirrored(body), next_seq)
+                    next_seq = yield from self._store_mirrored(*decode_mirrored(body), next_seq)
                     self._forget_message_ids(entry.time_ns)
                 elif kind == Section.OWN_MESSAGES:
-                    next_seq = self._store_own(decode_block(body), next_seq, entry.time_ns)
+                    next_seq = yield from self._store_own(decode_block(body), next_seq, entry.time_ns)
                 else:
-                    self._apply_command(kind, body, entry, done)
+                    yield from self._apply_command(kind, body, entry, done)
         self.applied_index = entry.index
         if self.first_seq != first_seq:
             self.consumers.begins_at(self.first_seq)
-        return done
 
     def passed(self, entry: Entry) -> None:
         """An entry was applied whose effects a later snapshot has."""
         self.leader_time_ns = max(self.leader_time_ns, entry.time_ns)
         self.applied_index = entry.index
 
-    def _apply_messages(self, found: MessagesSection, next_seq: int, time_ns: int, done: Applied) -> int:
+    def _apply_messages(
+        self, found: MessagesSection, next_seq: int, time_ns: int, done: Applied
+    ) -> Generator[int, None, int]:
         session = self.sessions.current(found.session)
         if session is None:
             raise AssertionError(
@@ -165,7 +174,7 @@ class StreamState(RetainedMessages):
         block = decode_block(found.block)
         if found.run.exceptions or block.has_headers:
             left_out = {item.offset for item in found.run.exceptions}
-            self._store_with_headers(block, left_out, next_seq, time_ns)
+            yield from self._store_with_headers(block, left_out, next_seq, time_ns)
         else:
             self.bytes += sum(block.lengths) + stored * MESSAGE_OVERHEAD_BYTES
             self.subjects.add_many(block.subjects(), next_seq)
@@ -175,12 +184,14 @@ class StreamState(RetainedMessages):
             self._add_stored(next_seq, stored, time_ns)
         return self._were_stored(next_seq, stored)
 
-    def _store_own(self, block: Block, next_seq: int, time_ns: int) -> int:
+    def _store_own(self, block: Block, next_seq: int, time_ns: int) -> Generator[int, None, int]:
         self._forget_message_ids(time_ns)
-        self._store_with_headers(block, (), next_seq, time_ns)
+        yield from self._store_with_headers(block, (), next_seq, time_ns)
         return self._were_stored(next_seq, block.count)
 
-    def _store_mirrored(self, times_ns: Sequence[int], block: Block, first_seq: int) -> int:
+    def _store_mirrored(
+        self, times_ns: Sequence[int], block: Block, first_seq: int
+    ) -> Generator[int, None, int]:
         """Messages under their origin's sequences; between them some that the origin does not have."""
         subjects, is_first = block.subjects(), self.messages == 0
         if not block.has_headers and all(subjects):
@@ -192,8 +203,11 @@ class StreamState(RetainedMessages):
             return self._were_stored(first_seq, block.count)
         parts = block.parts()
         for offset, time_ns in enumerate(times_ns):
-            if parts[3 * offset]:
-                self._store_one(first_seq + offset, time_ns, *parts[3 * offset : 3 * offset + 3])
+            subject, header, payload = parts[3 * offset : 3 * offset + 3]
+            if subject:
+                if rollup := self._rollup_of(header):
+                    yield from self._roll_up(rollup, subject, first_seq + offset)
+                self._store_one(first_seq + offset, time_ns, subject, header, payload)
             else:
                 self._add_removed(first_seq + offset)
         return self._were_stored(first_seq, block.count)
@@ -221,11 +235,14 @@ class StreamState(RetainedMessages):
         self._enforce_limits()
         return first_seq + count
 
-    def _store_with_headers(self, block: Block, left_out: Container[int], seq: int, time_ns: int) -> None:
+    def _store_with_headers(self, block: Block, left_out: Container[int], seq: int, time_ns: int) -> Job:
         parts = block.parts()
         for offset in range(block.count):
             if offset not in left_out:
-                self._store_one(seq, time_ns, *parts[3 * offset : 3 * offset + 3])
+                subject, header, payload = parts[3 * offset : 3 * offset + 3]
+                if rollup := self._rollup_of(header):
+                    yield from self._roll_up(rollup, subject, seq)
+                self._store_one(seq, time_ns, subject, header, payload)
                 seq += 1
 
     def _store_one(self, seq: int, time_ns: int, subject: bytes, header: bytes, payload: bytes) -> None:
@@ -236,9 +253,6 @@ class StreamState(RetainedMessages):
             if message_id and config.mirror is None and config.duplicate_window_ns:
                 self.message_ids.add(message_id, seq, time_ns)
             self.last_message_id = message_id or b""
-            rollup = header_value(header, ROLLUP)
-            if rollup and config.allow_rollup_hdrs:
-                self._roll_up(rollup, subject, seq)
             if config.allow_msg_ttl:
                 self.ttls.add(seq, ttl_seconds(header) or 0, time_ns)
         if config.allow_msg_schedules:
@@ -247,13 +261,16 @@ class StreamState(RetainedMessages):
         self.subjects.add(subject, seq)
         self._add_stored(seq, 1, time_ns)
 
-    def _roll_up(self, how: bytes, subject: bytes, seq: int) -> None:
+    def _rollup_of(self, header: bytes) -> bytes | None:
+        return header_value(header, ROLLUP) if header and self.config.allow_rollup_hdrs else None
+
+    def _roll_up(self, how: bytes, subject: bytes, seq: int) -> Job:
         """Remove what a roll-up message stands for: all of its subject, or all of the stream, before `seq`."""
         if how.lower() == b"all":
-            self._remove_up_to(seq - 1)
+            yield from self._removing_up_to(seq - 1)
         else:
             start = self.subjects.first_seq_hint(subject)
-            self._remove_where(subject.__eq__, self.subjects.count(subject), start, seq - 1)
+            yield from self._removing_where(subject.__eq__, self.subjects.count(subject), start, seq - 1)
 
     def _forget_message_ids(self, now_ns: int) -> None:
         """Drop message ids older than the duplicate window, by leader time."""
@@ -286,10 +303,10 @@ class StreamState(RetainedMessages):
         sink.release(Release.decode(reader))
         return Outcome.TAKEN
 
-    def _apply_command(self, kind: int, body: memoryview, entry: Entry, done: Applied) -> None:
+    def _apply_command(self, kind: int, body: memoryview, entry: Entry, done: Applied) -> Job:
         reader = Reader(body)
         if kind == Section.CONSUMER_OPS:
-            self._apply_consumer_ops(reader.text(), bytes(reader.rest()))
+            yield from self._apply_consumer_ops(reader.text(), bytes(reader.rest()))
         elif kind == Section.SESSION_OPEN:
             key = decode_session(reader)
             if self.sessions.open(key):
@@ -302,10 +319,10 @@ class StreamState(RetainedMessages):
         elif kind == Section.ORIGIN_TAKEN:
             self._origin_taken(*decode_taken(reader))
         elif kind == Section.ORIGIN_READER:
-            self._reader_took(*decode_reader(reader))
+            yield from self._reader_took(*decode_reader(reader))
             done.results.append(1)
         elif kind == Section.ORIGIN_READER_END:
-            self._drop_reader(reader.text())
+            yield from self._drop_reader(reader.text())
             done.results.append(1)
         elif kind in SINK_SECTIONS:
             done.results.append(self._apply_sink(kind, reader, entry))
@@ -324,7 +341,7 @@ class StreamState(RetainedMessages):
             done.results.append(1)
         elif kind == Section.CONSUMER_DELETE:
             name = reader.text()
-            done.results.append(1 if self._delete_consumer(name) else 0)
+            done.results.append(1 if (yield from self._delete_consumer(name)) else 0)
             done.consumers[name] = None
         elif kind == Section.PURGE:
             done.results.append(self._purge(json.loads(bytes(reader.rest()))))

@@ -32,7 +32,7 @@ from supercluster.broker.jetstream.sources.puller import SourcePuller
 from supercluster.broker.jetstream.state.cut import CutStage
 from supercluster.broker.jetstream.state.snapshot import StreamView, late_part, read, snapshot_of
 from supercluster.broker.jetstream.state.source_readers import account_and_stream
-from supercluster.broker.jetstream.state.stream import StreamState
+from supercluster.broker.jetstream.state.stream import Applied, StreamState
 from supercluster.broker.jetstream.stream.appender import Appender
 from supercluster.broker.jetstream.stream.call import info
 from supercluster.broker.jetstream.stream.copy import StreamCopy
@@ -40,7 +40,7 @@ from supercluster.broker.jetstream.stream.leader import StreamLeader
 from supercluster.broker.jetstream.stream.log_head import LogHead
 from supercluster.broker.jetstream.stream.sink_release import SinkRelease
 from supercluster.broker.jetstream.stream.waiters import Waiters
-from supercluster.broker.jetstream.turn.slices import Job
+from supercluster.broker.jetstream.turn.slices import SLICE_UNITS, Job
 from supercluster.broker.jetstream.turn.state_view import pieces_of
 from supercluster.broker.migration.worlds import world_of
 from supercluster.broker.ports import OpenedGroup, StreamLog
@@ -136,15 +136,17 @@ class StreamReplica(Replica):
 
     # ---- state machine --------------------------------------------------------------------------------------------
 
-    def apply_entry(self, entry: Entry) -> None:
+    def apply_entry(self, entry: Entry) -> Job:
         republished = self._republisher.of_entry(self.state, entry) if self.serves else []
         if self.state.late is not None:
             self.removed_by_entry = 0
             self._pass(entry, *self.state.late)
             return
-        before = self.state.messages
-        done = self.state.apply(entry)
-        self.removed_by_entry = max(0, before + entry.count - self.state.messages)
+        done, most = Applied(entry.index), self.state.messages + entry.count
+        for removed in self.state.applying(entry, done):
+            most -= removed
+            yield removed
+        self.removed_by_entry = max(0, most - self.state.messages)
         if done.cut:
             self.host.cut_moved(self.id)
         if done.presumes_emptied:
@@ -190,7 +192,7 @@ class StreamReplica(Replica):
 
     @property
     def may_checkpoint(self) -> bool:
-        return self.state.late is None
+        return self.state.late is None and super().may_checkpoint
 
     def state_view(self) -> StreamView:
         return StreamView(self.state)
@@ -269,6 +271,8 @@ class StreamReplica(Replica):
         state = yield from read(data, self.log, without_messages=True)
         # A member is as sure of what it is sent as this replica is.
         state.emptied_below = self.state.emptied_below if for_member else state.first_seq
+        while for_member and self.is_mid_entry:
+            yield SLICE_UNITS
         if for_member and self.state.carried:
             state.late = self.applied_index, self.state
         view, late = StreamView(state), StreamView(state.late[1]) if state.late is not None else None
@@ -375,5 +379,6 @@ class StreamReplica(Replica):
 
 def ends_before(closed: StreamCopy, opened: OpenedGroup) -> bool:
     """Is the closed copy's state that of the entry before the log's last one, with which another group begins?"""
-    is_whole = not (opened.doubtful or opened.lost) and closed.stream.state.late is None
-    return is_whole and closed.replica.applied_index == opened.log.last_index - 1
+    replica, is_late = closed.replica, closed.stream.state.late is not None
+    is_whole = not (opened.doubtful or opened.lost or is_late or replica.is_mid_entry)
+    return is_whole and replica.applied_index == opened.log.last_index - 1

@@ -36,6 +36,7 @@ class FakeKube:
         self.calls: list[str] = []
         self.fail_next: list[KubeError] = []
         self.fail: Callable[[str], Exception | None] = lambda _: None
+        self._applied: dict[tuple[Any, ...], frozenset[str]] = {}
         self._version = 100
 
     def put(self, body: Mapping[str, Any]) -> Json:
@@ -76,8 +77,20 @@ class FakeKube:
     async def apply(self, manifest: Mapping[str, Any]) -> Json:
         metadata = manifest["metadata"]
         self._enter(f"apply {manifest['kind']} {metadata['name']}")
-        before = self.objects.get((manifest["kind"], metadata["namespace"], metadata["name"]), {})
-        return self.put(merge(before, manifest))
+        key = (manifest["kind"], metadata["namespace"], metadata["name"])
+        return self.put(merge(self._without_what_was_applied(key, manifest), manifest))
+
+    def _without_what_was_applied(self, key: tuple[str, str, str], manifest: Mapping[str, Any]) -> Json:
+        """Of data and annotations goes what was applied once and is no longer."""
+        before = clone(self.objects.get(key)) or {}
+        for path in (("data",), ("metadata", "annotations")):
+            now, there = manifest, before
+            for part in path:
+                now, there = now.get(part) or {}, there.get(part) or {}
+            for name in self._applied.get((*key, path), frozenset()) - now.keys():
+                there.pop(name, None)
+            self._applied[(*key, path)] = frozenset(now)
+        return before
 
     async def create(self, manifest: Mapping[str, Any]) -> Json:
         metadata = manifest["metadata"]

@@ -238,6 +238,7 @@ class EventReason(StrEnum):
     CREDENTIALS_GENERATED = "CredentialsGenerated"
     AUTHORITY_EXCHANGED = "AuthorityExchanged"
     LINK_ENCRYPTION_CHANGED = "LinkEncryptionChanged"
+    CLIENT_ENCRYPTION_CHANGED = "ClientEncryptionChanged"
     MIGRATION_STARTED = "MigrationStarted"
     MIGRATION_STALLED = "MigrationStalled"
     MIGRATION_ABORTING = "MigrationAborting"
@@ -867,6 +868,9 @@ EVENTS: dict[EventReason, Entry] = {
     ),
     EventReason.LINK_ENCRYPTION_CHANGED: Entry(
         "Normal", "Turning TLS between brokers on or off advanced by one stage."
+    ),
+    EventReason.CLIENT_ENCRYPTION_CHANGED: Entry(
+        "Normal", "Turning TLS for clients or for monitoring on or off advanced by one stage."
     ),
     EventReason.MIGRATION_STARTED: Entry("Normal", "A migration was started."),
     EventReason.MIGRATION_STALLED: Entry(

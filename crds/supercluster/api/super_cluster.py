@@ -29,14 +29,18 @@ EXCHANGE_AUTHORITY = "supercluster.dev/exchange-authority"
 UUID_PATTERN = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 
 
+# Characters of all authorities that clients are to trust.
+AUTHORITIES_MAX = 65536
+
 _CREATED_AGAIN = "delete the Clusters and the SuperCluster, and create them again"
 
 
 TlsStage = Literal["Off", "AcceptBoth", "DialTls", "Required"]
+PortTls = Literal["Off", "Optional", "Required"]
 
 
 class Tls(ApiModel):
-    """TLS between brokers: each side of a link shows a certificate, and asks for one of a broker of the same super-cluster."""
+    """TLS between brokers, where each side of a link shows a certificate, and by choice for clients and monitoring."""
 
     mode: Literal["Required", "Off"] = Field(
         default="Required",
@@ -55,13 +59,35 @@ class Tls(ApiModel):
         "brokers take it over while they run.",
     )
 
+    clients: PortTls = Field(
+        default="Off",
+        description="TLS on the brokers' port for clients. Off: clients connect in plain. Optional: each client as it likes. Required: with TLS alone. "
+        "A change is carried out while brokers run, and Required and Off begin when no client is left that could not come back "
+        "(status.tls.clients).",
+    )
+    monitoring: PortTls = Field(
+        default="Off",
+        description="The same for the brokers' monitoring port, by HTTP and HTTPS. Probes of a kubelet stay HTTP, and /healthz is answered to both.",
+    )
+    authority_overlap: Duration = Field(
+        default="24h",
+        description="How long clients have to load ca.crt of their Secret again when the operator exchanges its authority: brokers show no certificate of "
+        "another one before. It counts where TLS for clients or monitoring is not Off.",
+    )
+
     cel_rules: ClassVar[tuple[CelRule, ...]] = (
+        CelRule(
+            rule="self.mode == 'Required' || (self.clients == 'Off' && self.monitoring == 'Off')",
+            message="spec.tls.clients and spec.tls.monitoring use the brokers' certificates, which spec.tls.mode Off takes away: set both to Off too",
+            field_path=".mode",
+        ),
         CelRule(
             rule="self.issuer == oldSelf.issuer || oldSelf.mode == 'Off'",
             message="spec.tls.issuer can't be changed while TLS is on; set spec.tls.mode to Off, and the issuer when status.tls.stage is Off",
             field_path=".issuer",
         ),
         between("certificateLifetime", "1h", "8784h", "spec.tls."),
+        between("authorityOverlap", "0s", "8784h", "spec.tls."),
     )
 
 
@@ -101,8 +127,8 @@ class SuperClusterSpec(ApiModel):
     )
     tls: Tls | None = Field(
         default=None,
-        description="TLS on links between brokers, of all clusters. Unset, a new SuperCluster has it, and one that has brokers keeps "
-        "what it has.",
+        description="TLS on links between brokers, of all clusters, and for clients and monitoring. Unset, a new SuperCluster has it between "
+        "brokers, and one that has brokers keeps what it has.",
     )
     migration: MigrationDoor = Field(
         default=MigrationDoor(),
@@ -232,6 +258,19 @@ class MigrationDoorStatus(ApiModel):
     tls: bool = Field(default=False, description="These links are encrypted.")
 
 
+class PortTlsStatus(ApiModel):
+    """How far TLS on one port of the brokers is turned on."""
+
+    stage: PortTls = Field(
+        default="Off",
+        description="Off: plain alone. Optional: both. Required: TLS alone. It changes by one when every broker reports the present one, and no connection "
+        "is left that the next one does not accept.",
+    )
+    previous: PortTls = Field(
+        default="Off", description="The stage before; equal when every broker reports this one."
+    )
+
+
 class TlsStatus(ApiModel):
     """How far TLS between brokers is turned on."""
 
@@ -243,6 +282,13 @@ class TlsStatus(ApiModel):
     previous: TlsStage = Field(default="Off", description="The stage before; equal at the beginning.")
     issuer: Literal["Operator", "Secrets"] = Field(
         default="Operator", description="The signer of the certificates in use."
+    )
+    clients: PortTlsStatus | None = Field(default=None, description="Of clients; absent: Off.")
+    monitoring: PortTlsStatus | None = Field(default=None, description="Of monitoring; absent: Off.")
+    authorities: str | None = Field(
+        default=None,
+        max_length=AUTHORITIES_MAX,
+        description="The authorities that sign what brokers show to clients and monitoring, as PEM.",
     )
 
 

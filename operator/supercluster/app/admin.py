@@ -274,19 +274,24 @@ class BrokerAdmin:
 
     def _trust(self, target: BrokerTarget) -> ssl.SSLContext | bool:
         """By whom certificates of the target have to be signed."""
-        if not target.ca:
-            return True
-        found = self._contexts.get(target.ca)
+        where = "status.tls" if target.tls_name else "caSecret"
+        return self.context_of(target.ca, where) if target.ca else True
+
+    def context_of(self, authorities: str, where: str) -> ssl.SSLContext:
+        """`where`: people find them there.
+
+        Raises:
+            BrokersUnreachableError: these are none.
+        """
+        found = self._contexts.get(authorities)
         if found is None:
             try:
-                found = ssl.create_default_context(cadata=target.ca)
+                found = ssl.create_default_context(cadata=authorities)
             except ssl.SSLError as error:
-                raise BrokersUnreachableError(
-                    f"the authorities of caSecret can't be read: {error}"
-                ) from error
+                raise BrokersUnreachableError(f"the authorities of {where} can't be read: {error}") from error
             while len(self._contexts) >= CONTEXTS_MAX:
                 del self._contexts[next(iter(self._contexts))]
-            self._contexts[target.ca] = found
+            self._contexts[authorities] = found
         return found
 
     async def _call(
@@ -338,6 +343,7 @@ class BrokerAdmin:
                 data=json.dumps(body).encode() if body is not None else None,
                 headers=_headers(target),
                 ssl=self._trust(target),
+                server_hostname=target.tls_name or None,
                 timeout=aiohttp.ClientTimeout(total=timeout_s),
                 # Credentials go to the address that was named, and to no other one that it names.
                 allow_redirects=False,

@@ -6,7 +6,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Mapping
+import ssl
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -134,7 +135,11 @@ class NatsBrokers(BrokerAdmin):
             kept = self._clients.get(key)
             if kept is not None:
                 known = kept.target
-                same_user = (known.user, known.password) == (target.user, target.password)
+                same_user = (known.user, known.password, known.ca) == (
+                    target.user,
+                    target.password,
+                    target.ca,
+                )
                 reachable = set(known.servers) & set(target.servers)
                 if same_user and reachable and kept.client.is_connected and kept.misses < MISSES_MAX:
                     return kept
@@ -143,13 +148,14 @@ class NatsBrokers(BrokerAdmin):
             # The one that was given up would be waited for once more.
             silent = kept.url if kept is not None and kept.misses >= MISSES_MAX else ""
             others = tuple(url for url in target.servers if url != silent) or target.servers
-            client = await _connect(replace(target, servers=others))
+            context = self.context_of(target.ca, "status.tls") if target.ca else None
+            client = await _connect(replace(target, servers=others), context)
             url = client.connected_url
             kept = self._clients[key] = _Kept(target, client, url.geturl() if url is not None else "")
             return kept
 
 
-async def _connect(target: BrokerTarget) -> Client:
+async def _connect(target: BrokerTarget, context: ssl.SSLContext | None) -> Client:
     async def on_error(error: Exception) -> None:
         log.info(
             "connection to the brokers", extra={"super_cluster": target.super_cluster, "error": str(error)}
@@ -161,6 +167,7 @@ async def _connect(target: BrokerTarget) -> Client:
             user=target.user,
             password=target.password,
             name="supercluster-operator",
+            **tls_options(target.servers, context, target.tls_name),
             connect_timeout=CONNECT_TIMEOUT_S,
             # A connection that breaks is made anew, with the brokers that are ready then.
             allow_reconnect=False,
@@ -171,6 +178,13 @@ async def _connect(target: BrokerTarget) -> Client:
     except (NatsError, TimeoutError, OSError) as error:
         words = str(error) or type(error).__name__
         raise BrokersUnreachableError(f"{', '.join(target.servers)}: {words}") from error
+
+
+def tls_options(servers: Sequence[str], context: ssl.SSLContext | None, name: str) -> dict[str, Any]:
+    """Of nats-py, where the servers are to be asked over TLS: it begins with the handshake, as brokers accept both."""
+    if context is None or not all(each.startswith("tls://") for each in servers):
+        return {}
+    return {"tls": context, "tls_hostname": name, "tls_handshake_first": True}
 
 
 async def _lives(client: Client) -> bool:

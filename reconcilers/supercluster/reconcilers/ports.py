@@ -72,7 +72,9 @@ class BrokerTarget:
     brokers: tuple[str, ...] = ()
     """Their names, in the same order."""
     ca: str = ""
-    """Authorities that certificates of the monitoring ports are checked against, as PEM; empty: those of the system."""
+    """Authorities that certificates are checked against, as PEM; empty: those of the system."""
+    tls_name: str = ""
+    """The name in the certificates; empty: the host of the URL."""
 
 
 class Kube(Protocol):

@@ -5,10 +5,12 @@ User and password come from the Secret of a User, or from that of the super-clus
 
 from __future__ import annotations
 
+import ssl
 from base64 import b64decode
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import nats
 from nats.aio.client import Client
@@ -18,6 +20,7 @@ from nats.js.api import AckPolicy, ConsumerConfig
 from nats.js.errors import APIError, NoStreamResponseError, NotFoundError
 
 from supercluster.api import API_VERSION, Cluster, Stream
+from supercluster.app.commands.encryption import encryption_in
 from supercluster.app.commands.errors import CommandError
 from supercluster.app.commands.masking import Masker
 from supercluster.app.commands.users.find import find as find_user
@@ -26,6 +29,7 @@ from supercluster.app.kube import KubeClient
 from supercluster.reconcilers.observe.views import pod_view
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.plan import LABEL_CLUSTER, LABEL_SUPER_CLUSTER
+from supercluster.reconcilers.planners.tls_ports import Encryption
 
 CONNECT_TIMEOUT_S = 2.0
 RETRY_WAIT_S = 0.1
@@ -40,6 +44,7 @@ class Login:
     servers: tuple[str, ...]
     user: str
     password: str = field(repr=False)
+    tls: Encryption = field(default_factory=Encryption)
 
 
 async def login(
@@ -72,10 +77,11 @@ async def login(
         raise CommandError(
             f"Secret {secret} has no user with a password; name a User that has one with --user"
         )
-    return Login(servers or await _ready(kube, namespace, whole), name, password)
+    tls = await encryption_in(kube, namespace, whole)
+    return Login(servers or await _ready(kube, namespace, whole, tls), name, password, tls)
 
 
-async def _ready(kube: KubeClient, namespace: str, super_cluster: str) -> tuple[str, ...]:
+async def _ready(kube: KubeClient, namespace: str, super_cluster: str, tls: Encryption) -> tuple[str, ...]:
     """The pods' addresses: names of Services resolve inside Kubernetes only."""
     clusters = (await kube.list(API_VERSION, "Cluster", namespace)).get("items") or ()
     ports = {
@@ -86,7 +92,7 @@ async def _ready(kube: KubeClient, namespace: str, super_cluster: str) -> tuple[
     for body in pods.get("items") or ():
         pod, cluster = pod_view(body), body["metadata"]["labels"].get(LABEL_CLUSTER)
         if pod.ready and pod.ip and cluster in ports:
-            found.append(naming.pod_url("nats", pod.ip, ports[cluster]))
+            found.append(naming.pod_url(tls.nats, pod.ip, ports[cluster]))
     if not found:
         raise CommandError(
             f"no broker of SuperCluster {super_cluster} is ready; `supercluster status` says why"
@@ -111,9 +117,17 @@ async def connected(to: Login) -> AsyncIterator[Client]:
     async def on_error(error: Exception) -> None:
         told.append(str(error))
 
+    secure: dict[str, Any] = {}
+    if to.tls.clients:
+        secure = {
+            "tls": ssl.create_default_context(cadata=to.tls.authorities),
+            "tls_hostname": to.tls.name,
+            "tls_handshake_first": all(each.startswith("tls://") for each in to.servers),
+        }
     try:
         client = await nats.connect(
             list(to.servers),
+            **secure,
             user=to.user,
             password=to.password,
             name="supercluster-cli",

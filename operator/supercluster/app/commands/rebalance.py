@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from supercluster.api import API_VERSION, Cluster
 from supercluster.app.admin import BrokerAdmin
+from supercluster.app.commands.encryption import encryption_in
 from supercluster.app.commands.errors import CommandError
 from supercluster.app.commands.tables import columns
 from supercluster.app.kube import KubeClient
@@ -66,6 +67,7 @@ async def find(kube: KubeClient, namespace: str, cluster: str) -> dict[str, Brok
     password = credentials.passwords.get(naming.OPERATOR_USER) if credentials else None
     if password is None:
         raise RebalanceError(f"Secret {name} has no user {naming.OPERATOR_USER} yet; the operator adds it")
+    tls = await encryption_in(kube, namespace, declared.spec.super_cluster)
     pods = await kube.list("v1", "Pod", namespace, f"{LABEL_CLUSTER}={cluster}")
     found = [pod_view(pod) for pod in pods.get("items") or ()]
     waiting = sorted(pod.name for pod in found if not pod.ready or not pod.ip or pod.terminating)
@@ -81,7 +83,9 @@ async def find(kube: KubeClient, namespace: str, cluster: str) -> dict[str, Brok
             (),
             naming.OPERATOR_USER,
             password,
-            (naming.pod_url("http", pod.ip, declared.spec.ports.monitor),),
+            (naming.pod_url(tls.http, pod.ip, declared.spec.ports.monitor),),
+            ca=tls.authorities,
+            tls_name=tls.name,
         )
         for pod in found
     }

@@ -16,6 +16,7 @@ from supercluster.api import API_VERSION, Cluster
 from supercluster.api.recovery import FORCE_RECOVER
 from supercluster.app.admin import BrokerAdmin
 from supercluster.app.brokers import STREAM_NOT_FOUND
+from supercluster.app.commands.encryption import encryption_in
 from supercluster.app.commands.errors import CommandError
 from supercluster.app.commands.tables import columns
 from supercluster.app.kube import KubeClient
@@ -79,6 +80,7 @@ async def find_all(
     password = credentials.passwords.get(naming.OPERATOR_USER) if credentials else None
     if password is None:
         raise RecoverError(f"Secret {secret} has no user {naming.OPERATOR_USER} yet; the operator adds it")
+    tls = await encryption_in(kube, namespace, names[0])
     monitors: list[str] = []
     by_name: dict[str, str] = {}
     for cluster in clusters:
@@ -86,10 +88,13 @@ async def find_all(
             pods = await kube.list("v1", "Pod", namespace, f"{LABEL_CLUSTER}={cluster.metadata.name}")
             found = [pod_view(pod) for pod in pods.get("items") or ()]
             port = cluster.spec.ports.monitor
-            urls = {pod.name: naming.pod_url("http", pod.ip, port) for pod in found if pod.ip}
+            urls = {pod.name: naming.pod_url(tls.http, pod.ip, port) for pod in found if pod.ip}
             by_name |= urls
             monitors += [urls[pod.name] for pod in found if pod.ready and pod.ip]
-    target = BrokerTarget(namespace, names[0], (), naming.OPERATOR_USER, password, tuple(monitors))
+    login = (naming.OPERATOR_USER, password)
+    target = BrokerTarget(
+        namespace, names[0], (), *login, tuple(monitors), ca=tls.authorities, tls_name=tls.name
+    )
     return target, by_name
 
 

@@ -67,6 +67,7 @@ def authority_view(secret: Mapping[str, Any] | None) -> AuthorityView | None:
         _fingerprint(following) if following is not None else "",
         frozenset(map(_fingerprint, former)),
         str(mapping(mapping(secret.get("metadata")).get("annotations")).get(EXCHANGE_AUTHORITY, "")),
+        next_not_after=following.not_valid_after_utc if following is not None else None,
         marks=marks,
     )
 
@@ -102,6 +103,15 @@ def signers(secret: Mapping[str, Any]) -> tuple[bytes, ...]:
         return ()
     ordered = sorted(trusted, key=lambda each: not _is_signed_by(found, each))
     return tuple(each.public_bytes(Encoding.PEM) for each in ordered)
+
+
+def authorities_beside(secret: Mapping[str, Any]) -> dict[str, str]:
+    """The authorities in the Secret of a cluster as PEM, by fingerprint; empty: it has none that can be used."""
+    try:
+        found = _authorities(str(mapping(secret.get("data")).get("ca.crt", "")))
+    except ValueError:
+        return {}
+    return {_fingerprint(each): each.public_bytes(Encoding.PEM).decode() for each in found}
 
 
 async def brokers_of(kube: Kube, cluster: Cluster) -> frozenset[str]:

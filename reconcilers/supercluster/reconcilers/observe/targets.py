@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from supercluster.api import Cluster
+from supercluster.api import Cluster, SuperCluster
 from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.observe.views import credentials_view, pod_view
 from supercluster.reconcilers.planners import naming
+from supercluster.reconcilers.planners.cluster.certificates import server_name
 from supercluster.reconcilers.planners.cluster.restart_order import PodView
+from supercluster.reconcilers.planners.tls_ports import Encryption, encryption_of
 from supercluster.reconcilers.ports import BrokersError, BrokerTarget
 
 AnswerT = TypeVar("AnswerT")
@@ -32,15 +34,23 @@ def broker_target(cache: ObjectCache, namespace: str, super_cluster: str) -> Bro
     if not ready:
         names = ", ".join(cluster.metadata.name for cluster in clusters)
         return f"no broker of Cluster {names} is ready"
+    tls = encryption(cache.model(SuperCluster, namespace, super_cluster))
     return BrokerTarget(
         namespace,
         super_cluster,
-        tuple(naming.pod_url("nats", pod.ip, cluster.spec.ports.client) for cluster, pod in ready),
+        tuple(naming.pod_url(tls.nats, pod.ip, cluster.spec.ports.client) for cluster, pod in ready),
         naming.OPERATOR_USER,
         password,
-        tuple(naming.pod_url("http", pod.ip, cluster.spec.ports.monitor) for cluster, pod in ready),
+        tuple(naming.pod_url(tls.http, pod.ip, cluster.spec.ports.monitor) for cluster, pod in ready),
         tuple(pod.name for _, pod in ready),
+        tls.authorities,
+        tls.name,
     )
+
+
+def encryption(super_cluster: SuperCluster | None) -> Encryption:
+    """How to talk with its brokers."""
+    return encryption_of(super_cluster, server_name(super_cluster) if super_cluster is not None else "")
 
 
 def each_broker(cache: ObjectCache, namespace: str, super_cluster: str) -> dict[str, BrokerTarget] | str:
@@ -48,13 +58,21 @@ def each_broker(cache: ObjectCache, namespace: str, super_cluster: str) -> dict[
     password = _password(cache, namespace, super_cluster)
     if password is None:
         return _no_user(super_cluster)
-    found = {}
+    found, tls = {}, encryption(cache.model(SuperCluster, namespace, super_cluster))
     for cluster in cache.of_super_cluster(Cluster, namespace, super_cluster):
         for pod in pods_of(cache, namespace, cluster.metadata.name):
             if pod.ip:
-                monitor = naming.pod_url("http", pod.ip, cluster.spec.ports.monitor)
+                monitor = naming.pod_url(tls.http, pod.ip, cluster.spec.ports.monitor)
                 found[pod.name] = BrokerTarget(
-                    namespace, super_cluster, (), naming.OPERATOR_USER, password, (monitor,), (pod.name,)
+                    namespace,
+                    super_cluster,
+                    (),
+                    naming.OPERATOR_USER,
+                    password,
+                    (monitor,),
+                    (pod.name,),
+                    tls.authorities,
+                    tls.name,
                 )
     return found
 

@@ -6,12 +6,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from supercluster.api import Cluster, Migration, SuperCluster
+from supercluster.api.super_cluster import AUTHORITIES_MAX, PortTls
 from supercluster.reconcilers.observe.cache import ObjectCache
-from supercluster.reconcilers.observe.certificates import brokers_named, certificate_view, known_brokers_of
-from supercluster.reconcilers.planners import naming
-from supercluster.reconcilers.planners.cluster.broker_config import stage_told
-from supercluster.reconcilers.planners.cluster.certificates import why_unusable
+from supercluster.reconcilers.observe.certificates import (
+    authorities_beside,
+    brokers_named,
+    certificate_view,
+    known_brokers_of,
+)
+from supercluster.reconcilers.planners import naming, tls_ports
+from supercluster.reconcilers.planners.cluster.broker_config import port_told, stage_told
+from supercluster.reconcilers.planners.cluster.certificates import why_not_for_clients, why_unusable
 from supercluster.reconcilers.planners.migration.views import needs_sides
+from supercluster.reconcilers.planners.tls_ports import PORTS, PortView
 from supercluster.reconcilers.planners.tls_stages import LinksView, TlsView, target_of
 from supercluster.reconcilers.ports import Brokers, BrokersError, BrokerTarget, Kube, KubeError, mapping
 
@@ -30,8 +37,12 @@ async def look_at_tls(
     status = desired.status.tls
     if status is None:
         told = (_stage_told(cache, namespace, cluster.metadata.name) for cluster in clusters)
-        return TlsView(frozenset(stage for stage in told if stage is not None), is_whole=is_whole)
-    if status.stage == target_of(desired, status):
+        ports = {port: _ports_told(cache, namespace, clusters, port) for port in PORTS}
+        return TlsView(
+            frozenset(stage for stage in told if stage is not None), ports_told=ports, is_whole=is_whole
+        )
+    is_on_its_way = status.stage != target_of(desired, status) or not tls_ports.is_settled(desired)
+    if not is_on_its_way and not tls_ports.is_used(desired):
         return TlsView(is_whole=is_whole)
     secrets = {
         each.metadata.name: await _secret(
@@ -40,6 +51,8 @@ async def look_at_tls(
         for each in clusters
         if each.metadata.deletion_timestamp is None
     }
+    if not is_on_its_way:
+        return TlsView(authorities=_authorities(secrets), is_whole=is_whole)
     known = (known_brokers_of(cache, each) for each in clusters)
     return await _view(desired, brokers, target, frozenset().union(*known), secrets, cache, is_whole=is_whole)
 
@@ -76,14 +89,19 @@ async def _view(
     is_whole: bool,
 ) -> TlsView:
     namespace, name = desired.metadata.namespace, desired.metadata.name
-    why = {each: why_unusable(desired, certificate_view(secret)) for each, secret in sorted(secrets.items())}
-    reports, unasked = await _reports(brokers, target)
+    views = {each: certificate_view(secret) for each, secret in sorted(secrets.items())}
+    why = {each: why_unusable(desired, view) for each, view in views.items()}
+    why_not_shown = {each: why_not_for_clients(namespace, each, view) for each, view in views.items()}
+    reports, ports, unasked = await _reports(brokers, target)
     migrations = cache.of_super_cluster(Migration, namespace, name)
     return TlsView(
         brokers=known,
         reports=reports,
+        ports=ports,
         unasked=unasked,
-        unusable=tuple(f"{naming.certificate_secret(each)}: {text}" for each, text in why.items() if text),
+        unusable=_named(why),
+        unusable_for_clients=_named(why_not_shown),
+        authorities=_authorities(secrets),
         migrations=tuple(
             sorted(each.metadata.name for each in migrations if needs_sides(each.status.to_object()))
         ),
@@ -91,20 +109,49 @@ async def _view(
     )
 
 
-async def _reports(brokers: Brokers, target: BrokerTarget | str) -> tuple[dict[str, LinksView], str]:
+def _named(why: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(f"{naming.certificate_secret(each)}: {text}" for each, text in why.items() if text)
+
+
+def _authorities(secrets: Mapping[str, Mapping[str, Any] | None]) -> str | None:
+    """Those of all clusters; None while one of them can't be read, or they are too many to be recorded."""
+    found = [authorities_beside(secret) if secret is not None else {} for secret in secrets.values()]
+    whole = "".join(
+        text for _, text in sorted({key: text for each in found for key, text in each.items()}.items())
+    )
+    return whole if all(found) and len(whole) <= AUTHORITIES_MAX else None
+
+
+_Ports = dict[str, dict[str, PortView]]
+
+
+async def _reports(brokers: Brokers, target: BrokerTarget | str) -> tuple[dict[str, LinksView], _Ports, str]:
+    ports: _Ports = {port: {} for port in PORTS}
     if isinstance(target, str):
-        return {}, target
+        return {}, ports, target
     try:
         states = await brokers.restart_states(target)
     except BrokersError as error:
-        return {}, str(error)
+        return {}, ports, str(error)
     found = {}
     for name, state in states.items():
         links = mapping(state.get("links"))
         if links:
             stages = frozenset(map(str, mapping(links.get("stages")).values()))
             found[name] = LinksView(stages, int(links.get("plain", 0)), int(links.get("encrypted", 0)))
-    return found, ""
+        for port, told in mapping(state.get("ports")).items():
+            each = mapping(told)
+            ports.setdefault(str(port), {})[name] = PortView(
+                str(each.get("stage", "")), int(each.get("plain", 0)), int(each.get("encrypted", 0))
+            )
+    return found, ports, ""
+
+
+def _ports_told(
+    cache: ObjectCache, namespace: str, clusters: tuple[Cluster, ...], port: str
+) -> frozenset[PortTls]:
+    configs = (cache.get("ConfigMap", namespace, naming.config_map(each.metadata.name)) for each in clusters)
+    return frozenset(port_told(each, port) for each in configs if each is not None)
 
 
 def _stage_told(cache: ObjectCache, namespace: str, cluster: str) -> Any:

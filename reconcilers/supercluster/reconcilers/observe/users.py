@@ -23,6 +23,7 @@ from supercluster.reconcilers.planners.founding import first_of
 from supercluster.reconcilers.planners.status import parse_timestamp
 from supercluster.reconcilers.planners.super_cluster.account_entries import AccountEntriesView
 from supercluster.reconcilers.planners.super_cluster.users import UsersView
+from supercluster.reconcilers.planners.tls_ports import CLIENTS, authorities_for_clients, speaks_tls
 from supercluster.reconcilers.planners.user.entries import entry_digest, without_secret
 from supercluster.reconcilers.planners.user.refusals import first_of_keys, holders_of_keys
 from supercluster.reconcilers.planners.user.views import (
@@ -46,6 +47,7 @@ PREFIXES: Mapping[str, Mapping[str, str]] = {
     "previous": {"password": "previousPassword", "seed": "previousSeed", "nkey": "previousNkey"},
 }
 """Keys of the Secret, by place and field."""
+PUBLIC = ("user", "url", "urls", "ca.crt")
 PASSWORD_BYTES_MAX = 72
 """bcrypt looks at no more."""
 COMPARED_MAX = 4096
@@ -63,6 +65,7 @@ async def look_at_user(context: Context, desired: User, attempt: Attempt) -> Use
     credentials = cache.get("Secret", namespace, naming.credentials_secret(name))
     clusters = cache.of_super_cluster(Cluster, namespace, name)
     first = first_of(whole, clusters) if whole is not None else None
+    has_tls = whole is not None and speaks_tls(whole, CLIENTS, by_choice=False)
     secret = user_secret_view(body)
     entries = entries_of(credentials).get(metadata.uid, {})
     if secret is not None and body is not None:
@@ -80,8 +83,9 @@ async def look_at_user(context: Context, desired: User, attempt: Attempt) -> Use
         secret=secret,
         given=await _given(context.hosts.kube, desired, secret, body),
         entries=entries,
-        url=naming.client_url(first) if first is not None else "",
-        urls=",".join(sorted(naming.client_url(cluster) for cluster in clusters)),
+        url=naming.client_url(first, has_tls=has_tls) if first is not None else "",
+        urls=",".join(sorted(naming.client_url(cluster, has_tls=has_tls) for cluster in clusters)),
+        authorities=authorities_for_clients(whole) if whole is not None else "",
         reports=await context.credentials.of(cache, namespace, name) if whole is not None else {},
         refusal=attempt.refusal,
     )
@@ -116,6 +120,7 @@ def user_secret_view(body: Mapping[str, Any] | None) -> UserSecretView | None:
     if not text:
         return None
     marks, version = marks_view(body), str(metadata.get("resourceVersion", ""))
+    data = mapping(body.get("data"))
     try:
         told = json.loads(text)
         current, following, former = (_number(told.get(place)) for place in ("current", "next", "previous"))
@@ -141,7 +146,7 @@ def user_secret_view(body: Mapping[str, Any] | None) -> UserSecretView | None:
         rolling_since=parse_timestamp(str(told.get("rollingSince") or "")),
         asked=str(told.get("asked") or ""),
         is_returned=bool(told.get("returned")),
-        public={key: secret_text(mapping(body.get("data")).get(key)) for key in ("user", "url", "urls")},
+        public={key: secret_text(data.get(key)) for key in PUBLIC if key != "ca.crt" or key in data},
         marks=marks,
         resource_version=version,
     )

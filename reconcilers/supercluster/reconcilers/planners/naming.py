@@ -107,9 +107,9 @@ def pod_url(scheme: str, ip: str, port: int) -> str:
     return f"{scheme}://[{ip}]:{port}" if ":" in ip else f"{scheme}://{ip}:{port}"
 
 
-def client_url(cluster: Cluster) -> str:
+def client_url(cluster: Cluster, *, has_tls: bool = False) -> str:
     host = f"{client_service(cluster.metadata.name)}.{cluster.metadata.namespace}.svc"
-    return f"nats://{host}:{cluster.spec.ports.client}"
+    return f"{'tls' if has_tls else 'nats'}://{host}:{cluster.spec.ports.client}"
 
 
 def mark(resource: Resource) -> str:

@@ -22,6 +22,8 @@ FINALIZER = "supercluster.dev/deletion-policy"
 # may have had before.
 IDENTITY_ANNOTATION = "supercluster.dev/identity"
 # On the objects of a Cluster: its uid. They have no owner: Kubernetes would delete them while the brokers still need them.
+# On the Secret of the application user: its ca.crt is ours.
+TRUST_ANNOTATION = "supercluster.dev/trusts-authorities"
 CLUSTER_ANNOTATION = "supercluster.dev/cluster-uid"
 
 Manifest = Mapping[str, Any]
@@ -259,6 +261,21 @@ class SetTlsStage(Step):
 
     def __str__(self) -> str:
         return f"go from {self.stage} to {self.goal} with TLS between brokers"
+
+
+@dataclass(frozen=True, slots=True)
+class SetPortTls(Step):
+    """Turn TLS for clients or for monitoring on or off by one stage."""
+
+    port: str
+    """Of `tls_ports.PORTS`."""
+    stage: str
+    """That was seen."""
+    previous: str
+    goal: str
+
+    def __str__(self) -> str:
+        return f"go from {self.stage} to {self.goal} with TLS for {self.port}"
 
 
 @dataclass(frozen=True, slots=True)

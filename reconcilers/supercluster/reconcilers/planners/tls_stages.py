@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 
 from supercluster.api import SuperCluster
 from supercluster.api.conditions import EventReason
-from supercluster.api.super_cluster import Tls, TlsStage, TlsStatus
-from supercluster.reconcilers.planners.plan import Note, SetTlsStage
+from supercluster.api.super_cluster import PortTls, PortTlsStatus, Tls, TlsStage, TlsStatus
+from supercluster.reconcilers.planners import tls_ports
+from supercluster.reconcilers.planners.plan import Note, SetPortTls, SetTlsStage
+from supercluster.reconcilers.planners.tls_ports import PORTS, PortReports, PortView
 
 OFF: TlsStage = "Off"
 REQUIRED: TlsStage = "Required"
@@ -44,18 +46,37 @@ class TlsView:
 
     told: frozenset[TlsStage] = frozenset()
     """What the settings of Clusters were written with."""
+    ports_told: Mapping[str, frozenset[PortTls]] = field(default_factory=dict)
+    """The same of ports."""
     brokers: frozenset[str] = frozenset()
     """That there are, or are to be."""
     reports: Mapping[str, LinksView] = field(default_factory=dict)
     """Of those that report their links."""
+    ports: Mapping[str, Mapping[str, PortView]] = field(default_factory=dict)
+    """What brokers report of their ports, by port."""
     unasked: str = ""
     """Why there are no reports."""
     unusable: tuple[str, ...] = ()
     """Secrets with certificates that brokers can't use, each with the reason."""
+    unusable_for_clients: tuple[str, ...] = ()
+    authorities: str | None = None
+    """That clients are to trust, as PEM; None: nobody knows."""
     migrations: tuple[str, ...] = ()
     """Under way."""
     is_whole: bool = True
     """False: some Cluster can't be read."""
+
+    def of_port(self, port: str) -> PortReports:
+        """What the stages of a port are planned from."""
+        found = self.ports.get(port, {})
+        trouble = self.unasked if self.is_whole else "some Cluster can't be read"
+        of_clients = self.unusable_for_clients if port == tls_ports.CLIENTS else ()
+        return PortReports(
+            {broker: found.get(broker) for broker in self.brokers},
+            trouble if self.brokers else "",
+            self.unusable or of_clients,
+            self.migrations,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +84,7 @@ class TlsPlan:
     status: TlsStatus | None
     """None: nobody knows yet."""
     step: SetTlsStage | None = None
+    port_step: SetPortTls | None = None
     waiting: str = ""
     """Why the next stage does not begin."""
     refusal: str = ""
@@ -107,6 +129,26 @@ def target_of(desired: SuperCluster, status: TlsStatus) -> TlsStage:
 
 
 def plan_tls(desired: SuperCluster, view: TlsView) -> TlsPlan:
+    """Of links, and of ports: one step at a time."""
+    links = _plan_links(desired, view)
+    if desired.status.tls is None or links.status is None:
+        return links
+    ports = {port: tls_ports.plan_port(desired, port, links.status, view.of_port(port)) for port in PORTS}
+    told = desired.status.tls.authorities if view.authorities is None else view.authorities
+    recorded: dict[str, object] = {
+        port: each.status if each.status != PortTlsStatus() else None for port, each in ports.items()
+    }
+    recorded["authorities"] = told or None if tls_ports.is_used(desired) else None
+    return TlsPlan(
+        links.status.model_copy(update=recorded),
+        links.step,
+        next((each.step for each in ports.values() if each.step is not None), None),
+        "; ".join(filter(None, (links.waiting, *(each.waiting for each in ports.values())))),
+        links.refusal,
+    )
+
+
+def _plan_links(desired: SuperCluster, view: TlsView) -> TlsPlan:
     status = desired.status.tls or _begin(desired, view)
     if status is None or desired.status.tls is None:
         waiting = "" if status is not None else "waiting until all Clusters can be read"
@@ -143,11 +185,16 @@ def _begin(desired: SuperCluster, view: TlsView) -> TlsStatus | None:
     issuer = (desired.spec.tls or Tls()).issuer
     if view.told:
         found = sorted(view.told, key=STAGES.index)
-        return TlsStatus(stage=found[-1], previous=found[0], issuer=issuer)
+        return TlsStatus(stage=found[-1], previous=found[0], issuer=issuer, **_ports(desired, view))
     if not view.is_whole:
         return None
     stage = OFF if desired.spec.tls is not None and desired.spec.tls.mode == OFF else REQUIRED
-    return TlsStatus(stage=stage, previous=stage, issuer=issuer)
+    return TlsStatus(stage=stage, previous=stage, issuer=issuer, **_ports(desired, view))
+
+
+def _ports(desired: SuperCluster, view: TlsView) -> dict[str, PortTlsStatus | None]:
+    told = {port: view.ports_told.get(port, frozenset[PortTls]()) for port in PORTS}
+    return {port: tls_ports.first_stage(desired, port, told[port]) for port in PORTS}
 
 
 def _next_of(status: TlsStatus, target: TlsStage) -> TlsStage | None:
@@ -156,6 +203,8 @@ def _next_of(status: TlsStatus, target: TlsStage) -> TlsStage | None:
 
 
 def _why_not(status: TlsStatus, goal: TlsStage, view: TlsView) -> str:
+    if goal == OFF and (status.clients or status.monitoring):
+        return "waiting until TLS for clients and monitoring is off"
     if OFF in (status.stage, goal) and view.migrations:
         return f"waiting until Migration {', '.join(view.migrations)} has ended"
     if status.stage == OFF and view.unusable:

@@ -81,6 +81,7 @@ async def prepare(kube: KubeClient, namespace: str, user: User) -> Asked:
     if credentials is not None:
         cache.put(credentials)
     for api_version, kind, selector in (
+        (API_VERSION, "SuperCluster", ""),
         (API_VERSION, "Cluster", ""),
         ("v1", "Pod", f"{LABEL_SUPER_CLUSTER}={whole}"),
         ("apps/v1", "StatefulSet", f"{LABEL_SUPER_CLUSTER}={whole}"),

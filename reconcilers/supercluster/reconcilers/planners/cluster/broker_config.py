@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from supercluster.api import Cluster
-from supercluster.api.super_cluster import MigrationDoorStatus, TlsStage
+from supercluster.api.super_cluster import MigrationDoorStatus, PortTls, TlsStage
 from supercluster.api.units import duration_ms, size_bytes
 from supercluster.reconcilers.planners import naming
+from supercluster.reconcilers.planners.tls_ports import CLIENTS, MONITORING
 
 # One that answers is enough: brokers tell each other the addresses of all (gossip).
 GATEWAY_SEEDS_MAX = 3
@@ -18,6 +19,14 @@ GATEWAY_SEEDS_MAX = 3
 
 # In the folder that brokers are given by --tls-dir, by the names that Secrets of the type kubernetes.io/tls have.
 TLS_FILES = {"certFile": "tls.crt", "keyFile": "tls.key", "caFile": "ca.crt"}
+
+_PAIR = {"certFile": TLS_FILES["certFile"], "keyFile": TLS_FILES["keyFile"]}
+PORT_KEYS = {CLIENTS: "clientTls", MONITORING: "monitorTls"}
+# nats-py begins with the handshake where TLS is not required of it. Clients that wait for INFO get it after this time.
+PORT_TLS: Mapping[str, Mapping[str, Any]] = {
+    CLIENTS: {**_PAIR, "handshakeFirst": True, "firstWaitMs": 50},
+    MONITORING: _PAIR,
+}
 
 CREDENTIALS_FOLDER = "/etc/supercluster/credentials"
 # Each side trusts the authorities of both; whose certificate it is, the migration says.
@@ -69,11 +78,12 @@ def broker_config(
     join_only: bool = False,
     tls_name: str = "",
     tls_stage: TlsStage = "Off",
+    ports: Mapping[str, PortTls] | None = None,
     migration: MigrationDoorStatus | None = None,
 ) -> dict[str, Any]:
     """The file's content. It is the same for all brokers, so that one ConfigMap serves them. `move_bytes_per_s`: the limit of
     a move that a client starts. `join_only`: the map of streams was begun before. `tls_name`: what certificates of brokers are for.
-    `tls_stage`: how far TLS on links is turned on. `migration`: what brokers have for links with another super-cluster."""
+    `tls_stage`: how far TLS on links is turned on. `ports`: the same for clients and monitoring. `migration`: what brokers have for links with another super-cluster."""
     spec, name = cluster.spec, cluster.metadata.name
     domain = _domain(cluster)
     plain = {"plain": PLAIN[tls_stage]} if tls_stage in PLAIN else {}
@@ -124,6 +134,11 @@ def broker_config(
             if tls_stage != "Off"
             else {}
         ),
+        **{
+            PORT_KEYS[port]: {**PORT_TLS[port], **({"allowPlain": True} if stage == "Optional" else {})}
+            for port, stage in (ports or {}).items()
+            if stage != "Off"
+        },
         **({"migrationTls": MIGRATION_TLS} if migration is not None and migration.tls else {}),
         **({"moves": {"bytesPerS": min(move_bytes_per_s, MOVE_BYTES_PER_S_MAX)}} if move_bytes_per_s else {}),
     }
@@ -209,6 +224,14 @@ def stage_told(config_map: Any, stateful_set: Any) -> TlsStage | None:
         return None
     volumes = stateful_set["spec"]["template"]["spec"].get("volumes") or ()
     return "DialTls" if any(each.get("name") == "tls" for each in volumes) else "Off"
+
+
+def port_told(config_map: Any, port: str) -> PortTls:
+    """The stage of TLS on a port that a ConfigMap of ours was written with."""
+    tls = _told(config_map, PORT_KEYS[port])
+    if not isinstance(tls, Mapping):
+        return "Off"
+    return "Optional" if tls.get("allowPlain") else "Required"
 
 
 def _told(config_map: Any, name: str) -> Any:

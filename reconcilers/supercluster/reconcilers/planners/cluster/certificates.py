@@ -16,7 +16,7 @@ from supercluster.api import Cluster, SuperCluster
 from supercluster.api.conditions import EventReason
 from supercluster.api.super_cluster import EXCHANGE_AUTHORITY, Tls
 from supercluster.api.units import duration_ms
-from supercluster.reconcilers.planners import naming
+from supercluster.reconcilers.planners import naming, tls_ports
 from supercluster.reconcilers.planners.cluster import manifests
 from supercluster.reconcilers.planners.plan import (
     CLUSTER_ANNOTATION,
@@ -77,6 +77,7 @@ class AuthorityView:
     broken: str = ""
     """What a person has made unreadable; nothing is written then."""
     marks: MarksView = MarksView()
+    next_not_after: datetime | None = None
 
     @property
     def trusted(self) -> frozenset[str]:
@@ -160,6 +161,14 @@ def why_unusable(super_cluster: SuperCluster, found: CertificateView | None) -> 
         return "ca.crt lacks the authority that signed tls.crt"
     name = server_name(super_cluster)
     return "" if name in found.names else f"its certificate is not for {name}"
+
+
+def why_not_for_clients(namespace: str, cluster: str, found: CertificateView | None) -> str:
+    """Why clients can't verify the certificate by the name that their Secret has; empty: they can."""
+    host = f"{naming.client_service(cluster)}.{namespace}.svc"
+    names = found.names if found is not None else frozenset[str]()
+    wildcard = f"*.{host.partition('.')[2]}"
+    return "" if names & {host, wildcard} else f"its certificate is not for {host}, by which clients connect"
 
 
 def lifetime_of(super_cluster: SuperCluster) -> timedelta:
@@ -247,12 +256,20 @@ def _next_stage(
     """Each stage begins when every broker has loaded what the one before wrote, so that of two brokers each trusts at any time
     what the other shows."""
     if is_exchanging(authority):
-        if why_waiting(found):
+        if why_waiting(found) or (authority.next and _clients_may_lack_it(desired, authority, now)):
             return None
         return Stage.PROMOTE if authority.next else Stage.DROP
     is_old = authority.not_after is not None and authority.not_after - now < AUTHORITY_LIFETIME / 3
     is_asked = _asked(desired) not in ("", authority.asked)
     return Stage.INTRODUCE if is_old or is_asked else None
+
+
+def _clients_may_lack_it(desired: SuperCluster, authority: AuthorityView, now: datetime) -> bool:
+    """Nobody reports what clients trust: they have a time to load the authorities again."""
+    if not tls_ports.is_used(desired) or authority.next_not_after is None:
+        return False
+    overlap = timedelta(milliseconds=duration_ms((desired.spec.tls or Tls()).authority_overlap))
+    return now < authority.next_not_after - AUTHORITY_LIFETIME + overlap
 
 
 def _shown(found: CertificatesView, cluster: str) -> str:

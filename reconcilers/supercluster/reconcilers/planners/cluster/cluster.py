@@ -12,8 +12,8 @@ from typing import Any
 from supercluster.api import Cluster, ClusterStatus, SuperCluster
 from supercluster.api.cluster import BrokerStatus
 from supercluster.api.conditions import ConditionType, EventReason, Reason
-from supercluster.api.super_cluster import TlsStage
-from supercluster.reconcilers.planners import founding, map_majority, naming
+from supercluster.api.super_cluster import PortTls, TlsStage
+from supercluster.reconcilers.planners import founding, map_majority, naming, tls_ports
 from supercluster.reconcilers.planners.cluster import manifests
 from supercluster.reconcilers.planners.cluster.advice import advise
 from supercluster.reconcilers.planners.cluster.broker_config import (
@@ -21,6 +21,7 @@ from supercluster.reconcilers.planners.cluster.broker_config import (
     file_digest,
     is_join_only,
     out_of_range,
+    port_told,
     stage_told,
     voters_in,
 )
@@ -56,6 +57,7 @@ from supercluster.reconcilers.planners.status import (
     put_blocked,
     status_patch,
 )
+from supercluster.reconcilers.planners.tls_ports import PORTS
 from supercluster.reconcilers.planners.tls_stages import OFF
 
 RECORDED_RECHECK_MS = 1
@@ -193,6 +195,14 @@ def _tls_stage(desired: Cluster, observed: ClusterObserved, super_cluster: Super
     )
 
 
+def _ports(desired: Cluster, observed: ClusterObserved, super_cluster: SuperCluster) -> dict[str, PortTls]:
+    """In the same way, of clients and monitoring."""
+    if super_cluster.status.tls is not None:
+        return {port: tls_ports.status_of(super_cluster, port).stage for port in PORTS}
+    told = observed.objects.get(("ConfigMap", naming.config_map(desired.metadata.name)))
+    return {port: port_told(told, port) for port in PORTS}
+
+
 def _refusal(desired: Cluster, observed: ClusterObserved) -> tuple[Reason, str] | None:
     """Why the spec can't be carried out beside the other resources."""
     spec, namespace = desired.spec, desired.metadata.namespace
@@ -285,6 +295,7 @@ def _wanted(
         join_only=founding.is_join_only(super_cluster, told),
         tls_name=server_name(super_cluster),
         tls_stage=tls_stage,
+        ports=_ports(desired, observed, super_cluster),
         migration=super_cluster.status.migration,
     )
     door = super_cluster.status.migration
@@ -305,6 +316,12 @@ def _wanted(
         ),
     )
     return _Wanted(replicas, voters, objects, scaling, volumes, file_digest(config))
+
+
+def _url(desired: Cluster, observed: ClusterObserved) -> str:
+    whole = observed.super_cluster
+    has_tls = whole is not None and tls_ports.speaks_tls(whole, tls_ports.CLIENTS, by_choice=False)
+    return naming.client_url(desired, has_tls=has_tls)
 
 
 def _apply_steps(desired: Cluster, observed: ClusterObserved, wanted: _Wanted) -> tuple[Step, ...]:
@@ -434,7 +451,7 @@ def _patch(
         ready_replicas=sum(pod.ready and not pod.terminating for pod in pods),
         selector=naming.selector_text(desired.metadata.name),
         meta_voters=wanted.meta_voters if wanted else desired.status.meta_voters,
-        url=naming.client_url(desired) if wanted else desired.status.url,
+        url=_url(desired, observed) if wanted else desired.status.url,
         brokers=tuple(
             BrokerStatus(
                 name=pod.name,

@@ -15,7 +15,7 @@ from supercluster.reconcilers.planners.cluster.broker_config import (
     restart_worthy,
 )
 from supercluster.reconcilers.planners.drift import digest, signed
-from supercluster.reconcilers.planners.plan import CLUSTER_ANNOTATION, IDENTITY_ANNOTATION
+from supercluster.reconcilers.planners.plan import CLUSTER_ANNOTATION, IDENTITY_ANNOTATION, TRUST_ANNOTATION
 
 # The images have this user; its number is repeated here because runAsNonRoot wants one that Kubernetes can check.
 BROKER_UID = 10001
@@ -90,14 +90,18 @@ def certificate_secret(super_cluster: SuperCluster, cluster: Cluster) -> dict[st
 
 
 def client_secret(
-    super_cluster: SuperCluster, user: str, password: str, url: str, urls: str
+    super_cluster: SuperCluster, user: str, password: str, url: str, urls: str, authorities: str = ""
 ) -> dict[str, Any]:
-    """What an application needs to connect: to one cluster, or to any of all of them."""
-    data = (("user", user), ("password", password), ("url", url), ("urls", urls))
+    """What an application needs to connect: to one cluster, or to any of all of them. `authorities`: where it uses TLS."""
+    data = [("user", user), ("password", password), ("url", url), ("urls", urls)]
+    metadata = _metadata(super_cluster, naming.client_secret(super_cluster.metadata.name))
+    if authorities:
+        data.append(("ca.crt", authorities))
+        metadata["annotations"] = {TRUST_ANNOTATION: "true"}
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": _metadata(super_cluster, naming.client_secret(super_cluster.metadata.name)),
+        "metadata": metadata,
         "type": "Opaque",
         "data": {key: b64encode(text.encode()).decode() for key, text in data},
     }

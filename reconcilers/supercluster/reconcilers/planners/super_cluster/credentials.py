@@ -17,7 +17,15 @@ from supercluster.reconcilers.planners.cluster import manifests
 from supercluster.reconcilers.planners.cluster.certificates import MarksView
 from supercluster.reconcilers.planners.drift import differences
 from supercluster.reconcilers.planners.founding import first_of
-from supercluster.reconcilers.planners.plan import Apply, MakeCredentials, Manifest, Note, Step
+from supercluster.reconcilers.planners.plan import (
+    TRUST_ANNOTATION,
+    Apply,
+    MakeCredentials,
+    Manifest,
+    Note,
+    Step,
+)
+from supercluster.reconcilers.planners.tls_ports import CLIENTS, authorities_for_clients, speaks_tls
 from supercluster.reconcilers.planners.tls_stages import has_certificates
 
 APPLICATION = "application"
@@ -89,12 +97,15 @@ def plan_credentials(
     if is_application_declared:
         return ()
     first = first_of(desired, clusters)
-    url = naming.client_url(first) if first else ""
-    urls = ",".join(sorted(naming.client_url(cluster) for cluster in clusters))
-    secret = manifests.client_secret(desired, user, credentials.passwords[user], url, urls)
+    has_tls = speaks_tls(desired, CLIENTS, by_choice=False)
+    url = naming.client_url(first, has_tls=has_tls) if first else ""
+    urls = ",".join(sorted(naming.client_url(cluster, has_tls=has_tls) for cluster in clusters))
+    authorities = authorities_for_clients(desired)
+    secret = manifests.client_secret(desired, user, credentials.passwords[user], url, urls, authorities)
     if client_secret is None or differences(secret, client_secret):
         return (Apply(secret),)
-    return ()
+    was_trusted = TRUST_ANNOTATION in (client_secret["metadata"].get("annotations") or {})
+    return (Apply(secret),) if was_trusted and not authorities else ()
 
 
 def plan_secret(

@@ -41,7 +41,6 @@ from supercluster.reconcilers.planners.plan import (
     Plan,
     SetAside,
     SetFinalizers,
-    SetTlsStage,
     Step,
 )
 from supercluster.reconcilers.planners.replica import drain_moves, repair_moves
@@ -254,11 +253,9 @@ def _logins(desired: SuperCluster, observed: SuperClusterObserved) -> LoginsPlan
     return plan_logins(desired, observed.logins)
 
 
-def _stage_steps(
-    desired: SuperCluster, observed: SuperClusterObserved, tls: TlsPlan
-) -> tuple[SetTlsStage, ...]:
+def _stage_steps(desired: SuperCluster, observed: SuperClusterObserved, tls: TlsPlan) -> tuple[Step, ...]:
     if tls.step is None:
-        return ()
+        return (tls.port_step,) if tls.port_step is not None else ()
     door = migration_door(desired, observed.migrations, observed.credentials, tls.step.goal)
     return (replace(tls.step, migration=door.to_object() if door is not None else None),)
 

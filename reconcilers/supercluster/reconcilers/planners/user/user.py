@@ -101,7 +101,8 @@ def _public(desired: User, observed: UserObserved) -> dict[str, str]:
     """While no Cluster can be read, what was said of it last."""
     known = observed.secret.public if observed.secret is not None else {}
     url, urls = observed.url or known.get("url", ""), observed.urls or known.get("urls", "")
-    return {"user": desired.user_name, "url": url, "urls": urls}
+    trusted = {"ca.crt": observed.authorities} if observed.authorities else {}
+    return {"user": desired.user_name, "url": url, "urls": urls, **trusted}
 
 
 def secret_manifest(desired: User, observed: UserObserved) -> dict[str, Any]:
@@ -122,7 +123,10 @@ def secret_manifest(desired: User, observed: UserObserved) -> dict[str, Any]:
             "ownerReferences": [naming.owner(desired)],
         },
         "type": "Opaque",
-        "data": {key: b64encode(text.encode()).decode() for key, text in data.items()},
+        "data": {
+            **dict.fromkeys(observed.secret.public if observed.secret is not None else ()),
+            **{key: b64encode(text.encode()).decode() for key, text in data.items()},
+        },
     }
 
 

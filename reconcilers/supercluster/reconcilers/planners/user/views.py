@@ -171,6 +171,8 @@ class UserObserved:
     """Account and name of users in users.json that no User has made."""
     secret: UserSecretView | None = None
     given: GivenView | None = None
+    authorities: str = ""
+    """That its clients are to trust, as PEM; empty: they connect in plain."""
     entries: Mapping[int, EntryView] = field(default_factory=dict)
     """Its credentials in users.json, by number."""
     url: str = ""

@@ -148,6 +148,9 @@ def free_port() -> int:
 class KindBrokers(KubernetesBrokers):
     """The demo's brokers in a kind cluster of their own."""
 
+    # The pipelines reach brokers by forwarded ports, and no certificate is for a local address.
+    tls: Mapping[str, str] = {"clients": "Optional", "monitoring": "Required"}
+
     def __init__(
         self, directory: Path, stack: ExitStack, say: Say, *, tools: Tools, name: str, keep: bool
     ) -> None:
@@ -231,7 +234,7 @@ class KindBrokers(KubernetesBrokers):
             if name not in self._forwards:
                 with suppress(TimeoutError):
                     self._forward(name)
-        return {name: f"nats://127.0.0.1:{port}" for name, (_, port) in self._forwards.items()}
+        return {name: f"{self.login.scheme}://127.0.0.1:{port}" for name, (_, port) in self._forwards.items()}
 
     def _forward(self, name: str) -> None:
         port = free_port()

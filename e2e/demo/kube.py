@@ -67,10 +67,14 @@ def only(found: list[dict[str, Any]], kind: str) -> dict[str, Any]:
 class KubernetesBrokers(Brokers):
     """What is declared by the demo's manifests, on a Kubernetes API."""
 
+    tls: Mapping[str, str] = {"clients": "Required", "monitoring": "Required"}
+    """Of the SuperCluster."""
+
     def __init__(self, directory: Path, say: Say) -> None:
         self._directory = directory
         self._say = say
         self._manifests = documents(MANIFESTS)
+        only(self._manifests, "SuperCluster")["spec"]["tls"] = self.tls
         self._elsewhere = documents(ELSEWHERE)
         self._users = documents(USERS)
         self._user: str = only(self._users, "User")["metadata"]["name"]
@@ -100,7 +104,7 @@ class KubernetesBrokers(Brokers):
         folders = " and ".join(
             f"{folder.relative_to(ROOT)}/*.yaml" for folder in (MANIFESTS, ELSEWHERE, USERS)
         )
-        self._say(f"applying {folders}")
+        self._say(f"applying {folders}, with spec.tls {json.dumps(self.tls)} of the SuperCluster")
         # The User takes over a user that is there.
         for found in ([*self._manifests, *self._elsewhere], self._users):
             await asyncio.to_thread(self._apply, found)
@@ -109,6 +113,12 @@ class KubernetesBrokers(Brokers):
                     await self._wait_ready(document)
         self._read_login()
         self._say(f"clients log in as User {self._user}, which has taken over Secret {self._login_secret}")
+        tls = (
+            self._resource("SuperCluster").get(name=self._super_cluster, namespace=self.namespace).status.tls
+        )
+        self._say(
+            f"TLS between brokers: {tls.stage}; for clients: {tls.clients.stage}; monitoring: {tls.monitoring.stage}"
+        )
 
     def _client(self) -> Any:
         # Its own cache file: the default one is shared by all servers that ever had this address.
@@ -236,7 +246,11 @@ class KubernetesBrokers(Brokers):
     def _read_login(self) -> None:
         secret = self._core.read_namespaced_secret(self._login_secret, self.namespace)
         fields = {name: base64.b64decode(value).decode() for name, value in (secret.data or {}).items()}
-        self.login = Login(fields["user"], fields["password"])
+        ca_file = self._directory / "ca.crt"
+        ca_file.write_text(fields["ca.crt"])
+        # Brokers are reached by addresses here, whichever Cluster they are of.
+        name = f"brokers.{self._super_cluster}.{self.namespace}.supercluster.internal"
+        self.login = Login(fields["user"], fields["password"], ca_file, name)
         self._credentials.touch(mode=0o600)
         self._credentials.write_text(json.dumps({"user": fields["user"], "password": fields["password"]}))
 

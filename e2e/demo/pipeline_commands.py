@@ -55,7 +55,9 @@ def _run(name: str, brokers: Source, directory: Path, own: dict[str, str], say: 
     parameters = {**parameters_of(name), **own, "streams": brokers.stream}
     command = [sys.executable, "-m", "supercluster.spark.pipelines", name]
     command += [word for key, value in parameters.items() for word in (f"--{key}", value)]
-    command += ["--option", f"url={','.join(brokers.urls().values())}"]
+    # In plain: they reach brokers by forwarded ports, and no certificate is for a local address.
+    urls = (f"nats://{url.partition('://')[2]}" for url in brokers.urls().values())
+    command += ["--option", f"url={','.join(urls)}"]
     credentials = brokers.credentials_file()
     if credentials is not None:
         command += ["--option", f"credentialsFile={credentials}"]

@@ -96,7 +96,7 @@ class PlaneBrokers(KubernetesBrokers):
 
     def urls(self) -> dict[str, str]:
         return {
-            name: f"nats://{pod.status.pod_ip}:4222"
+            name: f"{self.login.scheme}://{pod.status.pod_ip}:4222"
             for name, pod in self._pods().items()
             if pod.status.pod_ip
         }
@@ -145,6 +145,7 @@ class PlaneBrokers(KubernetesBrokers):
             f"{Path(sys.executable).with_name('supercluster')} status",
             "kubectl get superclusters,clusters,streams,streampipelines,pods -A  (python -m tools.fetch_kube_tools fetches a kubectl)",
             f"nats:       {', '.join(urls.values())} (user and password: {self._credentials})",
-            f"monitoring: {first.replace('nats://', 'http://').replace(':4222', ':8222')}/varz, /jsz, /metrics",
+            f"authority:  {self.login.ca_file}, for the name {self.login.tls_name}",
+            f"monitoring: https://{first.partition('://')[2].replace(':4222', ':8222')}/varz, /jsz, /metrics",
             f"stop it:    kill {' '.join(str(child.pid) for child in started)}",
         ]

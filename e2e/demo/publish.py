@@ -11,9 +11,11 @@ import asyncio
 import contextlib
 import json
 import secrets
+import ssl
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import nats
@@ -38,10 +40,23 @@ class PublishError(Exception):
 class Login:
     user: str = ""
     password: str = field(default="", repr=False)
+    ca_file: Path | None = None
+    """The authorities of the brokers' certificates; None: clients connect in plain."""
+    tls_name: str = ""
+    """The name in the certificates."""
+
+    @property
+    def scheme(self) -> str:
+        """Of URLs."""
+        return "nats" if self.ca_file is None else "tls"
 
     def options(self) -> dict[str, Any]:
         """For nats.connect."""
-        return {"user": self.user, "password": self.password} if self.user else {}
+        found: dict[str, Any] = {"user": self.user, "password": self.password} if self.user else {}
+        if self.ca_file is not None:
+            context = ssl.create_default_context(cafile=self.ca_file)
+            found |= {"tls": context, "tls_hostname": self.tls_name, "tls_handshake_first": True}
+        return found
 
 
 @dataclass(slots=True)

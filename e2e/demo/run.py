@@ -12,7 +12,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import nats
 from e2e.demo.brokers import Brokers
@@ -24,7 +24,7 @@ from e2e.demo.publish import AcknowledgedPublisher, PlainPublisher
 from e2e.demo.rolling import Rotation, RotationReport
 from nats.aio.client import Client
 
-from supercluster.spark.client import Address, Credentials, Servers
+from supercluster.spark.client import Address, Credentials, Servers, Tls
 from supercluster.spark.jetstream import JetStreamSession
 from supercluster.spark.reader import read_range
 
@@ -215,7 +215,7 @@ async def _arrange(
     while time.monotonic() < deadline:
         leader = await watch.leader()
         urls = brokers.urls()
-        if not acknowledged.connected_url.endswith(urls[leader].removeprefix("nats://")):
+        if not acknowledged.connected_url.endswith(urls[leader].partition("://")[2]):
             await acknowledged.reconnect(
                 [urls[leader], *(url for name, url in urls.items() if name != leader)]
             )
@@ -252,8 +252,10 @@ async def wait_for_arrival(watch: StreamWatch, total: int, say: Callable[[str], 
 
 def read_ledger(brokers: Brokers, total: int, plain_starts: Sequence[int]) -> Ledger:
     """Read the whole stream, message by message."""
-    credentials = Credentials(brokers.login.user, brokers.login.password)
-    servers = Servers([Address.parse(url) for url in brokers.urls().values()], credentials)
+    login = brokers.login
+    credentials = Credentials(login.user, login.password)
+    addresses = [replace(Address.parse(url), tls_name=login.tls_name) for url in brokers.urls().values()]
+    servers = Servers(addresses, credentials, tls=Tls(str(login.ca_file or "")))
     session = JetStreamSession(servers, patience_seconds=PATIENCE_SECONDS)
     ledger = Ledger(total, plain_starts=plain_starts)
     try:

@@ -621,3 +621,21 @@ def test_a_refused_change_says_how_to_get_the_new_value(kind: Kind) -> None:
             if re.search("can't be (added|changed)", rule["message"]):
                 _, _, instead = rule["message"].partition("; ")
                 assert re.search(r"\b(create|declare|takes|set)\b", instead), rule["message"]
+
+
+@pytest.mark.covers("OP-1")
+@pytest.mark.parametrize(
+    ("tls", "complaint"),
+    [
+        ({"clients": "Required"}, ""),
+        ({"clients": "Optional", "monitoring": "Required", "authorityOverlap": "0s"}, ""),
+        ({"mode": "Off"}, ""),
+        ({"mode": "Off", "clients": "Optional"}, "set both to Off too"),
+        ({"mode": "Off", "monitoring": "Required"}, "set both to Off too"),
+        ({"clients": "On"}, "'On' is not one of"),
+        ({"authorityOverlap": "8785h"}, "spec.tls.authorityOverlap must be between 0s and 8784h"),
+    ],
+)
+def test_tls_of_clients_needs_the_certificates_of_brokers(tls: dict[str, str], complaint: str) -> None:
+    told = "; ".join(admit("SuperCluster", {"tls": tls}))
+    assert complaint in told if complaint else told == ""

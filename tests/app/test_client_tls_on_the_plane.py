@@ -168,7 +168,7 @@ def required(site: ClientTlsSite) -> None:
     assert secret["url"].startswith("tls://")
     assert str(site.get("ncl", "east")["status"]["url"]).startswith("tls://")
     kubeconfig = ("--kubeconfig", str(site.state / "kubeconfig"))
-    for words in (("publish", "later.a", "hello"), ("pull", "later"), ("users", "connections", "reader")):
+    for words in (("publish", "later.a", "hello"), ("pull", "later"), ("users", "who-uses", "reader")):
         done = cli(*words, *kubeconfig)
         assert done.returncode == 0, (words, done.stderr)
     assert site.condition("scl", "demo", "Synced")["status"] == "True", site.synced()

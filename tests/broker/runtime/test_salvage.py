@@ -102,8 +102,8 @@ def test_a_copy_with_a_bad_record_is_salvaged_but_for_that_one(
     rot(segments(folder)[2], 1)
     lost = next(seq for seq in range(1, COUNT + 1) if b"%d" % seq * 30 not in intact(folder))
     if opened:
-        hard = folder / "hard"
-        hard.unlink()  # So that every record is read.
+        (folder / "hard").unlink()
+        segments(folder)[2].with_suffix(".idx").unlink()  # So that its records are read.
         log, report = open_log(
             OsDisk(tmp_path / "data"), "groups/g", LogOptions(segment_bytes=1000), Stop.KILLED
         )

@@ -311,9 +311,13 @@ class OneBroker:
     def change_leader(self, name: str) -> None:
         """The replica is deposed and elected again."""
         group = self.stream(name)
-        with self.meter.turn():
-            group.stop_serving()
-            group.start_serving(self.clock.monotonic_ms())
+
+        def deposed() -> None:
+            group.leave_office()
+            self.core.copies.touch(group.id)
+
+        self.step(deposed)
+        self.until(lambda: group.serves)
 
     def delete(self, name: str) -> None:
         self.call(f"STREAM.DELETE.{name}")

@@ -185,7 +185,7 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "A leader that was deposed since its last turn takes the next one's entries for its own, and answers by them.",
         (
             "jetstream/replica/replica.py",
-            "            self._leave_office()\n            if self._vote",
+            "            self._follow_term()\n            if self._vote",
             "            if self._vote",
         ),
         (
@@ -195,8 +195,8 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         ),
         (
             "jetstream/replica/replica.py",
-            "        self._leave_office()\n        leads = ",
-            "        if self.applied_index >= self._to_apply:\n            self._leave_office()\n        leads = ",
+            "        self._follow_term()\n        leads = ",
+            "        if self.applied_index >= self._to_apply:\n            self._follow_term()\n        leads = ",
         ),
     ),
     mutant(

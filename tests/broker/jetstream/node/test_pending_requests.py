@@ -21,6 +21,7 @@ from supercluster.broker.jetstream.node.pending_requests import (
     ASK_LEADER_MS,
     REQUEST_RETRY_MS,
     REQUEST_WAIT_MS,
+    RESENT_MAX,
     PendingRequests,
     continue_payload,
 )
@@ -28,6 +29,7 @@ from supercluster.broker.ports import Channel, ClientInfo
 
 INFO = ClientInfo("$G", "u", False)
 PULL = b"$JS.API.CONSUMER.MSG.NEXT.S.c"
+PURGE = b"$JS.API.STREAM.PURGE.S"
 DELETE = b"$JS.API.STREAM.DELETE.S"
 
 
@@ -190,6 +192,7 @@ def test_a_deletion_that_a_fallen_leader_may_have_done_is_done(how: str) -> None
     elif how == "silent":
         world.leaders["g"] = "b"
         requests.leader_serves("g", 500)
+        requests.tick(REQUEST_RETRY_MS)
     requests.response(request.number, ResponseStatus.ANSWER, NOT_FOUND, 600)
     ((_, _, payload),) = world.published
     assert (b'"success"' in payload) == (how in ("fell", "silent"))
@@ -293,19 +296,40 @@ def test_nobody_is_an_operator_in_another_super_cluster() -> None:
 
 
 @pytest.mark.covers("MV-10")
-def test_a_pull_that_a_broker_has_is_not_sent_to_the_next_leader_before_that_broker_spoke() -> None:
-    """It took the pull and gives the rest of it back: twice sent, it would be served twice."""
+@pytest.mark.parametrize("subject", [PULL, PURGE])
+def test_what_a_broker_has_is_not_sent_to_the_next_leader_before_that_broker_spoke(subject: bytes) -> None:
+    """It took the pull and gives the rest of it back, or has purged and says so: twice sent, it would be carried out twice."""
     world = World({"g": "a"})
     requests = world.requests()
-    ask(requests, PULL)
-    ask(requests)
-    assert [node for node, _ in world.asked()] == ["a", "a"]
+    ask(requests, subject)
+    assert [node for node, _ in world.asked()] == ["a"]
     world.leaders["g"] = "b"
     requests.leader_serves("g", 5)
-    assert [(node, found.subject) for node, found in world.asked()] == [("b", b"$JS.API.STREAM.INFO.S")]
-    requests.response(1, ResponseStatus.TAKEN, b"", 6, "a")
+    assert world.asked() == []
+    requests.response(1, ResponseStatus.TAKEN if subject == PULL else ResponseStatus.ANSWER, b"", 6, "a")
     requests.tick(REQUEST_RETRY_MS)
-    assert all(found.subject != PULL for _, found in world.asked())
+    assert world.asked() == []
+
+
+@pytest.mark.covers("SF-29")
+def test_a_leader_that_begins_to_serve_gets_what_waits_a_part_a_turn_and_in_order() -> None:
+    world = World()
+    requests = world.requests()
+    for number in range(2 * RESENT_MAX):
+        requests.send("g", INFO, PULL, b"%d" % number, b"", b"", 0)
+    world.asked()
+    world.leaders["g"] = "a"
+    requests.leader_serves("g", 5)
+    asked = [found.reply for _, found in world.asked()]
+    assert len(asked) == RESENT_MAX
+    requests.send("g", INFO, PULL, b"newer", b"", b"", 5)
+    assert world.asked() == []
+    while requests.deadline_ms() == 0:
+        requests.tick(6)
+        found = world.asked()
+        assert len(found) <= RESENT_MAX
+        asked += [request.reply for _, request in found]
+    assert asked == [*(b"%d" % number for number in range(2 * RESENT_MAX)), b"newer"]
 
 
 @pytest.mark.parametrize("how", ["it does not lead", "it is gone", "it is silent"])

@@ -207,8 +207,7 @@ def due(half: Half) -> None:
 
 
 def deposed(half: Half) -> None:
-    half.group.serves = False
-    half.group.stop_serving()
+    half.group.leave_office()
     half.broker.step()
     assert half.group.is_mid_entry
     assert not half.group.serves, "who does not know all that is committed does not serve"

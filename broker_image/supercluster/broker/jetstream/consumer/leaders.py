@@ -31,7 +31,7 @@ from supercluster.broker.jetstream.publish.proposal import Append, Done, Proposa
 from supercluster.broker.jetstream.state.consumer import ConsumerState
 from supercluster.broker.jetstream.state.stream import StreamState
 from supercluster.broker.jetstream.state.stream_reader import StreamReader
-from supercluster.broker.jetstream.turn.slices import Job
+from supercluster.broker.jetstream.turn.slices import SLICE_UNITS, Job, at_once
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.protocol.headers import no_responders
 
@@ -40,6 +40,11 @@ UNSENT_BYTES_MAX = 4 * 1024 * 1024
 UNSENT_CHECK_MS = 5
 # While the disk has hardly any room, nothing is handed out; this is how often to look again.
 SCARCE_CHECK_MS = 1000
+# To begin a consumer takes so many microseconds, and a part of one for each message that it waits for.
+CONSUMER_UNITS = 50
+ROWS_PER_UNIT = 4
+PULL_UNITS = 80
+"""To give a request back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,7 @@ class ConsumerLeaders:
         self.in_doubt = UncertainDeliveries(self._deliver, self._has_interest)
         self.advisories = Advisories(account, stream, host)
         self.is_shut_down = False
+        self._is_open = False
 
     def get(self, name: str) -> ConsumerLeader | None:
         """The named consumer's leader, while this broker leads the stream."""
@@ -84,14 +90,27 @@ class ConsumerLeaders:
 
     # ---- beginning and end ----------------------------------------------------------------------------------------
 
-    def open(self, state: StreamState, now_ns: int) -> None:
-        """This replica serves."""
-        self._forget()
-        for name, consumer in state.consumers.items():
+    def opening(self, state: StreamState, now_ns: int) -> Job:
+        """A job: this replica is about to serve."""
+        self.forget()
+        units = 0
+        for name in list(state.consumers):
+            consumer = state.consumers[name]
             self._begin(name, consumer, now_ns)
             self._leaders[name].pause_news(now_ns)  # It was told when it was new.
             if consumer.config.filter_subjects:
                 self._note_given(name)  # Which filters it had, under another leader, nobody knows.
+                self._uncounted[name] = None
+            units += CONSUMER_UNITS + len(consumer.pending) // ROWS_PER_UNIT
+            if units >= SLICE_UNITS:
+                yield units
+                units = 0
+        self._is_open = True
+
+    def open(self, state: StreamState, now_ns: int) -> None:
+        """This replica serves."""
+        if not self._is_open:
+            at_once(self.opening(state, now_ns))
 
     def _begin(self, name: str, consumer: ConsumerState, now_ns: int) -> None:
         leader = self._leaders[name] = ConsumerLeader(self._stream, consumer, now_ns)
@@ -121,7 +140,7 @@ class ConsumerLeaders:
         for name, leader in self._leaders.items():
             self._deliver(leader.close(409, reason))
             self.advisories.notify(name, advisories.action("delete"))
-        self._forget()
+        self.forget()
 
     def shut_down(self) -> None:
         """This broker stops and nobody else can lead the stream: waiting requests end, and no more are taken."""
@@ -129,18 +148,37 @@ class ConsumerLeaders:
         for leader in self._leaders.values():
             self._deliver(leader.end_requests(*SERVER_SHUTDOWN))
 
-    def give_back(self, applied_index: int) -> None:
-        """Another replica leads: whoever sent a request that waits asks that one."""
-        now_ns = self._host.clock.now_ns()
-        self.in_doubt.keep(self._handing_out.leave(), applied_index)
-        for leader in self._leaders.values():
+    def give_back(self, applied_index: int) -> Job:
+        """Another replica leads. A job that sends the requests which wait to whoever asked, for the next leader; those whose
+        deliveries are in doubt are settled now."""
+        now_ns, held = self._host.clock.now_ns(), list(self._handing_out.leave())
+        self.in_doubt.keep(held, applied_index)
+        for leader in dict.fromkeys(each.leader for each in held):
             self._deliver(leader.give_back(now_ns, self.in_doubt))
-        self._forget()
+        left = list(self._leaders.values())
+        self.forget()
+        return self._giving_back(left)
 
-    def _forget(self) -> None:
+    def _giving_back(self, leaders: list[ConsumerLeader]) -> Job:
+        left, units = iter(leaders), 0
+        try:
+            for leader in left:
+                units += CONSUMER_UNITS + PULL_UNITS * leader.num_waiting
+                self._deliver(leader.give_back(self._host.clock.now_ns()))
+                if units >= SLICE_UNITS:
+                    yield units
+                    units = 0
+        finally:
+            # The group goes: there are no slices for it any more.
+            for leader in left:
+                self._deliver(leader.give_back(self._host.clock.now_ns()))
+
+    def forget(self) -> None:
+        """Nobody is served any more."""
         for name, leader in self._leaders.items():
             self._listen_no_more(name, leader.target)
         self._leaders = {}
+        self._is_open = False
         self._ready = ReadySet()
         self._given = {}
         self._pump.clear()

@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import count, islice
 
 from supercluster.broker.jetstream.api.answers import direct_refusal, pull_refusal
 from supercluster.broker.jetstream.backup.archive_format import RESTORE_PREFIX
@@ -34,6 +34,8 @@ REQUEST_WAIT_MS = 5000
 # A request that got no answer is repeated after this: frames are lost with links.
 REQUEST_RETRY_MS = 1000
 ASK_LEADER_MS = 200
+RESENT_MAX = 128
+"""Requests that one turn sends to leaders that began to serve; the others go behind them, in the order in which they came."""
 REQUESTS_MAX = 16384
 # Of their payloads: most have none, and some are blocks of rows, or chunks of a backup.
 PENDING_BYTES_MAX = 256 * 1024 * 1024
@@ -103,6 +105,8 @@ class PendingRequests:
         self._pending: dict[int, Pending] = {}
         self._bytes = 0
         """Of their payloads."""
+        self._resent: dict[int, None] = {}
+        """Numbers of requests whose leader serves since, and that were not sent to it yet."""
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -126,7 +130,10 @@ class PendingRequests:
             self._fail(pending)
             return
         self._keep(pending)
-        self._try(pending, now_ms)
+        if self._resent:
+            self._resent[request.number] = None  # It overtakes none.
+        else:
+            self._try(pending, now_ms)
 
     def _keep(self, pending: Pending) -> None:
         self._pending[pending.request.number] = pending
@@ -197,12 +204,18 @@ class PendingRequests:
                 self._publish(pending.request, payload)
 
     def leader_serves(self, group: str, now_ms: int) -> None:
-        """Send again what waits for this group's leader. But not a pull that another broker has, which is there: it says
-        that it does not lead, or it took the pull and gives back what is left of it. Both leaders would hand out messages
-        for it otherwise, more than the client asked for."""
-        for pending in list(self._pending.values()):
-            is_pull = pending.request.subject.startswith(PULL_PREFIX)
-            if pending.request.group == group and not (is_pull and self._is_there(pending, now_ms)):
+        """Send again what waits for this group's leader. But not what another broker has, which is there: it answers, or it
+        says that it does not lead, or it took a pull and gives back what is left of it."""
+        for number, pending in self._pending.items():
+            if pending.request.group == group and not self._is_there(pending, now_ms):
+                self._resent[number] = None
+        self._send_some(now_ms)
+
+    def _send_some(self, now_ms: int) -> None:
+        for number in list(islice(self._resent, RESENT_MAX)):
+            del self._resent[number]
+            pending = self._pending.get(number)
+            if pending is not None:
                 self._try(pending, now_ms)
 
     def _is_there(self, pending: Pending, now_ms: int) -> bool:
@@ -248,7 +261,8 @@ class PendingRequests:
                 self._remove(number)
                 self._fail(pending)
             elif now_ms >= pending.next_try_ms:
-                self._try(pending, now_ms)
+                self._resent[number] = None
+        self._send_some(now_ms)
 
     def _fail(self, pending: Pending) -> None:
         request = pending.request
@@ -280,6 +294,8 @@ class PendingRequests:
 
     def deadline_ms(self) -> int | None:
         """When `tick` has something to do."""
+        if self._resent:
+            return 0
         return min((min(p.next_try_ms, p.give_up_ms) for p in self._pending.values()), default=None)
 
 

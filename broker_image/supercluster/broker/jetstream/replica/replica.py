@@ -63,7 +63,9 @@ class Replica(ReplicatedState):
         """The committed entry behind `applied_index` that is applied in part."""
         self._applying: Entry | None = None
         """The entry that is being applied in this turn."""
-        self._serving_term = 0
+        self._office_term = 0
+        """The term in which this replica serves, or is being made ready to; 0: in none."""
+        self._preparing: Job | None = None
         self._doubtful = raft.doubtful
         self._vote: Ticket | None = None
         self._held: Ready | None = None
@@ -79,6 +81,14 @@ class Replica(ReplicatedState):
         """A job that frees the state: the broker holds the group no more."""
         self.checkpoints.give_up()
         yield from ()
+
+    def preparing(self) -> Job:
+        """A job that makes ready what serving takes. This replica leads, everything is applied, and nothing is proposed before
+        the job is done: what it reads does not change. `stop_preparing` undoes it."""
+        yield from ()
+
+    def stop_preparing(self) -> None:
+        """This replica leads no more, and did not serve yet."""
 
     @abstractmethod
     def start_serving(self, now_ms: int) -> None:
@@ -132,7 +142,7 @@ class Replica(ReplicatedState):
         if self.failed is not None:
             return
         try:
-            self._leave_office()
+            self._follow_term()
             if self._vote is not None:
                 return
             held, self._held = self._held, None
@@ -162,13 +172,11 @@ class Replica(ReplicatedState):
 
     def fail(self, error: ReplicaError) -> None:
         self.failed = error
-        if self.serves:
-            self.serves = False
-            try:
-                self.stop_serving()
-            except Exception as again:
-                # Who waits for an answer of this replica asks again when his time is over.
-                self.host.event(self.id, "CopyHalted", f"{self.member} could not stop serving: {again!r}")
+        try:
+            self.leave_office()
+        except Exception as again:
+            # Who waits for an answer of this replica asks again when his time is over.
+            self.host.event(self.id, "CopyHalted", f"{self.member} could not stop serving: {again!r}")
         reason = "DiskFailed" if isinstance(error, DiskError) else "CopyHalted"
         self.host.event(self.id, reason, f"replica {self.member} left its majority: {error}")
         self.host.group_failed(self.id)
@@ -295,20 +303,44 @@ class Replica(ReplicatedState):
             f"{self.id}: {len(reads)} reads were answered and {len(failed)} failed, none was asked"
         )
 
-    def _leave_office(self) -> None:
+    def _follow_term(self) -> None:
         """Deposed since the last turn: what waits for this leader's own entries must not be answered by another one's,
         which stand in the same places of the log."""
-        if self.serves and (self.raft.role is not Role.LEADER or self.raft.term != self._serving_term):
+        if self._office_term and (self.raft.role is not Role.LEADER or self.raft.term != self._office_term):
+            self.leave_office()
+
+    def leave_office(self) -> None:
+        """Serve nobody any more."""
+        job, self._preparing = self._preparing, None
+        term, self._office_term = self._office_term, 0
+        if job is not None:
+            job.close()
+        if self.serves:
             self.serves = False
             self.stop_serving()
+        elif term:
+            self.stop_preparing()
+
+    def _is_prepared(self) -> bool:
+        """Is all ready to serve? What takes long is made ready in slices: the first one now."""
+        if not self._office_term:
+            self._office_term, job = self.raft.term, self._prepare()
+            if next(job, None) is not None:
+                self._preparing = job
+                self.host.in_slices(self, job)
+        return self._preparing is None
+
+    def _prepare(self) -> Job:
+        yield from self.preparing()
+        self._preparing = None
+        self.host.touch(self.id)
 
     def _follow_role(self, now_ms: int) -> None:
-        self._leave_office()
+        self._follow_term()
         leads = self.raft.role is Role.LEADER and self.raft.ready_to_serve
         is_up_to_date = self._is_recovered and self.applied_index >= self.raft.commit_index
-        if leads and not self.serves and is_up_to_date:
+        if leads and not self.serves and is_up_to_date and self._is_prepared():
             self.serves = True
-            self._serving_term = self.raft.term
             self.start_serving(now_ms)
             self.host.serving(self.id)
 
@@ -392,9 +424,7 @@ class Replica(ReplicatedState):
 
     def stop(self, *, is_deleted: bool = False) -> None:
         """The copy goes, or the group with it: answer nobody any more."""
-        if self.serves:
-            self.serves = False
-            self.stop_serving()
+        self.leave_office()
 
     # ---- time -----------------------------------------------------------------------------------------------------
 

@@ -69,9 +69,6 @@ class StreamLeader:
         self._consumers.open(stream.state, self._host.clock.now_ns())
         stream.read_anew()
         stream.state.on_removed = self._removed
-        self._consumers.want_counts(
-            name for name, consumer in stream.state.consumers.items() if consumer.config.filter_subjects
-        )
         self._count_pending()
         self._advisories.begin()
         copy.move.follow(now_ms)
@@ -94,7 +91,9 @@ class StreamLeader:
         self._carrying.give_up()
         copy.trimming.give_up()
         self._stream.state.on_removed = None
-        self._consumers.give_back(self._replica.applied_index)
+        left = self._consumers.give_back(self._replica.applied_index)
+        if next(left, None) is not None:
+            self._host.in_slices(self._replica, left)
         self._inbox.clear()
         copy.puller.close()
         copy.origin_reads.clear()

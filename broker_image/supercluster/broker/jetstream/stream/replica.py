@@ -296,6 +296,12 @@ class StreamReplica(Replica):
 
     # ---- leading --------------------------------------------------------------------------------------------------
 
+    def preparing(self) -> Job:
+        return self.consumers.opening(self.state, self.host.clock.now_ns())
+
+    def stop_preparing(self) -> None:
+        self.consumers.forget()
+
     def start_serving(self, now_ms: int) -> None:
         self._leader.begin(now_ms)
 
@@ -317,9 +323,8 @@ class StreamReplica(Replica):
         self.consumers.in_doubt.give_up(self.host.clock.now_ns())
 
     def stop(self, *, is_deleted: bool = False) -> None:
-        if is_deleted:
-            if self.serves:
-                self.consumers.advisories.stream_action("delete")
+        if is_deleted and self.serves:
+            self.consumers.advisories.stream_action("delete")
             self.consumers.close("Consumer Deleted")
         super().stop(is_deleted=is_deleted)
         self.consumers.in_doubt.give_up(self.host.clock.now_ns())

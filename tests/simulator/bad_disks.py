@@ -133,25 +133,25 @@ class BadDisks:
             self._weather.start_in(name, 20 + rng.random() * 100)
             self._world.at(150 + ms, partial(setattr, disk, "failing_reads", 0))
 
-    def _follower(self) -> Replica | None:
-        """A copy of the main stream that follows, and may lose what it has."""
-        weather = self._weather
-        cores = [node.core for node in self._world.nodes.values() if node.core is not None]
-        copies = [core.groups[weather.main_group] for core in cores if weather.main_group in core.groups]
-        found = [copy for copy in copies if copy.failed is None and not copy.serves and copy.log.base_index]
-        return self._rng.choice(found) if found else None
+    def _follower(self) -> tuple[str, Replica | None]:
+        """A copy of the main stream that follows, and may lose what it has; and what the world calls its broker."""
+        group = self._weather.main_group
+        cores = [(key, node.core) for key, node in self._world.nodes.items() if node.core is not None]
+        copies = [(key, core.groups[group]) for key, core in cores if group in core.groups]
+        found = [each for each in copies if _may_rot(each[1])]
+        return self._rng.choice(found) if found else ("", None)
 
     def _rot(self) -> None:
         """A bit turns over in the middle of a follower's log, in messages that were carried if there are any. Nobody reads it
         before the copy was opened again (SF-33)."""
-        weather, copy = self._weather, self._follower()
+        weather = self._weather
+        node, copy = self._follower()
         if weather.calm:
             return
         entries = list(_entries(copy)) if copy is not None else []
-        if copy is None or not entries or not weather.may_lose_data(copy.host.node):
+        if copy is None or not entries or not weather.may_lose_data(node):
             self._world.at(RETRY_MS, self._rot)
             return
-        node = copy.host.node
         carried = [entry for entry in entries if _is_carried(entry)]
         entry = carried[0] if carried else self._rng.choice(entries)
         weather.stop(node)
@@ -176,6 +176,10 @@ class BadDisks:
                 copy.log._cache.clear()
             copy.guarded(lambda: copy.log.entry(index))
             self._world.want_turn(node)
+
+
+def _may_rot(copy: Replica) -> bool:
+    return copy.failed is None and not copy.serves and copy.log.base_index > 0
 
 
 def _entries(copy: Replica) -> list[Entry]:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from e2e.restless import resources
 from e2e.restless.asked import Asked
-from e2e.restless.plan import Act
+from e2e.restless.plan import IMAGES, Act
 from e2e.restless.publishers import Load
-from e2e.restless.site import POLL_SECONDS, KubectlError, RestlessSite
+from e2e.restless.site import NAMESPACE, POLL_SECONDS, FaultError, KubectlError, RestlessSite
 
 ANEW_SECONDS = 240.0
 """Only ends what hangs."""
@@ -29,6 +30,8 @@ class Hands:
     asked: Asked
     manifests: dict[str, dict[str, Any]]
     """What is applied again after a deletion: each resource as somebody last wanted it."""
+    saved: Mapping[str, dict[str, Any]]
+    """Each resource as a backup tool saved it at the beginning."""
     done: list[str] = field(default_factory=list)
     """Acts that have ended, with what came of them."""
     failed: list[str] = field(default_factory=list)
@@ -46,8 +49,9 @@ class Hands:
         return [thread.name for thread in self._threads if thread.is_alive()]
 
     def _carry_out(self, act: Act) -> None:
-        # Clusters go one at a time: with both gone there is no map of streams to leave.
-        lock = self._locks["ncl" if act.target.startswith("ncl/") else act.target]
+        # Clusters go one at a time: with both gone there is no map of streams to leave. So do nodes: two are more than half of them.
+        kind = act.target.partition("/")[0]
+        lock = self._locks[kind if kind in ("ncl", "node") else act.target]
         with lock:
             began = time.monotonic()
             try:
@@ -110,6 +114,111 @@ def _delete(hands: Hands, act: Act) -> str:
     return "made anew"
 
 
+def _restore(hands: Hands, act: Act) -> str:
+    """As a backup tool does: everything that was saved but what the API server gives, status and finalizers included."""
+    former = hands.site.get(act.target)["metadata"]["uid"]
+    kind, _, name = act.target.partition("/")
+    with_data = kind == "str" and name == resources.GOES_WITH_ITS_RESOURCE
+    saved = json.loads(json.dumps(hands.saved[act.target]))
+    for field_name in ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields"):
+        saved["metadata"].pop(field_name, None)
+    hands.asked.delete(act.target, with_data=with_data)
+    hands.site.kubectl("delete", act.target, "--wait=false")
+    hands.manifests[act.target] = saved
+    hands.apply_anew(act.target, former)
+    if with_data:
+        hands.site.kubectl("wait", "--for=condition=Ready", act.target, "--timeout=180s")
+        hands.load.excuse(name)
+    return "restored"
+
+
+def _label(hands: Hands, act: Act) -> str:
+    found = hands.site.get(act.target)
+    labels = found.get("metadata", {}).get("labels") or {}
+    if not labels:
+        return "has no label just now"
+    if act.target.startswith("str/"):
+        hands.patch(act.target, {"metadata": {"labels": {"tier": None}}})
+        time.sleep(float(act.detail["away_s"]))
+        hands.patch(act.target, {"metadata": {"labels": {"tier": "gold"}}})
+        return "put back"
+    hands.patch(act.target, {"metadata": {"labels": dict.fromkeys(labels)}})
+    return f"without {len(labels)} labels"
+
+
+def _secret(hands: Hands, act: Act) -> str:
+    """Somebody edits what the operator wrote, or takes a key out."""
+    data = hands.site.get(act.target).get("data") or {}
+    key = next((name for name in ("password", "tls.crt") if name in data), "")
+    if not key:
+        return "is not there just now"
+    other = base64.b64encode(b"somebody's own words").decode()
+    hands.patch(act.target, {"data": {key: other if act.detail["edit"] == "other" else None}})
+    return f"{key} is {act.detail['edit']}"
+
+
+def _image(hands: Hands, act: Act) -> str:
+    former = hands.manifests[act.target]["spec"].get("image")
+    hands.patch(act.target, {"spec": {"image": IMAGES[act.detail["image"]]}})
+    time.sleep(float(act.detail["back_s"]))
+    hands.patch(act.target, {"spec": {"image": former}})
+    return "rolled back"
+
+
+def _scale(hands: Hands, act: Act) -> str:
+    former = hands.manifests[act.target]["spec"]["replicas"]
+    hands.patch(act.target, {"spec": {"replicas": int(act.detail["count"])}})
+    time.sleep(float(act.detail["back_s"]))
+    hands.patch(act.target, {"spec": {"replicas": former}})
+    return "scaled back"
+
+
+def _wanted(hands: Hands, target: str, spec: dict[str, Any]) -> None:
+    hands.patch(target, {"spec": spec})
+    hands.manifests[target]["spec"] |= spec
+
+
+def _move(hands: Hands, act: Act) -> str:
+    former = hands.manifests[act.target]["spec"]["placement"]
+    _wanted(hands, act.target, {"placement": {"cluster": act.detail["cluster"]}})
+    if back_s := float(act.detail["back_s"]):
+        time.sleep(back_s)
+        _wanted(hands, act.target, {"placement": former})
+        return "taken back"
+    return ""
+
+
+def _replicas(hands: Hands, act: Act) -> str:
+    _wanted(hands, act.target, {"replicas": int(act.detail["count"])})
+    return ""
+
+
+def _cordon(hands: Hands, act: Act) -> str:
+    node = hands.site.node(act.target)
+    hands.site.kubectl("cordon", node)
+    time.sleep(float(act.detail["away_s"]))
+    hands.site.kubectl("uncordon", node)
+    return "uncordoned"
+
+
+def _lose_node(hands: Hands, act: Act) -> str:
+    node = hands.site.node(act.target)
+    hands.site.fault("lose", node)
+    time.sleep(float(act.detail["away_s"]))
+    hands.site.fault("return", node)
+    return "is back"
+
+
+def _kill_broker(hands: Hands, act: Act) -> str:
+    for _ in range(int(act.detail["times"])):
+        try:
+            hands.site.fault("kill", act.target.replace("pod/", f"{NAMESPACE}/"), "--forgive")
+        except FaultError as error:
+            return str(error)
+        time.sleep(1.0)
+    return "killed"
+
+
 def _kill_operator(hands: Hands, act: Act) -> str:
     hands.site.kill_operator(float(act.detail["away_s"]))
     return ""
@@ -118,5 +227,15 @@ def _kill_operator(hands: Hands, act: Act) -> str:
 ACTS: dict[str, Callable[[Hands, Act], str]] = {
     "edit": _edit,
     "delete": _delete,
+    "restore": _restore,
+    "label": _label,
+    "secret": _secret,
+    "image": _image,
+    "move": _move,
+    "replicas": _replicas,
+    "scale": _scale,
+    "cordon": _cordon,
+    "lose-node": _lose_node,
+    "kill-broker": _kill_broker,
     "kill-operator": _kill_operator,
 }

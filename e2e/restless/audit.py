@@ -5,19 +5,28 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from e2e.restless.asked import Asked, Uids
 from e2e.restless.ledger import Verdict, judge
 from e2e.restless.publishers import Load
-from e2e.restless.site import KINDS, KubectlError, RestlessSite
+from e2e.restless.site import KINDS, OWNED, KubectlError, RestlessSite
 
 READY_SECONDS = 300.0
 LOOK_SECONDS = 1.0
 EXAMPLES_MAX = 5
 ERROR = re.compile(r'Traceback|"level": "(error|critical)"|^\S+Z (ERROR|CRITICAL) ')
 EXCEPTION = re.compile(r"Traceback|\b[A-Z]\w+(Error|Exception)\b: ")
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What was there before the first act."""
+
+    uids: Uids
+    owned: Mapping[str, Any]
 
 
 def not_ready(found: dict[str, dict[str, Any]]) -> list[str]:
@@ -83,9 +92,24 @@ def verdicts(site: RestlessSite, load: Load) -> dict[str, Verdict]:
     return {stream: judge(sent, site.messages(stream)) for stream, sent in load.sent.items()}
 
 
-def wrongs_of(site: RestlessSite, before: Uids, asked: Asked, found: dict[str, Verdict]) -> list[str]:
+def stripped(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Labels and keys that the operator wrote and that are gone. Pure; objects by kind/name."""
+    told = []
+    for target, body in before.items():
+        if target in after:
+            for where, old, new in (
+                ("label", body["metadata"].get("labels"), after[target]["metadata"].get("labels")),
+                ("key", body.get("data"), after[target].get("data")),
+            ):
+                missing = sorted((old or {}).keys() - (new or {}).keys())
+                if missing:
+                    told.append(f"{target} has no {where} {', '.join(missing)} any more")
+    return told
+
+
+def wrongs_of(site: RestlessSite, before: Before, asked: Asked, found: dict[str, Verdict]) -> list[str]:
     """Everything that is wrong, but for resources that are not Ready."""
-    wrongs = asked.wrongs(before, site.uids())
+    wrongs = asked.wrongs(before.uids, site.uids()) + stripped(before.owned, site.listed(OWNED))
     for stream, verdict in found.items():
         if not verdict.is_clean:
             wrongs.append(f"stream {stream}: {'; '.join(verdict.examples)}")

@@ -15,7 +15,7 @@ from e2e.restless.asked import Asked
 from e2e.restless.ledger import Verdict
 from e2e.restless.plan import Act, draw
 from e2e.restless.publishers import Load
-from e2e.restless.site import RestlessSite
+from e2e.restless.site import KINDS, OWNED, RestlessSite
 from e2e.table import table
 
 LOOK_SECONDS = 0.25
@@ -72,8 +72,8 @@ class Run:
         site.start()
         manifests = resources.all_of()
         load = Load(tuple(resources.REPLICAS), site.urls(), site.login)
-        before = site.uids()
-        self.hands = hands = Hands(site, load, Asked(), manifests)
+        before = audit.Before(site.uids(), site.listed(OWNED))
+        self.hands = hands = Hands(site, load, Asked(), manifests, site.listed(KINDS))
         load.start()
         self.say(f"seed {self.seed}: {len(self.plan)} acts in {self.minutes:g} minutes")
         self._act(site, load, hands)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -17,13 +18,13 @@ from benchmarks.servers import CLIENT_PORT
 from e2e.moves.plane import NAMESPACE, Plane
 from e2e.moves.site import PATIENCE_SECONDS
 from e2e.restless import resources
+from e2e.restless.plan import NODES
 
 from supercluster.spark.client import Address, Credentials, Servers
 from supercluster.spark.jetstream import JetStreamSession
 from supercluster.spark.reader import read_range
 from tools import fetch_kube_tools
 
-NODES = 4
 LEASE_SECONDS = "10"
 KUBECTL_SECONDS = 240.0
 POLL_SECONDS = 0.2
@@ -49,6 +50,10 @@ SHORT = {
 
 class KubectlError(Exception):
     """kubectl ended with an error; the message has its words."""
+
+
+class FaultError(Exception):
+    """The lever was refused; the message says why."""
 
 
 class RestlessPlane(Plane):
@@ -114,6 +119,22 @@ class RestlessSite:
         text = self.kubectl("get", target, "--ignore-not-found", "-o", "json")
         return dict(json.loads(text)) if text.strip() else {}
 
+    def node(self, target: str) -> str:
+        """The name of the node that an act calls node/<number>."""
+        names = sorted(self.kubectl("get", "nodes", "-o", "name").split())
+        return names[int(target.partition("/")[2])].removeprefix("node/")
+
+    def fault(self, *words: str) -> None:
+        """A lever of the embedded plane, as `python -m supercluster.localplane.node.faults` has it.
+
+        Raises:
+            FaultError: it was refused.
+        """
+        command = [sys.executable, "-m", "supercluster.localplane.node.faults", str(self.plane.state), *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=KUBECTL_SECONDS, check=False)
+        if done.returncode:
+            raise FaultError(done.stderr.strip())
+
     # ---- the operator ---------------------------------------------------------------------------------------------
 
     def kill_operator(self, away_s: float) -> None:
@@ -177,4 +198,4 @@ class RestlessSite:
         return found
 
 
-__all__ = ["Credentials", "KubectlError", "RestlessSite"]
+__all__ = ["NAMESPACE", "Credentials", "FaultError", "KubectlError", "RestlessSite"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from e2e.restless.asked import Asked
-from e2e.restless.audit import not_ready
+from e2e.restless.audit import not_ready, stripped
 
 BEFORE = {
     "ncl/east": "1",
@@ -57,3 +57,11 @@ def test_ready_is_what_says_so_of_its_newest_generation_and_is_not_being_deleted
     assert not_ready({"str/a": resource("True", 1)}) == ["str/a was not looked at since generation 2"]
     assert not_ready({"str/a": resource("True", deletionTimestamp="now")}) == ["str/a is being deleted"]
     assert not_ready({"str/a": {"metadata": {"generation": 1}}}) != []
+
+
+def test_labels_and_keys_that_the_operator_wrote_have_to_be_back() -> None:
+    before = {"secret/a": {"metadata": {"labels": {"x": "1", "y": "2"}}, "data": {"k": "v", "l": "w"}}}
+    assert stripped(before, before) == []
+    after = {"secret/a": {"metadata": {"labels": {"x": "1"}}, "data": {"k": "v"}}}
+    assert stripped(before, after) == ["secret/a has no label y any more", "secret/a has no key l any more"]
+    assert stripped(before, {}) == []

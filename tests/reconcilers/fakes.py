@@ -165,9 +165,10 @@ class FakeKube:
         self.events.append(note)
 
     def show(self, cache: ObjectCache) -> None:
-        """What watches would tell: everything as it is now."""
+        """What watches would tell: everything as it is now. An object without our labels is deleted to them."""
         for key in cache.all_keys():
-            if (key.kind, key.namespace, key.name) not in self.objects:
+            there = self.objects.get((key.kind, key.namespace, key.name))
+            if there is None or not cache.is_ours(there):
                 known = cache.get(key.kind, key.namespace, key.name)
                 assert known is not None
                 cache.remove(known)

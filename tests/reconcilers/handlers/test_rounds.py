@@ -513,6 +513,26 @@ async def test_an_object_of_somebody_else_is_not_taken_over(world: World) -> Non
     assert "was not made by" in accepted["message"]
 
 
+@pytest.mark.parametrize(
+    "target",
+    [
+        "Service east",
+        "ConfigMap east-config",
+        "StatefulSet east",
+        "PodDisruptionBudget east",
+        "Secret demo-client",
+    ],
+)
+async def test_an_object_of_ours_without_its_labels_gets_them_again(world: World, target: str) -> None:
+    await world.converge()
+    kind, _, name = target.partition(" ")
+    labels = world.kube.objects[(kind, NS, name)]["metadata"]["labels"]
+    world.change(kind, name, lambda body: body["metadata"].pop("labels"))
+    await world.converge()
+    assert world.kube.objects[(kind, NS, name)]["metadata"].get("labels") == labels
+    assert condition(world.status(CLUSTER), "Ready")["status"] == "True"
+
+
 async def test_an_object_that_does_not_fit_the_schema_says_so(world: World) -> None:
     world.declare("Stream", "odd", superCluster="demo", subjects=["a"], replicas="many")
     await world.round(Key("Stream", NS, "odd"))

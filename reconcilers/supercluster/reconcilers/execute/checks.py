@@ -100,6 +100,17 @@ def made_by_us(body: Mapping[str, Any]) -> bool:
     return labels.get("app.kubernetes.io/managed-by") == MANAGED_BY
 
 
+def is_ours(there: Mapping[str, Any], manifest: Mapping[str, Any]) -> bool:
+    """Did we make what is there for what the manifest is for? By our label; where somebody took that off, by the identity, the
+    Cluster or the owner that is written on both."""
+    if made_by_us(there) or _owners(there) & _owners(manifest):
+        return True
+    written = (IDENTITY_ANNOTATION, CLUSTER_ANNOTATION)
+    return any(
+        annotation(there, name) == wanted for name in written if (wanted := annotation(manifest, name))
+    )
+
+
 async def is_being_deleted(case: Case) -> str:
     return "" if is_terminating(case.own) else f"{case.resource.metadata.name} is not being deleted"
 

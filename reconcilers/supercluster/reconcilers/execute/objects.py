@@ -7,7 +7,7 @@ from typing import Any
 
 from supercluster.api import API_VERSION
 from supercluster.api.common import Resource
-from supercluster.reconcilers.execute.checks import Check, made_by_us
+from supercluster.reconcilers.execute.checks import Check, is_ours, made_by_us
 from supercluster.reconcilers.execute.destructive import MAY_SHRINK, is_drop
 from supercluster.reconcilers.execute.tools import CONFLICT, StepHandler, StepHandlers, Tools, foreign
 from supercluster.reconcilers.planners.plan import Apply, CreateObject, DeleteObject, Manifest, SetFinalizers
@@ -20,7 +20,7 @@ async def _apply(tools: Tools, resource: Resource, step: Apply, target: BrokerTa
     there = None
     if kind in MAY_SHRINK or tools.cache.get(kind, namespace, name) is None:
         there = await tools.kube.get(manifest["apiVersion"], kind, namespace, name)
-    if there is not None and not made_by_us(there):
+    if there is not None and not is_ours(there, manifest):
         raise foreign(manifest)
     if there is not None:
         manifest = await tools.destroyer.judge_apply(resource, manifest, there, target)

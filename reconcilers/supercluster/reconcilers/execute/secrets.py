@@ -8,14 +8,13 @@ from functools import partial
 from supercluster.api.common import Resource
 from supercluster.api.super_cluster import EXCHANGE_AUTHORITY
 from supercluster.reconcilers.execute import certificates
-from supercluster.reconcilers.execute.checks import made_by_us
+from supercluster.reconcilers.execute.checks import is_ours
 from supercluster.reconcilers.execute.credentials import completed
 from supercluster.reconcilers.execute.tools import CONFLICT, StepHandlers, StepRefusedError, Tools, foreign
 from supercluster.reconcilers.observe.certificates import ISSUER_CERTIFICATE, authority_view, signers
 from supercluster.reconcilers.observe.views import credentials_view
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.plan import (
-    IDENTITY_ANNOTATION,
     ExchangeAuthority,
     IssueCertificate,
     MakeAuthority,
@@ -23,7 +22,7 @@ from supercluster.reconcilers.planners.plan import (
     Manifest,
 )
 from supercluster.reconcilers.planners.super_cluster.credentials import AUTHORITIES, MIGRATION
-from supercluster.reconcilers.ports import BrokerTarget, Json, KubeError, mapping
+from supercluster.reconcilers.ports import BrokerTarget, Json, KubeError
 
 
 async def _make_credentials(
@@ -39,13 +38,7 @@ async def _make_credentials(
         return
     found = credentials_view(there)
     assert found is not None
-    annotations = mapping(mapping(there.get("metadata")).get("annotations"))
-    is_ours = (
-        annotations.get(IDENTITY_ANNOTATION) == metadata["annotations"][IDENTITY_ANNOTATION]
-        or made_by_us(there)
-        or resource.metadata.uid in found.marks.owners
-    )
-    if not is_ours:
+    if not is_ours(there, step.manifest) and resource.metadata.uid not in found.marks.owners:
         raise foreign(step.manifest)
     if found.broken:
         raise StepRefusedError(f"Secret {name}: {found.broken}; nothing of it is changed")
@@ -134,10 +127,7 @@ async def own_secret(tools: Tools, resource: Resource, manifest: Manifest) -> Js
     """The Secret as it is now; None: there is none. Refused when it is somebody else's."""
     metadata = manifest["metadata"]
     there = await tools.kube.get("v1", "Secret", metadata["namespace"], metadata["name"])
-    if there is None or made_by_us(there):
-        return there
-    annotations = mapping(mapping(there.get("metadata")).get("annotations"))
-    if annotations.get(IDENTITY_ANNOTATION) != metadata["annotations"][IDENTITY_ANNOTATION]:
+    if there is not None and not is_ours(there, manifest):
         raise foreign(manifest)
     return there
 

@@ -102,6 +102,7 @@ class Scenario:
             world.at(3000, self._remove_something)
         world.run(weather_end_ms)
         self.weather.clear()
+        self.publishers.weather_is_over()
         world.run(self.seconds * 1000)
         self._settle()
         if self.plan.fills:

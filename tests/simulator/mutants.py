@@ -5,7 +5,7 @@ python -m tests.simulator.mutants vote-without-log ack-before-commit
 python -m tests.simulator.mutants --hunt
 
 The run that is recorded for a mutant (`chosen.py`) comes first, then the other chosen seeds, then all others. A record that
-no longer holds is an error. `--hunt` takes the seeds as they come.
+no longer holds is an error. `--records` ends behind them. `--hunt` takes the seeds as they come.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from tests.simulator.chosen import CAUGHT_BY, CAUGHT_BY_TEST, CHOSEN, scenario_of
@@ -85,7 +86,9 @@ class Caught:
         return self.test == CAUGHT_BY_TEST.get(id_, "") and self.seed == CAUGHT_BY.get(id_)
 
 
-def hunt(mutant: Mutant, *, seeds: int, seconds_max: float, from_records: bool) -> Caught:
+def hunt(
+    mutant: Mutant, *, seeds: int, seconds_max: float, from_records: bool, only_records: bool = False
+) -> Caught:
     """Run the simulator on the mutated code until a seed fails."""
     with tempfile.TemporaryDirectory(prefix="sim-mutant-") as folder:
         write_mutated(mutant, Path(folder))
@@ -99,7 +102,9 @@ def hunt(mutant: Mutant, *, seeds: int, seconds_max: float, from_records: bool) 
         test = CAUGHT_BY_TEST.get(mutant.id, "") if from_records else ""
         if test and _fails(test, environment):
             return Caught(mutant, None, test, 0.0, test)
-        batches = _batches(mutant, seeds, from_records=from_records)
+        batches: Iterable[list[int]] = _batches(mutant, seeds, from_records=from_records)
+        if only_records:
+            batches = islice(batches, mutant.id in CAUGHT_BY)
         return _first_failure(mutant, folder, environment, batches, seconds_max=seconds_max)
 
 
@@ -137,7 +142,7 @@ def _first_failure(
     mutant: Mutant,
     folder: str,
     environment: dict[str, str],
-    batches: Iterator[list[int]],
+    batches: Iterable[list[int]],
     *,
     seconds_max: float,
 ) -> Caught:
@@ -189,6 +194,7 @@ def main(argv: list[str] | None = None) -> int:
         "--seconds", type=float, default=SECONDS_MAX, help="most seconds of the processor per mutant"
     )
     parser.add_argument("--hunt", action="store_true", help="take the seeds as they come")
+    parser.add_argument("--records", action="store_true", help="only the runs that are recorded")
     parser.add_argument("--check", action="store_true", help="only whether they fit the code")
     options = parser.parse_args(argv)
     unknown = set(options.ids) - {mutant.id for mutant in MUTANTS}
@@ -204,7 +210,13 @@ def main(argv: list[str] | None = None) -> int:
             unfit += 1
     if unfit or options.check:
         return 2 if unfit else 0
-    run = partial(hunt, seeds=options.seeds, seconds_max=options.seconds, from_records=not options.hunt)
+    run = partial(
+        hunt,
+        seeds=options.seeds,
+        seconds_max=options.seconds,
+        from_records=not options.hunt,
+        only_records=options.records,
+    )
     outcomes: list[Caught] = []
     with ThreadPoolExecutor(options.jobs) as pool:
         # As they end: one that is hard to catch hides none of the others.

@@ -158,6 +158,42 @@ CAUGHT_BY: dict[str, int] = {
 _LONG = "tests/broker/jetstream/state/test_long_entries.py::test_"
 _SINK = "tests/simulator/test_sink.py::test_every_row_is_one_message_whoever_repeats_what"
 CAUGHT_BY_TEST: dict[str, str] = {
+    "good-records-are-moved": (
+        "tests/broker/storage/test_log_faults.py::test_a_crash_at_any_step_of_a_repair_leaves_every_good_record"
+    ),
+    "newer-files-are-damaged": (
+        "tests/broker/storage/test_log_faults.py::test_a_file_of_a_newer_version_is_refused_and_nothing_is_written"
+    ),
+    "a-base-that-is-gone-was-none": (
+        "tests/broker/storage/test_log_faults.py::test_without_its_base_a_log_is_lost_and_nothing_of_it_is_removed"
+    ),
+    "what-reads-well-is-durable": (
+        "tests/broker/storage/test_policy_changes.py::test_where_every_kill_counts_as_a_power_failure_what_reads_well_is_written_again"
+    ),
+    "the-head-counts-as-durable": (
+        "tests/broker/storage/test_policy_changes.py::test_where_the_log_begins_says_nothing_of_the_entries_before_it_in_its_segment"
+    ),
+    "a-damaged-registry-stops-the-start": (
+        "tests/broker/storage/test_volume_store.py::test_a_registry_with_a_damaged_line_is_answered_like_one_that_is_gone"
+    ),
+    "a-vote-in-memory-is-believed": (
+        "tests/broker/storage/test_votes_apart.py::test_no_sequence_of_kills_and_power_failures_takes_a_vote_back"
+    ),
+    "votes-share-a-sector": (
+        "tests/broker/storage/test_log_faults.py::test_a_disk_that_writes_4_kib_at_once_tears_one_slot_of_a_vote_at_most"
+    ),
+    "rot-in-the-last-line-is-torn": (
+        "tests/broker/storage/test_volume_store.py::test_a_bit_that_turns_over_in_the_last_line_of_the_registry_is_no_line_cut_short"
+    ),
+    "newer-files-behind-damage-are-moved": (
+        "tests/broker/storage/test_log_faults.py::test_a_segment_of_a_newer_version_behind_a_damaged_one_is_not_touched"
+    ),
+    "unreadable-entries-are-not-waited-for": (
+        "tests/broker/storage/test_log_faults.py::test_what_is_to_be_written_again_and_cannot_be_read_is_waited_for"
+    ),
+    "a-failed-opening-keeps-its-files": (
+        "tests/broker/storage/test_log_faults.py::test_an_opening_that_fails_leaves_no_file_open"
+    ),
     "short-log-votes-by-what-is-left": (
         "tests/broker/raft/test_raft_following.py::test_a_member_that_lost_a_record_helps_nobody_to_lead_without_it"
     ),

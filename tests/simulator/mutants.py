@@ -30,6 +30,7 @@ from tests.simulator.mutants_cutover import CUTOVER_MUTANTS
 from tests.simulator.mutants_ingest import INGEST_MUTANTS
 from tests.simulator.mutants_map import MAP_MUTANTS
 from tests.simulator.mutants_moves import MOVE_MUTANTS
+from tests.simulator.mutants_openings import OPENING_MUTANTS
 from tests.simulator.mutants_origins import ORIGIN_MUTANTS
 from tests.simulator.mutants_raft import RAFT_MUTANTS
 from tests.simulator.mutants_recovery import RECOVERY_MUTANTS
@@ -43,7 +44,7 @@ MUTANTS = (
     *(*RAFT_MUTANTS, *INGEST_MUTANTS, *STORAGE_MUTANTS),
     *(*MOVE_MUTANTS, *RECOVERY_MUTANTS, *MAP_MUTANTS, *ACCOUNT_MUTANTS),
     *(*ORIGIN_MUTANTS, *COPY_MUTANTS, *RETENTION_MUTANTS, *CUTOVER_MUTANTS, *SINK_MUTANTS),
-    *VOLUME_MUTANTS,
+    *(*VOLUME_MUTANTS, *OPENING_MUTANTS),
 )
 ROOT = Path(__file__).parents[2]
 _FLAGS = {

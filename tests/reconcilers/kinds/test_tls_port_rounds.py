@@ -88,7 +88,7 @@ async def test_a_new_super_cluster_begins_with_what_is_asked_for() -> None:
     assert site.stage("monitoring") == ("Optional", "Optional")
     config = json.loads(site.kube.objects[("ConfigMap", NS, "east-config")]["data"]["broker.json"])
     pair = {"certFile": "tls.crt", "keyFile": "tls.key"}
-    assert config["clientTls"] == {**pair, "handshakeFirst": True, "firstWaitMs": 50}
+    assert config["clientTls"] == {**pair, "handshakeFirst": True, "firstWaitMs": 300}
     assert config["monitorTls"] == {**pair, "allowPlain": True}
     secret = site.client_secret()
     assert secret["url"].startswith("tls://")

@@ -480,6 +480,7 @@ class BrokerCore:
         self.map_reader.link_down(node)
         self.leaderships.forget_node(node)
         self.acks.link_down(node, now_ms)
+        self.clients.requests.link_down(node)
         self.source_links.all_changed()
         self.neighbours.link_down(node)
         self.lost_clusters.links_changed()

@@ -6,6 +6,21 @@ published from here, so that the client's own subscription is sure to be known. 
 request is sent to the next one until its time-out; then the client gets NATS's error 10008. A leader may have
 carried out a request before it failed, so the outcome of the retry is interpreted: "not found" then means
 that a deletion succeeded.
+
+**Once or twice.** One leader carries out a request once, however often it arrives (`frontend/answer_cache.py`).
+The next leader does not know what the one before did. So a request goes to it when the broker that has it has
+said that it does not lead, or is lost, or was silent for a second. A lost leader may have carried it out, and
+other clients may have done something since:
+
+- Reads change nothing. A creation or a new configuration finds itself there, and gets the same answer. A
+  sequence is never given twice, so a message is deleted once.
+- A pull is served anew. Messages that the lost leader had committed are not among those, so no message is lost
+  or repeated; the client may get more of them than it asked for.
+- A purge would also take what was stored and confirmed since, and a deletion what was created since under the
+  same name. These are not sent again: the client gets 10008 at once, as nobody knows what became of them.
+
+A leader that is deposed and lives says UNDECIDED of what stands in its log uncommitted. That is sent again,
+whatever it is: the next leader has it behind the entry, if that is in its log.
 """
 
 from __future__ import annotations
@@ -40,6 +55,11 @@ REQUESTS_MAX = 16384
 # Of their payloads: most have none, and some are blocks of rows, or chunks of a backup.
 PENDING_BYTES_MAX = 256 * 1024 * 1024
 PULL_PREFIX = b"$JS.API.CONSUMER.MSG.NEXT."
+REMOVING = tuple(
+    b"$JS.API." + call
+    for call in (b"STREAM.PURGE.", b"STREAM.DELETE.", b"CONSUMER.DELETE.", b"CONSUMER.RESET.")
+)
+"""Calls that undo what others did, where they are carried out once more."""
 DIRECT_PREFIX = b"$JS.API.DIRECT.GET."
 
 _U64 = struct.Struct("<Q")
@@ -150,6 +170,8 @@ class PendingRequests:
         if not pending.request.subject.startswith(PULL_PREFIX):
             self._before(pending.request.group, now_ms)
         leader = self._leader_of(pending.request.group)
+        if leader is not None and pending.sent and leader != pending.sent_to and self._gave_up(pending):
+            return
         if leader is not None and self._post(
             leader, Frame.REQUEST, encode_request(_as_told(pending.request, leader))
         ):
@@ -160,6 +182,20 @@ class PendingRequests:
         pending.next_try_ms = now_ms + ASK_LEADER_MS
         for peer in self._peers(pending.request.group):
             self._post(peer, Frame.WHO_LEADS, encode_texts(pending.request.group))
+
+    def _gave_up(self, pending: Pending) -> bool:
+        """A leader that is lost may have carried it out: what must not happen twice fails."""
+        if not pending.request.subject.startswith(REMOVING):
+            return False
+        self._remove(pending.request.number)
+        self._fail(pending)
+        return True
+
+    def link_down(self, node: str) -> None:
+        """The broker is lost, or the link to it: it may forget what it was asked (`frontend/answer_cache.py`)."""
+        for pending in list(self._pending.values()):
+            if pending.sent and pending.sent_to == node:
+                self._gave_up(pending)
 
     def response(
         self, number: int, status: ResponseStatus, payload: bytes, now_ms: int, node: str = ""
@@ -245,6 +281,8 @@ class PendingRequests:
             group = successor(pending.request)
             if group is not None:
                 if not is_same_stream(pending.request.group, group):
+                    if (pending.sent or pending.perhaps_done) and self._gave_up(pending):
+                        continue
                     pending.sent = pending.perhaps_done = (
                         False  # It has nothing of what an earlier leader did.
                     )

@@ -283,6 +283,25 @@ async def test_a_certificate_has_to_be_for_the_name_that_the_migration_gives(
     assert worlds.blue[0].mesh.far.links[far_name("east-0", GREEN)].control.is_encrypted
 
 
+@pytest.mark.covers("BG-1")
+async def test_where_green_trusts_another_authority_than_blue_s_blue_says_that_it_is_the_certificate(
+    worlds: TwoWorlds, tmp_path: Path
+) -> None:
+    """Blue has the authorities of both already. With TLS 1.3 its handshake is over before green has judged its certificate."""
+    ours, theirs = Authority(tmp_path, "blues"), Authority(tmp_path, "greens")
+    await worlds.start(0, 1, migrationTls=theirs.sign("green.example").settings())
+    (green,) = worlds.green
+    both = tmp_path / "both.pem"
+    both.write_text(ours.file.read_text() + theirs.file.read_text())
+    await worlds.start(1, 0, migrationTls={**ours.sign("blue.example").settings(), "caFile": str(both)})
+    worlds.green = [green]
+    worlds.want()
+    address = f"{green.place.host}:{PORT}"
+    errors = worlds.blue[0].mesh.far.searches["green"].errors
+    await worlds.brokers.until(lambda: bool(errors.get(address)), "the refusal")
+    assert "the other side may not trust this one's certificate" in errors[address]
+
+
 # ---- what crosses ---------------------------------------------------------------------------------------------------
 
 

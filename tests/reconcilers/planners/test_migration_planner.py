@@ -108,6 +108,7 @@ def test_one_that_is_being_deleted_and_never_started_holds_nothing_up() -> None:
 
 
 LOGIN = Finding(level="Refused", code="CredentialsRefused", subject="green", message="not accepted")
+CERTIFICATE = Finding(level="Refused", code="CertificateRefused", subject="green", message="not trusted")
 TAKEN = Finding(level="Refused", code="NameTaken", subject="orders", message="is there")
 BY_URL: dict[str, Any] = {"urls": ["http://10.0.0.1:8222"], "credentialsSecret": "s"}
 
@@ -117,11 +118,12 @@ BY_URL: dict[str, Any] = {"urls": ["http://10.0.0.1:8222"], "credentialsSecret":
     ("findings", "green", "phase"),
     [
         ((LOGIN,), {"superCluster": "next"}, "Checking"),
+        ((CERTIFICATE,), {"superCluster": "next"}, "Checking"),
         ((LOGIN, TAKEN), {"superCluster": "next"}, "Refused"),
         ((TAKEN,), {"superCluster": "next"}, "Refused"),
         ((LOGIN,), BY_URL, "Refused"),
     ],
-    ids=["just given", "and more", "another", "given by a person"],
+    ids=["just given", "authorities too", "and more", "another", "given by a person"],
 )
 def test_a_user_that_the_operator_has_just_given_to_both_sides_is_waited_for(
     findings: tuple[Finding, ...], green: dict[str, Any], phase: str

@@ -171,6 +171,8 @@ def test_whoever_is_refused_at_every_address_is_told_at_once_and_others_are_wait
     ("text", "code"),
     [
         ("its credentials are not among the accepted ones", "CredentialsRefused"),
+        ("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: unable to get", "CertificateRefused"),
+        ("the other side may not trust this one's certificate", "CertificateRefused"),
         ("both are of super-cluster demo (green)", "SameIdentity"),
         ("its frame version is 0, and this broker works with 1 or newer", "OtherVersion"),
         ("it works with frame version 9 or newer, and this broker speaks 1", "OtherVersion"),

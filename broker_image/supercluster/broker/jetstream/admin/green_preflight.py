@@ -42,6 +42,14 @@ _REFUSALS: tuple[tuple[str, str, str], ...] = (
         "CredentialsRefused",
         "have green's migration.json accept the user that blue's sends",
     ),
+    *(
+        (
+            part,
+            "CertificateRefused",
+            "have each side trust the authority that signs the other one's certificates",
+        )
+        for part in ("certificate verify failed", "may not trust this one's certificate")
+    ),
     ("both are of super-cluster", "SameIdentity", "name another super-cluster as green"),
     ("frame version", "OtherVersion", "update the older of the two super-clusters first"),
 )

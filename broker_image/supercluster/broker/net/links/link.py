@@ -152,7 +152,13 @@ class LinkConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone."""
-        self.close(f"connection lost{f' ({exc})' if exc else ''}")
+        reason = f"connection lost{f' ({exc})' if exc else ''}"
+        if self.dialled and self.is_encrypted and not self.in_bytes:
+            # With TLS 1.3 the one that dialled is through with its handshake before its certificate is judged.
+            reason += (
+                " right behind the handshake of TLS: the other side may not trust this one's certificate"
+            )
+        self.close(reason)
         self._transport = None
         self.environment.sockets.lost(self)
 

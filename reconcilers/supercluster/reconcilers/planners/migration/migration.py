@@ -118,7 +118,7 @@ def _before_the_start(desired: Migration, observed: MigrationObserved, draft: Dr
         return draft.plan(recheck_after_ms=WAITING_RECHECK_MS)
     if report.refused:
         why = preflight.told(report.findings, report.refused + report.warnings)
-        if preflight.waits_for_login(desired, report):
+        if preflight.waits_for_secrets(desired, report):
             draft.preflight(None, Reason.CHECKING, why)
             draft.wait((Reason.CHECKING, why), phase="Checking")
             return draft.plan(recheck_after_ms=WAITING_RECHECK_MS)

@@ -13,8 +13,8 @@ from supercluster.reconcilers.planners.migration.views import MigrationObserved,
 CLOCKS_APART_MAX_MS = 1_000
 # Of a condition's message; status.preflight has the others.
 TOLD_MAX = 3
-# The brokers' code for a user that green's migration port does not let in.
-LOGIN_REFUSED = "CredentialsRefused"
+# The brokers' codes for a user that green's migration port does not let in, and for certificates that one side does not trust.
+SECRETS_LACK = frozenset({"CredentialsRefused", "CertificateRefused"})
 
 
 def own_trouble(desired: Migration, observed: MigrationObserved) -> Trouble | None:
@@ -74,11 +74,11 @@ def report(findings: Iterable[Finding], checked_at: str, **figures: int) -> Pref
     )
 
 
-def waits_for_login(desired: Migration, found: PreflightReport) -> bool:
-    """Is all that speaks against it that green's brokers refuse the user that this operator has just given both sides? They read
-    their Secret again within a minute or so."""
+def waits_for_secrets(desired: Migration, found: PreflightReport) -> bool:
+    """Is all that speaks against it that brokers of one side lack the user or the authorities that this operator has just given both sides? They
+    read their Secret again within a minute or so."""
     codes = {each.code for each in found.findings if each.level == "Refused"}
-    return desired.spec.green.super_cluster is not None and codes == {LOGIN_REFUSED}
+    return desired.spec.green.super_cluster is not None and bool(codes) and codes <= SECRETS_LACK
 
 
 def told(findings: Sequence[Finding], count: int) -> str:

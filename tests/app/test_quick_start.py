@@ -15,7 +15,8 @@ from tests.support.guides import BLOCK, blocks
 GUIDE = (ROOT / "docs" / "quick-start.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMMANDS = "".join(blocks(GUIDE, "sh"))
-SECONDS = 300
+# Most of it is pip: half a minute, and some minutes beside other work.
+SECONDS = 900
 
 
 def pattern_of(shown: str) -> re.Pattern[str]:

@@ -27,6 +27,7 @@ CLIENT = ClientInfo("$G", "bench", is_operator=False)
 # What is asked for is answered in far fewer turns than this.
 TURNS_MAX = 200_000
 BLOCK_MESSAGES = 512
+SEGMENT_BYTES = 64 << 20
 ACKS_OF_A_TURN = 2_000
 PULLS_OF_A_TURN = 200
 
@@ -162,8 +163,16 @@ class _Core(BrokerCore):
 class OneBroker:
     """See the module."""
 
-    def __init__(self, directory: Path, meter: Meter, clock: BenchClock | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        meter: Meter,
+        clock: BenchClock | None = None,
+        *,
+        segment_bytes: int = SEGMENT_BYTES,
+    ) -> None:
         self.directory = directory
+        self._segment_bytes = segment_bytes
         self.meter = meter
         self.network = _Network()
         self.clock = clock or BenchClock()
@@ -177,7 +186,7 @@ class OneBroker:
         self._starts += 1
         rng = random.Random(self._starts)
         volume = open_volume(OsDisk(self.directory), "boot", lambda: f"{rng.getrandbits(64):016x}")
-        self._store = VolumeStore(volume, LogOptions(sync_in_tick=False))
+        self._store = VolumeStore(volume, LogOptions(segment_bytes=self._segment_bytes, sync_in_tick=False))
         settings = CoreSettings(node="n0", cluster="bench", meta_voters=("n0",))
         with self.meter.turn():
             self.core = _Core(settings, self._store, self.network, self.clock, rng)

@@ -43,7 +43,7 @@ def whole_state(turns: Turns) -> None:
     with turns.row("publish while a checkpoint is made"):
         checkpoints = broker.stream("H").checkpoints
         broker.step(checkpoints.begin)
-        turns.fill("H", 1_000, 20_000)
+        turns.fill("H", 1_000, min(20_000, 4 * sizes.messages))
         broker.until(lambda: not checkpoints.is_under_way)
     with turns.row("a mark of a move"):
         mark(broker, "H")

@@ -250,7 +250,8 @@ class KubernetesBrokers(Brokers):
         ca_file.write_text(fields["ca.crt"])
         # Brokers are reached by addresses here, whichever Cluster they are of.
         name = f"brokers.{self._super_cluster}.{self.namespace}.supercluster.internal"
-        self.login = Login(fields["user"], fields["password"], ca_file, name)
+        begins = self.tls["clients"] == "Optional"
+        self.login = Login(fields["user"], fields["password"], ca_file, name, begins)
         self._credentials.touch(mode=0o600)
         self._credentials.write_text(json.dumps({"user": fields["user"], "password": fields["password"]}))
 

@@ -44,6 +44,8 @@ class Login:
     """The authorities of the brokers' certificates; None: clients connect in plain."""
     tls_name: str = ""
     """The name in the certificates."""
+    begins: bool = False
+    """It begins with the handshake, as nats-py has to where TLS is not required. A busy loop may begin too late."""
 
     @property
     def scheme(self) -> str:
@@ -55,7 +57,7 @@ class Login:
         found: dict[str, Any] = {"user": self.user, "password": self.password} if self.user else {}
         if self.ca_file is not None:
             context = ssl.create_default_context(cafile=self.ca_file)
-            found |= {"tls": context, "tls_hostname": self.tls_name, "tls_handshake_first": True}
+            found |= {"tls": context, "tls_hostname": self.tls_name, "tls_handshake_first": self.begins}
         return found
 
 

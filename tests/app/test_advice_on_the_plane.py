@@ -92,18 +92,29 @@ def test_another_storage_and_other_ports_of_a_cluster(site: Site) -> None:
     eventually(lambda: site.get("stream", "kept")["status"]["messages"] == 1, "its message")
 
 
+@pytest.mark.covers("OP-5", "SF-28")
+def test_another_issuer_of_certificates(site: Site) -> None:
+    told = refusal(site, "scl/demo", tls={"issuer": "Secrets"})
+    assert "set spec.tls.mode to Off, and the issuer when status.tls.stage is Off" in told
+    for spec, stage in (
+        ({"mode": "Off"}, "Off"),
+        ({"issuer": "Secrets"}, "Off"),
+        ({"issuer": "Operator"}, "Off"),
+    ):
+        site.kubectl("patch", "scl/demo", "--type=merge", "-p", json.dumps({"spec": {"tls": spec}}))
+        site.kubectl("wait", "scl/demo", f"--for=jsonpath={{.status.tls.stage}}={stage}", "--timeout=120s")
+
+
 @pytest.mark.covers("OP-5", "SF-26")
-def test_tls_where_there_is_data(site: Site) -> None:
+def test_another_identity_where_there_is_data(site: Site) -> None:
     """The last test: it takes the clusters down, and brings them up again."""
-    told = refusal(site, "scl/demo", tls={})
-    assert (
-        "note status.identity, delete the Clusters and the SuperCluster, and create them again with" in told
-    )
+    told = refusal(site, "scl/demo", identity="another")
+    assert "delete the Clusters and the SuperCluster, and create them again with spec.identity" in told
     identity = site.get("supercluster", "demo")["status"]["identity"]
     cluster = site.get("cluster.supercluster.dev", "west")["spec"]
     site.kubectl("delete", "ncl/west", "scl/demo", "--timeout=120s")
     declare_super_cluster = {"apiVersion": API_VERSION, "kind": "SuperCluster", "metadata": {"name": "demo"}}
-    spec = {"identity": identity, "tls": {}}
+    spec = {"identity": identity}
     site.kubectl("apply", "-f", "-", stdin={**declare_super_cluster, "spec": spec})
     declare(site, "Cluster", "west", **cluster)
     site.kubectl("wait", "str/kept", "--for=condition=Whole", "--timeout=120s")

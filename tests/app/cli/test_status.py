@@ -110,18 +110,20 @@ def lease(holder: str, age_s: float) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("there", "is_away"),
+    ("lease_of", "is_away"),
     [
-        (lease("one", 5), False),
-        (lease("one", 60), True),
-        (lease("", 5), True),  # It was stopped.
+        (("one", 5), False),
+        (("one", 60), True),
+        (("", 5), True),  # It was stopped.
         (None, False),  # It acts without a Lease, or has not begun.
         (KubeError(403, "Forbidden", "not for you"), False),
     ],
 )
 async def test_an_operator_that_is_away_is_told(
-    there: Any, is_away: bool, capsys: pytest.CaptureFixture[str]
+    lease_of: Any, is_away: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    there = lease(*lease_of) if isinstance(lease_of, tuple) else lease_of
+
     class Served(Kube):
         async def get(self, api_version: str, kind: str, namespace: str, name: str) -> Any:
             assert (kind, namespace, name) == ("Lease", "ns", "supercluster-operator")

@@ -44,6 +44,7 @@ def test_every_block_is_run_compared_or_read() -> None:
 
 
 @pytest.mark.e2e
+@pytest.mark.long
 @pytest.mark.timeout(2 * SECONDS)
 @pytest.mark.covers("CL-5")
 def test_the_guides_commands_rotate_take_over_and_withdraw(tmp_path: Path, kubectl: Path) -> None:

@@ -163,6 +163,7 @@ def test_tls_goes_on_under_load_and_a_killed_operator_goes_on_with_it(site: TlsS
     assert "LinkEncryptionChanged" in site.events("demo")
 
 
+@pytest.mark.long
 def test_tls_goes_off_while_a_stream_moves_and_no_link_is_lost_before_brokers_restart(site: TlsSite) -> None:
     """Behind the test before."""
     site.declare("moved", move=SLOW, replicas=1, placement={"cluster": "east"})

@@ -219,6 +219,7 @@ async def test_an_operator_that_starts_before_the_definitions_leads_with_all_its
         await until(lambda: proxy.writes, "it to work")
 
 
+@pytest.mark.long
 @pytest.mark.covers("SF-30", "OP-2")
 async def test_an_operator_waits_for_definitions_that_have_its_fields(ground: Ground, tmp_path: Path) -> None:
     """O19: an API server with an older definition drops what is recorded in a status."""

@@ -11,7 +11,7 @@ from tests.support.tiers import case
 
 SECONDS = 240
 GUIDES = ("move-streams", "scale", "restart", "recover-stream", "recover-map", "certificates", "back-up")
-LONG = frozenset({"scale", "certificates", "back-up"})
+LONG = frozenset({"scale", "restart", "recover-map", "certificates", "back-up"})
 """Other end-to-end tests show in `make test` what these do."""
 
 

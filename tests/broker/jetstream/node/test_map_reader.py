@@ -15,7 +15,7 @@ from supercluster.broker.jetstream.meta.state import MetaState
 from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
 from supercluster.broker.jetstream.node.map_reader import MAP_RETRY_MS, MAP_WAIT_MS
 from supercluster.broker.jetstream.replica.lineage import META_GROUP
-from supercluster.broker.ports import Channel, PeerInfo
+from supercluster.broker.ports import Channel, ClientInfo, PeerInfo
 from supercluster.broker.raft.confchange import membership_of
 from supercluster.broker.raft.config import RaftConfig, Role
 from supercluster.broker.raft.messages import Append, Message, ReadRequest, ReadResponse
@@ -288,3 +288,21 @@ def test_only_the_last_read_counts_and_none_after_contact_was_lost() -> None:
     host.now += 2000
     replica.tick(host.now)
     assert turn() == ["lost"]
+
+
+@pytest.mark.covers("SF-2")
+def test_what_a_lost_leader_may_have_deleted_fails_at_once_and_a_read_waits_for_the_next(
+    broker: Broker,
+) -> None:
+    heard: list[tuple[bytes, bytes | None]] = []
+    for subject in (b"$JS.API.STREAM.DELETE.S", b"$JS.API.STREAM.LIST"):
+        broker.core.clients.requests.send(
+            META_GROUP,
+            ClientInfo("$G", "u", is_operator=False),
+            *(subject, b"", b"", b"", broker.machine.now),
+            on_answer=lambda answer, subject=subject: heard.append((subject, answer)),  # type: ignore[misc]
+        )
+    broker.core.on_link_down("b")
+    assert heard == []
+    broker.core.on_link_down("a")
+    assert heard == [(b"$JS.API.STREAM.DELETE.S", None)]

@@ -126,6 +126,8 @@ class BadDisks:
             return
         for name in rng.sample(self._world.names, rng.choice((1, len(self._world.names)))):
             disk, ms = self._world.nodes[name].store.disk, rng.choice((300.0, 3000.0, 9000.0))
+            if not self._weather.may_stop(name, power=False):
+                continue
             self._weather.stop(name)
             disk.failing_reads = 1 << 30
             disk.failing_reads_of = f"{GROUPS}/{directory_name(META_GROUP)}/"

@@ -155,6 +155,21 @@ def test_a_file_that_cannot_be_looked_for_is_not_absent(
     assert (again.is_new, again.identity.incarnation) == (False, "inc")
 
 
+@pytest.mark.covers("SF-32")
+@pytest.mark.parametrize("name", [VOLUME, REGISTRY])
+def test_a_file_that_cannot_be_read_for_a_moment_makes_no_other_volume(disk: SimDisk, name: str) -> None:
+    new_token = tokens()
+    open_volume(disk, "b", new_token).registry.note("g", "n@token1")
+    disk.crash()
+    disk.failing_reads, disk.failing_reads_of = 1, name
+    with pytest.raises(DiskError, match="cannot read"):
+        open_volume(disk, "b", new_token)
+    disk.crash()
+    again = open_volume(disk, "b", new_token)
+    assert (again.is_new, again.identity.incarnation) == (False, "token1")
+    assert again.groups() == {"g": "n@token1"}
+
+
 @pytest.mark.covers("SF-4")
 def test_a_lost_directory_has_another_incarnation(disk: SimDisk) -> None:
     new_token = tokens()

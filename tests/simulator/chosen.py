@@ -158,7 +158,8 @@ _LONG = "tests/broker/jetstream/state/test_long_entries.py::test_"
 _SINK = "tests/simulator/test_sink.py::test_every_row_is_one_message_whoever_repeats_what"
 CAUGHT_BY_TEST: dict[str, str] = {
     "read-errors-are-damage": (
-        "tests/simulator/test_failed_copies.py::test_an_error_of_all_disks_that_passes_marks_nothing_as_lost"
+        "tests/broker/storage/test_log_faults.py::"
+        "test_a_record_that_the_disk_does_not_give_back_is_asked_for_again_and_waited_for_then"
     ),
     "unreadable-identity-is-none": (
         "tests/broker/storage/test_volume_store.py::test_a_file_that_cannot_be_read_for_a_moment_makes_no_other_volume"

@@ -113,11 +113,23 @@ OPENING_MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "newer-files-behind-damage-are-moved",
         "SF-31",
-        "A segment of a newer version behind a damaged one goes to quarantine.",
+        "A segment of a newer version behind a damaged one goes to quarantine. (Two places look at its head.)",
         (
             "storage/recovery/found_segments.py",
             "        decode_head(read_twice(file, 0, SEGMENT_HEAD_BYTES), path)\n        return file.size()\n",
             "        return file.size()\n",
+        ),
+        (
+            "storage/recovery/found_segments.py",
+            "        head = decode_head(read_twice(file, 0, SEGMENT_HEAD_BYTES), path)\n        if head is None:\n            return None\n",
+            (
+                "        try:\n"
+                "            head = decode_head(read_twice(file, 0, SEGMENT_HEAD_BYTES), path)\n"
+                "        except DiskError:\n"
+                "            return None\n"
+                "        if head is None:\n"
+                "            return None\n"
+            ),
         ),
     ),
     mutant(

@@ -293,6 +293,7 @@ class World:
         node.clock.step_ns = 0
         node.stands_still = node.is_busy = False
         node.waiting.clear()
+        self._turns.discard(name)  # A turn that waited is none of the next process's.
         node.store.crash(power=power)
         self.ledger_of(name).unwatch(name)
         node.tick_at_us = 0

@@ -43,7 +43,7 @@ MET_BY: dict[str, int] = {
     "end in an fsync": 2,
     "snapshot in chunks": 13,
     "busy turn": 9,
-    "end in a start": 11,
+    "end in a start": 14,
 }
 """Rare fault → the chosen seed of a cluster in which it happens, and is not just drawn."""
 

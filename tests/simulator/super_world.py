@@ -84,6 +84,14 @@ class SuperWorld(World):
         if zlib.crc32(replica.member.encode()) % 2:
             self.note(f"{replica.member} reads other bytes of {replica.id} than it was sent")
             hasher._log = DamagedLog(log)  # type: ignore[assignment]
+            as_it_is = hasher.marked
+
+            def read(index: int, state: StreamState) -> Job:
+                # Of messages that are all carried none is read from the log.
+                is_read = state.gaps.past(state.carried.last_seq + 1) <= state.last_seq
+                return as_it_is(index, state if is_read else with_other_holes(state) or state)
+
+            hasher.marked = read  # type: ignore[method-assign]
             return
         self.note(f"{replica.member} has deleted other messages of {replica.id} than it was told to")
         marked = hasher.marked

@@ -26,10 +26,12 @@ def test_nobody_waits_for_a_time_out_to_lead_a_new_stream(monkeypatch: pytest.Mo
 
 def test_new_streams_are_led_by_all_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
     brokers = Brokers(monkeypatch)
-    led = Counter(
-        group.host.node for number in range(STREAMS) for group in brokers.copies(f"s{number}") if group.serves
-    )
-    assert sum(led.values()) == STREAMS
+    names = [f"s{number}" for number in range(STREAMS)]
+    for number in range(2 * STREAMS):
+        names.append(f"new{number}")
+        brokers.create(names[-1])
+    led = Counter(group.host.node for name in names for group in brokers.copies(name) if group.serves)
+    assert sum(led.values()) == len(names)
     assert set(led) == {"n0", "n1", "n2"}
 
 

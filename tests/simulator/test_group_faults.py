@@ -95,14 +95,14 @@ def test_an_entry_that_nobody_can_apply_halts_that_group_on_every_replica_at_tha
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     story = Faulty()
-    apply = StreamState.apply
+    applying = StreamState.applying
 
-    def poisoned(state: StreamState, entry: Any) -> Any:
+    def poisoned(state: StreamState, entry: Any, done: Any) -> Any:
         if b"p:2" in bytes(entry.payload):
             raise OverflowError("int too big to convert")
-        return apply(state, entry)
+        return applying(state, entry, done)
 
-    monkeypatch.setattr(StreamState, "apply", poisoned)
+    monkeypatch.setattr(StreamState, "applying", poisoned)
     applied = {group.applied_index for group in story.held("S")}
     assert story.send_poison() == b"p:2"
     assert story.world.run_until(lambda: len(story.reports()) == 3, 60_000), "each comes to it in its turn"
@@ -126,7 +126,7 @@ def test_an_entry_that_nobody_can_apply_halts_that_group_on_every_replica_at_tha
         assert failed.faults_total >= 2
     story.other_works()
     # With a version that can apply it, the copies go on by themselves, and the message is there.
-    monkeypatch.setattr(StreamState, "apply", apply)
+    monkeypatch.setattr(StreamState, "applying", applying)
     assert story.world.run_until(story.is_level, 200_000)
     story.publish()
     assert story.world.run_until(lambda: all(group.state.messages == 3 for group in story.held("S")), 5000)

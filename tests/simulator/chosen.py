@@ -87,13 +87,13 @@ CAUGHT_BY: dict[str, int] = {
     "double-ack-before-commit": 28,
     "consumers-eat-the-reserve": 11,
     "session-counter-repeats": 21,
-    "records-not-checked": 10,
+    "records-not-checked": 12,
     "checkpoint-beyond-log": 27,
     "checkpoint-not-synced": 73,
     "vote-not-synced": 21,
     "membership-not-synced": 0,
     "empty-volume-keeps-identity": 20,
-    "page-cache-is-believed": 27,
+    "page-cache-is-believed": 8,
     "an-unreadable-map-is-lost": 0,
     "no-reserve": 34,
     "lost-copy-keeps-identity": 3,
@@ -156,7 +156,6 @@ CAUGHT_BY: dict[str, int] = {
 
 _LONG = "tests/broker/jetstream/state/test_long_entries.py::test_"
 _SINK = "tests/simulator/test_sink.py::test_every_row_is_one_message_whoever_repeats_what"
-_POLICIES = "tests/broker/storage/test_policy_changes.py"
 CAUGHT_BY_TEST: dict[str, str] = {
     "read-errors-are-damage": (
         "tests/broker/storage/test_log_faults.py::"
@@ -212,25 +211,6 @@ CAUGHT_BY_TEST: dict[str, str] = {
     "goes-on-from-half-an-entry": (
         "tests/broker/jetstream/recovery/test_migrating_copies.py::"
         "test_a_state_is_kept_for_the_very_log_that_it_is_of_alone[mid-entry]"
-    ),
-    **dict.fromkeys(
-        (
-            "confirmed-by-the-policy-alone",
-            "confirmed-before-the-disk-knows",
-            "confirmed-while-nothing-is-to-be-owed",
-            "nothing-owed-before-all-is-durable",
-            "owing-believed-from-the-page-cache",
-            "overtaken-write-counts",
-            "nothing-owed-behind-a-failed-fsync",
-            "stronger-policy-forgets-what-it-owes",
-        ),
-        f"{_POLICIES}::test_a_log_that_counts_as_sound_has_all_that_it_ever_confirmed[seeds0-True]",
-    ),
-    "vote-takes-a-clear-back": (
-        f"{_POLICIES}::test_a_log_that_counts_as_sound_has_all_that_it_ever_confirmed[seeds1-True]"
-    ),
-    "vote-deaf-to-what-it-took-along": (
-        f"{_POLICIES}::test_a_vote_hears_of_the_failure_of_what_it_took_along"
     ),
     "batch-known-by-its-attempt": _SINK,
     "abort-without-condition": _SINK,

@@ -11,8 +11,8 @@ _NO_DESCRIPTOR_RETRY_MS = 100
 
 
 class SyncPace:
-    """See the module. Asked while something is not durable and no sync is under way. `is_urgent`: it is not confirmed before,
-    or somebody waits for it."""
+    """See the module. Asked while something is not durable and no sync is under way. `is_urgent`: it may not wait for the
+    policy."""
 
     def __init__(self, options: LogOptions) -> None:
         self._interval_ms = options.sync_interval_ms
@@ -24,14 +24,19 @@ class SyncPace:
 
     def is_due(self, now_ms: int, *, is_urgent: bool) -> bool:
         """Should a sync begin?"""
-        if self._last_ms is None and not is_urgent:
+        if now_ms < self._from_ms:
+            return False
+        if self.fsync is Fsync.ALWAYS or is_urgent:
+            return True
+        if self.fsync is Fsync.NEVER:
+            return False
+        if self._last_ms is None:
             self._last_ms = now_ms
-        due_ms = self.next_ms(is_urgent=is_urgent)
-        return due_ms is not None and now_ms >= due_ms
+        return now_ms - self._last_ms >= self._interval_ms
 
     def next_ms(self, *, is_urgent: bool) -> int | None:
         """When `is_due` turns true (0: it is); None: the policy wants none."""
-        if is_urgent:
+        if self.fsync is Fsync.ALWAYS or is_urgent:
             return self._from_ms
         if self.fsync is Fsync.NEVER:
             return None
@@ -39,19 +44,9 @@ class SyncPace:
         due_ms = 0 if self._last_ms is None else self._last_ms + self._interval_ms
         return max(due_ms, self._from_ms)
 
-    def is_busy(self, now_ms: int) -> bool:
-        """Is it worth an fsync of its own that the next entries need none?"""
-        return self.fsync is Fsync.NEVER or (
-            self._last_ms is not None and now_ms - self._last_ms < self._interval_ms
-        )
-
     def begins(self, now_ms: int) -> None:
         """The next interval counts from here."""
         self._last_ms = now_ms
-
-    def begins_anew(self) -> None:
-        """The next interval counts from when somebody asks."""
-        self._last_ms = None
 
     def found_no_descriptor(self) -> None:
         """The last sync was not tried: it is due again a moment later."""

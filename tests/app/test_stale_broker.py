@@ -129,7 +129,7 @@ async def test_a_connection_to_a_broker_that_can_not_answer_is_given_up_for_anot
     asked: list[tuple[str, ...]] = []
     one, other = "nats://127.0.0.1:9", "nats://127.0.0.1:10"
 
-    async def connect(target: BrokerTarget) -> Client:
+    async def connect(target: BrokerTarget, _: object) -> Client:
         asked.append(target.servers)
 
         async def request(subject: str, payload: bytes, *, timeout: float) -> SimpleNamespace:

@@ -357,6 +357,14 @@ class MoveWorld(World):
 
     def forget_move(self) -> None:
         """The map is as if the move had never begun: the one that knew of it is gone, as behind a forced recovery."""
+        maps = [
+            node.core.meta
+            for node in self.nodes.values()
+            if node.core is not None and node.core.meta is not None
+        ]
+        assert self.run_until(lambda: len({meta.applied_index for meta in maps}) == 1, 5000), (
+            "no map is behind"
+        )
         for node in self.nodes.values():
             meta = node.core.meta if node.core is not None else None
             if meta is None:

@@ -47,7 +47,7 @@ def test_rows_outlive_brokers_leaders_and_moves(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.covers("SF-31")
 def test_staged_rows_stay_until_their_messages_are_durable(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = SinkWorld(1, queries=1, rows=300)
+    world = SinkWorld(2, queries=1, rows=300)
     follower = next(copy for copy in world.copies().values() if not copy.serves)
     monkeypatch.setattr(follower.log, "sync_due", lambda now_ms: False)
     monkeypatch.setattr(follower.log, "next_sync_ms", lambda: None)
@@ -64,7 +64,7 @@ def test_staged_rows_stay_until_their_messages_are_durable(monkeypatch: pytest.M
 
 @pytest.mark.covers("SF-17")
 def test_the_log_is_kept_from_the_first_staged_row_however_few_messages_are_left() -> None:
-    world = SinkWorld(1, queries=1, rows=300)
+    world = SinkWorld(2, queries=1, rows=300)
     block = encode_block([b"s.late", b"", b"late:1"])
     head = {"writer": "late", "batch": 0, "token": "t", "block": 1, "crc": crc32(block)}
     world.asks("SINK.STAGE.S", json.dumps(head).encode() + b"\n" + block)

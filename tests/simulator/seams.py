@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from supercluster.broker.jetstream.core.broker import BrokerCore
 from supercluster.broker.own_time import OwnTime
 from supercluster.broker.ports import Channel, Ticket
-from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.storage.volume.store import DueSync, VolumeStore
 
 if TYPE_CHECKING:
@@ -115,23 +114,11 @@ class SimCore(BrokerCore):
         self._synced(due)
 
     def _synced(self, due: DueSync) -> None:
-        """As `runtime/process_core.py` does."""
         if self._world.nodes[self.key].core is not self:
             return
         if self._world.waits(self.key, partial(self._synced, due)):
             return
-        group = self.groups.get(due.group)
-        if group is not None and group.log is not due.log:
-            group = None
-        try:
-            due.log.finish_sync(due.ticket)
-        except DiskError as error:
-            if group is not None:
-                group.fail(error)
-            return
-        if group is not None and group.failed is None:
-            group.raft.persisted(self.clock.monotonic_ms())
-            self.copies.touch(group.id)
+        if self.entries_synced(due.group, due.log, partial(due.log.finish_sync, due.ticket)):
             self._world.want_turn(self.key)
 
     def start_votes(self, votes: list[tuple[str, Ticket]]) -> None:

@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from supercluster.broker.jetstream import errors
@@ -302,19 +303,8 @@ class ProcessCore(BrokerCore):
         self._process.loop.run_in_executor(threads, ticket.run).add_done_callback(done)
 
     def _synced(self, due: DueSync, done: asyncio.Future[None]) -> None:
-        group = self.groups.get(due.group)
-        if group is not None and group.log is not due.log:
-            group = None  # Another copy, opened since: the ticket was the former one's.
         _keep_error(due.ticket, done, due.group)
-        try:
-            due.log.finish_sync(due.ticket)
-        except DiskError as failure:
-            if group is not None:
-                group.fail(failure)
-            return
-        if group is not None and group.failed is None:
-            group.raft.persisted(self.clock.monotonic_ms())
-            self.copies.touch(group.id)
+        if self.entries_synced(due.group, due.log, partial(due.log.finish_sync, due.ticket)):
             self._process.turn.want()
 
 

@@ -74,11 +74,13 @@ from supercluster.broker.ports import (
     Network,
     PeerInfo,
     Publisher,
+    StreamLog,
     Ticket,
 )
 from supercluster.broker.protocol.imports import AccountBook
 from supercluster.broker.raft.confchange import Membership
 from supercluster.broker.raft.config import NEVER_MS
+from supercluster.broker.raft.errors import DiskError
 
 # What reading a frame that no broker sends may raise.
 BAD_FRAME = (
@@ -337,6 +339,23 @@ class BrokerCore:
         for group_id, ticket in votes:
             ticket.run()
             self.vote_saved(group_id, ticket)
+
+    def entries_synced(self, group_id: str, log: StreamLog, finish: Callable[[], None]) -> bool:
+        """A ticket for entries of the log was run, and `finish` has the log take the outcome. True: the group has a turn to come."""
+        group = self.groups.get(group_id)
+        if group is not None and group.log is not log:
+            group = None  # Another copy, opened since: the ticket was the former one's.
+        try:
+            finish()
+        except DiskError as error:
+            if group is not None:
+                group.fail(error)
+            return False
+        if group is None or group.failed is not None:
+            return False
+        group.raft.persisted(self.clock.monotonic_ms())
+        self.copies.touch(group_id)
+        return True
 
     def vote_saved(self, group_id: str, ticket: Ticket) -> None:
         """The ticket was run."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import json
 import threading
 import time
@@ -85,6 +86,18 @@ class Hands:
             time.sleep(POLL_SECONDS)
 
 
+def _wanted(hands: Hands, target: str, spec: dict[str, Any]) -> None:
+    hands.patch(target, {"spec": spec})
+    hands.manifests[target]["spec"] |= spec
+
+
+def _for_a_while(hands: Hands, act: Act, field_name: str, value: Any) -> None:
+    """A field of the spec has another value, and then the one that it had."""
+    hands.patch(act.target, {"spec": {field_name: value}})
+    time.sleep(float(act.detail["back_s"]))
+    hands.patch(act.target, {"spec": {field_name: hands.manifests[act.target]["spec"].get(field_name)}})
+
+
 def _edit(hands: Hands, act: Act) -> str:
     value = int(act.detail["value"])
     bodies: dict[str, dict[str, Any]] = {
@@ -93,89 +106,70 @@ def _edit(hands: Hands, act: Act) -> str:
         "rpp": {"weight": value},
         "ncl": {"tags": [f"edited-{value}"]},
     }
-    spec = bodies[act.target.partition("/")[0]]
-    hands.patch(act.target, {"spec": spec})
-    hands.manifests[act.target]["spec"] |= spec
+    _wanted(hands, act.target, bodies[act.target.partition("/")[0]])
     return ""
 
 
-def _delete(hands: Hands, act: Act) -> str:
-    kind, _, name = act.target.partition("/")
+def _make_anew(hands: Hands, act: Act, *options: str) -> None:
+    """Delete, and apply what is wanted at once."""
     former = hands.site.get(act.target)["metadata"]["uid"]
+    kind, _, name = act.target.partition("/")
     with_data = kind == "str" and name == resources.GOES_WITH_ITS_RESOURCE
     hands.asked.delete(act.target, with_data=with_data)
-    hands.site.kubectl("delete", act.target, f"--cascade={act.detail['cascade']}", "--wait=false")
+    hands.site.kubectl("delete", act.target, "--wait=false", *options)
     hands.apply_anew(act.target, former)
     if with_data:
         # Messages go to the former stream until the operator has made the next one.
         hands.site.kubectl("wait", "--for=condition=Ready", act.target, "--timeout=180s")
         hands.load.excuse(name)
-        return "made anew without its messages"
+
+
+def _delete(hands: Hands, act: Act) -> str:
+    _make_anew(hands, act, f"--cascade={act.detail['cascade']}")
     return "made anew"
 
 
 def _restore(hands: Hands, act: Act) -> str:
     """As a backup tool does: everything that was saved but what the API server gives, status and finalizers included."""
-    former = hands.site.get(act.target)["metadata"]["uid"]
-    kind, _, name = act.target.partition("/")
-    with_data = kind == "str" and name == resources.GOES_WITH_ITS_RESOURCE
-    saved = json.loads(json.dumps(hands.saved[act.target]))
+    saved = copy.deepcopy(hands.saved[act.target])
     for field_name in ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields"):
         saved["metadata"].pop(field_name, None)
-    hands.asked.delete(act.target, with_data=with_data)
-    hands.site.kubectl("delete", act.target, "--wait=false")
     hands.manifests[act.target] = saved
-    hands.apply_anew(act.target, former)
-    if with_data:
-        hands.site.kubectl("wait", "--for=condition=Ready", act.target, "--timeout=180s")
-        hands.load.excuse(name)
+    _make_anew(hands, act)
     return "restored"
 
 
 def _label(hands: Hands, act: Act) -> str:
-    found = hands.site.get(act.target)
-    labels = found.get("metadata", {}).get("labels") or {}
+    labels = hands.site.get(act.target).get("metadata", {}).get("labels") or {}
     if not labels:
         return "has no label just now"
-    if act.target.startswith("str/"):
-        hands.patch(act.target, {"metadata": {"labels": {"tier": None}}})
-        time.sleep(float(act.detail["away_s"]))
-        hands.patch(act.target, {"metadata": {"labels": {"tier": "gold"}}})
-        return "put back"
     hands.patch(act.target, {"metadata": {"labels": dict.fromkeys(labels)}})
-    return f"without {len(labels)} labels"
+    if not act.target.startswith("str/"):
+        return f"without {len(labels)} labels"
+    time.sleep(float(act.detail["away_s"]))
+    hands.patch(act.target, {"metadata": {"labels": labels}})
+    return "put back"
 
 
 def _secret(hands: Hands, act: Act) -> str:
-    """Somebody edits what the operator wrote, or takes a key out."""
+    """What the operator wrote is edited, or a key is taken out."""
     data = hands.site.get(act.target).get("data") or {}
     key = next((name for name in ("password", "tls.crt") if name in data), "")
     if not key:
         return "is not there just now"
-    other = base64.b64encode(b"somebody's own words").decode()
+    other = base64.b64encode(b"other words").decode()
     hands.patch(act.target, {"data": {key: other if act.detail["edit"] == "other" else None}})
     return f"{key} is {act.detail['edit']}"
 
 
 def _image(hands: Hands, act: Act) -> str:
-    former = hands.manifests[act.target]["spec"].get("image")
-    hands.patch(act.target, {"spec": {"image": IMAGES[act.detail["image"]]}})
-    time.sleep(float(act.detail["back_s"]))
-    hands.patch(act.target, {"spec": {"image": former}})
+    _for_a_while(hands, act, "image", IMAGES[act.detail["image"]])
     return "rolled back"
 
 
 def _scale(hands: Hands, act: Act) -> str:
-    former = hands.manifests[act.target]["spec"]["replicas"]
-    hands.patch(act.target, {"spec": {"replicas": int(act.detail["count"])}})
-    time.sleep(float(act.detail["back_s"]))
-    hands.patch(act.target, {"spec": {"replicas": former}})
+    _for_a_while(hands, act, "replicas", int(act.detail["count"]))
     return "scaled back"
-
-
-def _wanted(hands: Hands, target: str, spec: dict[str, Any]) -> None:
-    hands.patch(target, {"spec": spec})
-    hands.manifests[target]["spec"] |= spec
 
 
 def _move(hands: Hands, act: Act) -> str:

@@ -15,6 +15,8 @@ GAP_S = (4.0, 14.0)
 CASCADES = ("background", "foreground", "orphan")
 CLUSTERS = ("east", "west")
 STREAMS = ("orders", "ledger", "events", "scratch")
+MADE_ANEW = (*(f"str/{name}" for name in STREAMS), "ncl/east", "ncl/west", "rpp/steady", "nu/shop")
+"""What is deleted now and then."""
 NODES = 4
 """Of the plane."""
 OWNED = ("sts/{}", "cm/{}-config", "svc/{}", "svc/{}-brokers", "pdb/{}", "secret/{}-tls")
@@ -52,9 +54,7 @@ def _edit(dice: random.Random) -> Drawn:
 
 
 def _delete(dice: random.Random) -> Drawn:
-    target = dice.choice(
-        [*(f"str/{name}" for name in STREAMS), "ncl/east", "ncl/west", "rpp/steady", "nu/shop"]
-    )
+    target = dice.choice(MADE_ANEW)
     return target, {"cascade": dice.choice(CASCADES)}
 
 
@@ -75,9 +75,7 @@ def _secret(dice: random.Random) -> Drawn:
 
 def _restore(dice: random.Random) -> Drawn:
     """Delete, and create from what a backup tool saved at the beginning."""
-    return dice.choice(
-        [*(f"str/{name}" for name in STREAMS), "ncl/east", "ncl/west", "rpp/steady", "nu/shop"]
-    ), {}
+    return dice.choice(MADE_ANEW), {}
 
 
 def _image(dice: random.Random) -> Drawn:
@@ -89,11 +87,7 @@ def _kill_broker(dice: random.Random) -> Drawn:
     return f"pod/{dice.choice(CLUSTERS)}-{dice.randrange(3)}", {"times": dice.choice((1, 1, 2))}
 
 
-def _lose_node(dice: random.Random) -> Drawn:
-    return f"node/{dice.randrange(NODES)}", {"away_s": round(dice.uniform(3.0, 45.0), 1)}
-
-
-def _cordon(dice: random.Random) -> Drawn:
+def _node(dice: random.Random) -> Drawn:
     return f"node/{dice.randrange(NODES)}", {"away_s": round(dice.uniform(3.0, 45.0), 1)}
 
 
@@ -120,8 +114,8 @@ KINDS: dict[str, Callable[[random.Random], Drawn]] = {
     "move": _move,
     "replicas": _replicas,
     "scale": _scale,
-    "cordon": _cordon,
-    "lose-node": _lose_node,
+    "cordon": _node,
+    "lose-node": _node,
     "kill-broker": _kill_broker,
     "kill-operator": _kill_operator,
 }

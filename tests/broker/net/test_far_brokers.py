@@ -257,6 +257,14 @@ async def test_an_address_of_another_super_cluster_than_the_migration_names_is_n
     assert far(blue) == []
 
 
+async def refused(worlds: TwoWorlds) -> str:
+    """Why blue's broker is not linked with green's."""
+    address = f"{worlds.green[0].place.host}:{PORT}"
+    errors = worlds.blue[0].mesh.far.searches["green"].errors
+    await worlds.brokers.until(lambda: bool(errors.get(address)), "the refusal")
+    return str(errors[address])
+
+
 @pytest.mark.covers("BG-1")
 async def test_a_certificate_has_to_be_for_the_name_that_the_migration_gives(
     worlds: TwoWorlds, tmp_path: Path
@@ -267,17 +275,12 @@ async def test_a_certificate_has_to_be_for_the_name_that_the_migration_gives(
     await worlds.start(1, 0, migrationTls=stranger.sign("other").settings())
     worlds.green = [green]
     worlds.want()
-    address = f"{green.place.host}:{PORT}"
-    errors = worlds.blue[0].mesh.far.searches["green"].errors
-    await worlds.brokers.until(lambda: bool(errors.get(address)), "the refusal of another authority")
-    assert "certificate verify failed" in errors[address]
+    assert "certificate verify failed" in await refused(worlds)
     await worlds.brokers.stop_one(worlds.blue[0])
     await worlds.start(1, 0, migrationTls=authority.sign("blue.example").settings())
     worlds.green = [green]
     worlds.want(tls_name="teal.example")
-    errors = worlds.blue[0].mesh.far.searches["green"].errors
-    await worlds.brokers.until(lambda: bool(errors.get(address)), "the refusal of another name")
-    assert "its certificate is not for teal.example" in errors[address]
+    assert "its certificate is not for teal.example" in await refused(worlds)
     assert far(green) == []
     await worlds.link(tls_name="green.example")
     assert worlds.blue[0].mesh.far.links[far_name("east-0", GREEN)].control.is_encrypted
@@ -296,10 +299,7 @@ async def test_where_green_trusts_another_authority_than_blue_s_blue_says_that_i
     await worlds.start(1, 0, migrationTls={**ours.sign("blue.example").settings(), "caFile": str(both)})
     worlds.green = [green]
     worlds.want()
-    address = f"{green.place.host}:{PORT}"
-    errors = worlds.blue[0].mesh.far.searches["green"].errors
-    await worlds.brokers.until(lambda: bool(errors.get(address)), "the refusal")
-    assert "the other side may not trust this one's certificate" in errors[address]
+    assert "the other side may not trust this one's certificate" in await refused(worlds)
 
 
 # ---- what crosses ---------------------------------------------------------------------------------------------------

@@ -188,12 +188,14 @@ class ExchangeScenario(RecoverScenario):
         core = self.rng.choice(there)
         self._asked += 1
         body = {"replace": [node], "awayMs": INTERVAL_MS, "id": f"repair-{self._asked}"}
+        # The answer may come when the exchange is over and the node, no member any more, is well.
+        since_ms = self._bad_since.get(node)
 
         def answered(status: int, told: Any) -> None:
             if status != 202:
                 return
             self.world.note(f"{node} is exchanged")
-            bad_ms = self._now_ms - self._bad_since.get(node, self._now_ms)
+            bad_ms = self._now_ms - (since_ms or self._bad_since.get(node, self._now_ms))
             if bad_ms + SLACK_MS < INTERVAL_MS:
                 raise self.world.ledger.broken(
                     f"MR-2: the copy on {node} is exchanged, which has been of no use for {bad_ms:.0f} ms, of {INTERVAL_MS}"

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from tests.broker.moves.world import MoveWorld
 
-from supercluster.broker.raft.confchange import ChangeRefusal, RefusalReason
+from supercluster.broker.jetstream.meta.operations import start_move
+from supercluster.broker.raft.confchange import ChangeRefusal, RefusalReason, node_of
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.storage.log.log import FileLog
 
@@ -39,6 +40,35 @@ def test_a_member_that_never_heard_of_its_end_takes_part_in_the_move_back() -> N
     world.until("ended done")
     world.run_ms(50)
     assert set(world.groups()) == set(EAST)
+    world.finish()
+
+
+@pytest.mark.covers("MV-9", "SF-5", "SF-9")
+def test_a_target_whose_log_says_that_it_votes_asks_until_the_leader_knows_of_its_move() -> None:
+    """As after a forced recovery of the map, which names a member of then: it was voted out since, which nobody remembers to tell
+    it, and asks at first a leader that has not heard of the move."""
+    world = moved_away(without="east-2")
+    leader = world.leader_node()
+    world.stop(leader, power=False)
+    assert world.run_until(lambda: world.leader() is not None, 10_000)
+    world.start(leader)
+    world.run_ms(1000)
+    found = world.assignment()
+    assert found.last_move is not None
+    old = next(member for member in found.last_move.origin if node_of(member) == "east-2")
+    world.cut_clusters("west", "meta")
+    targets = (old, *found.members[:2])
+    world._propose(start_move(found, found.config, "again", targets, found.members))
+    world.start("east-2")
+    world.run_ms(3000)
+    replica = world.groups()["east-2"]
+    assert replica.member == old
+    assert replica.raft.membership.is_voter(old)
+    world.mend()
+    world.run_ms(2000)
+    world.until("ended done")
+    assert set(world.assignment().members) == set(targets)
+    assert not any(reason == "MoveTargetReplaced" for _, reason, _ in world.events)
     world.finish()
 
 

@@ -35,6 +35,8 @@ class Joining:
         self._leaderships = leaderships
         self._asked_ms: dict[str, int] = {}
         """Group → when its leader was last asked."""
+        self._told_index: dict[str, int] = {}
+        """Group → index of the membership that its leader told, in which this broker's replica is not."""
 
     def begin(self, group_id: str) -> None:
         """The replica has no vote. The leader may have said long ago that it serves: do not wait for it to say so again."""
@@ -43,6 +45,7 @@ class Joining:
     def end(self, group_id: str) -> None:
         """The replica is to ask no more."""
         self._asked_ms.pop(group_id, None)
+        self._told_index.pop(group_id, None)
 
     def leader_serves(self, news: Leadership, membership: Membership, *, is_unexplained: bool) -> None:
         """A leader told the membership in force: ask to be taken in where this broker is only an old identity, unless the map has no
@@ -54,6 +57,7 @@ class Joining:
             self.end(news.group)
         elif news.node != self._env.node:
             self._asked_ms[news.group] = self._env.clock.monotonic_ms()
+            self._told_index[news.group] = membership.index
             self._ask(group)
 
     def _is_in(self, replica: Replica, membership: Membership) -> bool:
@@ -70,6 +74,12 @@ class Joining:
             # It follows another super-cluster's group, which may have dropped it behind a link that was cut: it asks for as long as it follows.
             return False
         return found.move is not None and replica.member in found.move.targets
+
+    def _is_taken_in(self, replica: Replica) -> bool:
+        """Does the replica's own log say that it is in? A log that lacks the membership which the leader told says nothing: a
+        voter that was out of contact when it was voted out still votes by it."""
+        membership = replica.raft.membership
+        return membership.index >= self._told_index.get(replica.id, 0) and self._is_in(replica, membership)
 
     def _ask(self, replica: Replica) -> None:
         leader = self._leaderships.leader_of(replica.id)
@@ -100,8 +110,8 @@ class Joining:
         """Ask again, where nothing came of it."""
         for group_id, asked_ms in list(self._asked_ms.items()):
             group = self._copies.groups.get(group_id)
-            if group is None or self._is_in(group, group.raft.membership):
-                del self._asked_ms[group_id]
+            if group is None or self._is_taken_in(group):
+                self.end(group_id)
             elif now_ms - asked_ms >= JOIN_RETRY_MS:
                 self._asked_ms[group_id] = now_ms
                 self._ask(group)

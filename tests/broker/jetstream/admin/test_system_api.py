@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 from tests.broker.jetstream.stream.test_step_down import CLIENT, Story
@@ -84,6 +85,24 @@ def test_a_purge_goes_on_when_the_leader_of_the_map_steps_down() -> None:
     assert story.ask("ACCOUNT.PURGE.$G", info=SYSTEM)["initiated"] is True
     assert story.ask("META.LEADER.STEPDOWN", info=SYSTEM)["success"] is True
     wait(story, lambda: not streams(story))
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_stream_that_was_made_since_a_leader_fell_is_not_purged(*, is_new: bool) -> None:
+    story = Story()
+    make(story, 1)
+    core, asked = story.cores[0], list[Callable[[bytes | None], None]]()
+
+    def send(*request: object, on_answer: Callable[[bytes | None], None]) -> None:
+        asked.append(on_answer)
+
+    core.system_api._requests = SimpleNamespace(send=send)  # type: ignore[assignment]
+    core.system_api.carry_out(SYSTEM, AccountPurgeRequest("", "$G"), lambda answer: None)
+    if is_new:
+        assert "error" not in story.ask("STREAM.DELETE.G0")
+        make(story, 1)
+    asked[0](None)
+    assert len(asked) == (2 if is_new else 3), "the other stream's deletion, and this one's"
 
 
 def test_a_purge_ends_when_nobody_leads_the_map_and_can_be_asked_for_again() -> None:

@@ -175,14 +175,15 @@ def test_the_meta_leader_sends_on_to_the_stream_that_it_made() -> None:
     assert (world.published, len(requests)) == ([], 0)
 
 
-NOT_FOUND = b'{"type":"x","error":{"code":404,"err_code":10059,"description":"stream not found"}}'
+NO_MESSAGE = b'{"type":"x","error":{"code":404,"err_code":10043,"description":"no message found"}}'
+MESSAGE_DELETE = b"$JS.API.STREAM.MSG.DELETE.S"
 
 
 @pytest.mark.parametrize("how", ["answered", "not the leader", "fell"])
-def test_a_deletion_that_a_fallen_leader_may_have_done_is_done(how: str) -> None:
+def test_a_message_that_a_fallen_leader_may_have_deleted_is_deleted(how: str) -> None:
     world = World({"g": "a"})
     requests = world.requests()
-    ask(requests, DELETE)
+    ask(requests, MESSAGE_DELETE)
     ((_, request),) = world.asked()
     if how == "not the leader":
         requests.response(request.number, ResponseStatus.NOT_LEADER, b"", 0)
@@ -190,12 +191,12 @@ def test_a_deletion_that_a_fallen_leader_may_have_done_is_done(how: str) -> None
     elif how == "fell":
         requests.response(request.number, ResponseStatus.UNDECIDED, b"", 0)
         requests.tick(ASK_LEADER_MS)
-    requests.response(request.number, ResponseStatus.ANSWER, NOT_FOUND, 600)
+    requests.response(request.number, ResponseStatus.ANSWER, NO_MESSAGE, 600)
     ((_, _, payload),) = world.published
     assert (b'"success"' in payload) == (how == "fell")
 
 
-@pytest.mark.parametrize("how", ["its process is lost", "it is silent"])
+@pytest.mark.parametrize("how", ["its process is lost", "it is silent", "it is deposed"])
 @pytest.mark.parametrize(
     ("subject", "again"), [(DELETE, False), (PURGE, False), (PULL, True), (INFO_CALL, True)]
 )
@@ -206,11 +207,13 @@ def test_what_a_lost_leader_may_have_removed_is_not_removed_again(
     world = World({"g": "c"})
     requests = world.requests()
     ask(requests, subject)
-    world.asked()
+    ((_, request),) = world.asked()
     if how == "its process is lost":
         requests.link_down("other")
         assert len(requests) == 1
         requests.link_down("c")
+    elif how == "it is deposed":
+        requests.response(request.number, ResponseStatus.UNDECIDED, b"", 400, "c")
     world.leaders["g"] = "b"
     requests.leader_serves("g", 500)
     requests.tick(REQUEST_RETRY_MS)
@@ -284,12 +287,7 @@ def test_a_pull_that_the_old_leader_has_goes_to_another_super_cluster_once() -> 
 
 
 @pytest.mark.covers("BG-5")
-@pytest.mark.parametrize(
-    ("word", "is_done"), [(ResponseStatus.UNDECIDED, True), (ResponseStatus.NOT_LEADER, False)]
-)
-def test_a_deletion_that_blue_may_have_carried_out_is_understood_by_greens_answer(
-    word: ResponseStatus, is_done: bool
-) -> None:
+def test_a_deletion_that_blue_did_not_begin_is_greens() -> None:
     successor = "g~1"
     world = World({"g": "a"})
     requests = world.requests()
@@ -299,22 +297,27 @@ def test_a_deletion_that_blue_may_have_carried_out_is_understood_by_greens_answe
     requests.groups_gone(["g"], lambda request: successor, fallback_answers.not_there, 5)
     requests.tick(5)
     assert world.asked() == [], "blue's leader owes a word of it"
-    requests.response(1, word, b"", 6, "a")
+    requests.response(1, ResponseStatus.NOT_LEADER, b"", 6, "a")
     ((_, found),) = world.asked()
     requests.response(found.number, ResponseStatus.ANSWER, b'{"error":{"code":404,"err_code":10014}}', 6, FAR)
     ((_, _, payload),) = world.published
-    assert (b'"success"' in payload) == is_done
+    assert b"10014" in payload
 
 
 @pytest.mark.covers("BG-5")
 @pytest.mark.parametrize("successor", ["g~1", "new"])
-def test_a_deletion_that_a_silent_leader_has_goes_to_no_other_group(successor: str) -> None:
+@pytest.mark.parametrize("is_silent", [True, False])
+def test_a_deletion_that_a_leader_may_have_done_goes_to_no_other_group(
+    successor: str, *, is_silent: bool
+) -> None:
     world = World({"g": "a"})
     requests = world.requests()
     ask(requests, b"$JS.API.CONSUMER.DELETE.S.c")
     world.sent.clear()
     world.leaders[successor] = FAR
     requests.groups_gone(["g"], lambda request: successor, fallback_answers.not_there, 5)
+    if not is_silent:
+        requests.response(1, ResponseStatus.UNDECIDED, b"", 6, "a")
     requests.tick(REQUEST_RETRY_MS)
     assert world.asked() == []
     ((_, _, payload),) = world.published

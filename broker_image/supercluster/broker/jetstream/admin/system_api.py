@@ -22,7 +22,8 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from supercluster.broker.jetstream import errors
@@ -31,7 +32,8 @@ from supercluster.broker.jetstream.api import answers, parser
 from supercluster.broker.jetstream.api.requests import AccountPurgeRequest, ServerRemoveRequest
 from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.meta.view import MapView
-from supercluster.broker.jetstream.node.pending_requests import PendingRequests
+from supercluster.broker.jetstream.node.pending_requests import REQUEST_WAIT_MS, PendingRequests
+from supercluster.broker.jetstream.replica.lineage import is_same_stream
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.raft.confchange import node_of
 
@@ -125,7 +127,13 @@ class SystemApi:
             return
         body = json.dumps({"peer": peer}).encode()
         calls = [
-            _Call(found.name, ClientInfo(found.account, info.user, is_operator=True), _PEER_REMOVE, body)
+            _Call(
+                found.name,
+                found.group,
+                ClientInfo(found.account, info.user, is_operator=True),
+                _PEER_REMOVE,
+                body,
+            )
             for found in meta.state.streams.values()
             if peer in map(node_of, found.members)
         ]
@@ -154,7 +162,7 @@ class SystemApi:
         if len(self._purges) >= PURGES_MAX:
             raise errors.error(errors.INSUFFICIENT_RESOURCES)
         asker = ClientInfo(account, info.user, is_operator=info.is_operator)
-        calls = [_Call(stream.name, asker, _DELETE) for stream in found]
+        calls = [_Call(stream.name, stream.group, asker, _DELETE) for stream in found]
 
         def ended(left: list[str]) -> None:
             del self._purges[account]
@@ -180,9 +188,12 @@ class _Call:
     """One call about one stream."""
 
     stream: str
+    group: str
     asker: ClientInfo
     prefix: bytes
     body: bytes = b""
+    until_ms: int = 0
+    """Until then it is asked for again where a leader fell that may have done it. 0: nobody was asked."""
 
 
 class _Calls:
@@ -211,7 +222,8 @@ class _Calls:
         """Ask for as many as may be under way."""
         self._is_asking = True
         while self._calls and self._under_way < CALLS_AT_ONCE:
-            call = self._calls.popleft()
+            call, now_ms = self._calls.popleft(), self._env.clock.monotonic_ms()
+            call = replace(call, until_ms=call.until_ms or now_ms + REQUEST_WAIT_MS)
             self._under_way += 1
             self._requests.send(
                 self._map.meta_id,
@@ -220,19 +232,28 @@ class _Calls:
                 b"",
                 b"",
                 call.body,
-                self._env.clock.monotonic_ms(),
-                on_answer=lambda answer, name=call.stream: self._answered(name, answer),  # type: ignore[misc]
+                now_ms,
+                on_answer=partial(self._answered, call),
             )
         self._is_asking = False
         if not self._under_way:
             self._ended(self._left)
 
-    def _answered(self, name: str, answer: bytes | None) -> None:
+    def _is_there(self, call: _Call) -> bool:
+        meta = self._map.replica
+        found = meta.state.streams.get((call.asker.account, call.stream)) if meta is not None else None
+        return found is not None and is_same_stream(found.group, call.group)
+
+    def _answered(self, call: _Call, answer: bytes | None) -> None:
         self._under_way -= 1
-        if answer is None:  # Nobody leads the map: nor would the others be answered.
-            self._left += [name, *(call.stream for call in self._calls)]
+        if answer is None and self._env.clock.monotonic_ms() < call.until_ms:
+            # Somebody may have made a stream of that name since: only of the same one is it asked again.
+            if self._is_there(call):
+                self._calls.append(call)
+        elif answer is None:  # Nobody leads the map: nor would the others be answered.
+            self._left += [call.stream, *(other.stream for other in self._calls)]
             self._calls.clear()
         elif answers.err_code_of_answer(answer) not in self._harmless:
-            self._left.append(name)
+            self._left.append(call.stream)
         if not self._is_asking:
             self.go_on()

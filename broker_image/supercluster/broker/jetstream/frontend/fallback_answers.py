@@ -9,7 +9,7 @@ from supercluster.broker.jetstream.api import answers, parser
 from supercluster.broker.jetstream.links.frames import Request
 from supercluster.broker.jetstream.node.lost_clusters import LostClusters
 
-_DELETIONS = {"stream_delete": 10059, "consumer_delete": 10014, "stream_msg_delete": 10043}
+_NO_SUCH_MESSAGE = 10043
 
 
 def unavailable(lost_clusters: LostClusters, request: Request) -> bytes:
@@ -24,8 +24,8 @@ def not_there(subject: bytes) -> bytes:
 
 
 def done_before(subject: bytes, answer: bytes) -> bytes:
-    """The answer to a request that an earlier leader may have carried out: what it was to delete is gone."""
+    """The answer to a request that an earlier leader may have carried out: the message that it was to delete is gone."""
     kind = parser.answer_kind(subject)
-    if kind in _DELETIONS and answers.err_code_of_answer(answer) == _DELETIONS[kind]:
+    if kind == "stream_msg_delete" and answers.err_code_of_answer(answer) == _NO_SUCH_MESSAGE:
         return answers.success_answer(kind)
     return answer

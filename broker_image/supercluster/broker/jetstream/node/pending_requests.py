@@ -5,12 +5,13 @@ A request goes to the leader of the meta group or of its stream. The answer come
 published from here, so that the client's own subscription is sure to be known. If the leader changes, the
 request is sent to the next one until its time-out; then the client gets NATS's error 10008. A leader may have
 carried out a request before it failed, so the outcome of the retry is interpreted: "not found" then means
-that a deletion succeeded.
+that the deletion of a message succeeded.
 
 **Once or twice.** One leader carries out a request once, however often it arrives (`frontend/answer_cache.py`).
 The next leader does not know what the one before did. So a request goes to it when the broker that has it has
-said that it does not lead, or is lost, or was silent for a second. A lost leader may have carried it out, and
-other clients may have done something since:
+said that it does not lead, or is lost, or was silent for a second. A lost leader may have carried it out. So may
+one that is deposed and lives: it says UNDECIDED of what stands in its log uncommitted, which the next leader may
+commit. Other clients may have done something since:
 
 - Reads change nothing. A creation or a new configuration finds itself there, and gets the same answer. A
   sequence is never given twice, so a message is deleted once.
@@ -18,9 +19,6 @@ other clients may have done something since:
   or repeated; the client may get more of them than it asked for.
 - A purge would also take what was stored and confirmed since, and a deletion what was created since under the
   same name. These are not sent again: the client gets 10008 at once, as nobody knows what became of them.
-
-A leader that is deposed and lives says UNDECIDED of what stands in its log uncommitted. That is sent again,
-whatever it is: the next leader has it behind the entry, if that is in its log.
 """
 
 from __future__ import annotations
@@ -184,7 +182,7 @@ class PendingRequests:
             self._post(peer, Frame.WHO_LEADS, encode_texts(pending.request.group))
 
     def _gave_up(self, pending: Pending) -> bool:
-        """A leader that is lost may have carried it out: what must not happen twice fails."""
+        """A leader that is lost or deposed may have carried it out: what must not happen twice fails."""
         if not pending.request.subject.startswith(REMOVING):
             return False
         self._remove(pending.request.number)
@@ -203,6 +201,8 @@ class PendingRequests:
         """An answer, or word of where to ask, of a broker."""
         pending = self._pending.get(number)
         if pending is None:
+            return
+        if status is ResponseStatus.UNDECIDED and self._gave_up(pending):
             return
         if status in (ResponseStatus.NOT_LEADER, ResponseStatus.UNDECIDED):
             pending.sent = False

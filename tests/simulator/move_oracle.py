@@ -212,10 +212,9 @@ class MoveOracle:
     def _copy_begun(self, replica: Replica) -> None:
         """SF-4: a copy is named after the volume that it is on."""
         node, _, incarnation = replica.member.partition("@")
-        if incarnation.partition(".")[0] != self._world.nodes[node].store.incarnation:
-            raise self._broken(
-                f"SF-4: {replica.member} of {replica.id} is begun on volume {self._world.nodes[node].store.incarnation}"
-            )
+        store = self._world.nodes[node].store
+        if incarnation.partition(".")[0] not in {store.incarnation, *store.unread}:
+            raise self._broken(f"SF-4: {replica.member} of {replica.id} is begun on volume {store.incarnation}")
 
     def _dropping(self, node: str, group: str, member: str) -> None:
         """SF-5: nobody drops a copy that is in force, nor, within the grace time, one that was."""

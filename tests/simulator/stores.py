@@ -35,6 +35,8 @@ class SimStore:
         self.disk = SimDisk(rng)
         self._volume: Volume | None = None
         self.incarnation = ""
+        self.unread: set[str] = set()
+        """Incarnations that the directory had and that could not be read: its logs are what they were, and named after these."""
         self.ballast_bytes = BALLAST_BYTES
         """As brokers have it, but small: a checkpoint or two, and the entry of a purge."""
 
@@ -44,6 +46,8 @@ class SimStore:
         boot = f"boot-{self._boot}" if self.has_boot_id else f"start-{self._starts}"
         volume = open_volume(self.disk, boot, lambda: f"{self._rng.getrandbits(48):012x}")
         self._volume = volume
+        if volume.is_new and self.incarnation:
+            self.unread.add(self.incarnation)
         self.incarnation = volume.identity.incarnation
         options = LogOptions(
             segment_bytes=SEGMENT_BYTES, sync_interval_ms=SYNC_INTERVAL_MS, sync_in_tick=False
@@ -88,4 +92,5 @@ class SimStore:
         """The directory is gone."""
         self.disk = SimDisk(self._rng)
         self._volume = None
+        self.unread.clear()
         self.incarnation = ""

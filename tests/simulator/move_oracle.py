@@ -214,7 +214,9 @@ class MoveOracle:
         node, _, incarnation = replica.member.partition("@")
         store = self._world.nodes[node].store
         if incarnation.partition(".")[0] not in {store.incarnation, *store.unread}:
-            raise self._broken(f"SF-4: {replica.member} of {replica.id} is begun on volume {store.incarnation}")
+            raise self._broken(
+                f"SF-4: {replica.member} of {replica.id} is begun on volume {store.incarnation}"
+            )
 
     def _dropping(self, node: str, group: str, member: str) -> None:
         """SF-5: nobody drops a copy that is in force, nor, within the grace time, one that was."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from tests.simulator.chosen import (
     CAUGHT_BY,
@@ -12,11 +14,13 @@ from tests.simulator.chosen import (
     features,
     scenario_of,
 )
+from tests.simulator.ledger import InvariantBrokenError
 from tests.simulator.mutants import MUTANTS, ROOT
 from tests.simulator.mutation import Mutant, MutantError, check, mutant
 from tests.simulator.rare import MET
 from tests.simulator.run import has_moves, run_seed
 from tests.simulator.super_scenario import SuperScenario
+from tests.simulator.world import World
 
 PLANS = 2000
 """As many as `make test-all` runs."""
@@ -41,6 +45,21 @@ def test_a_seed_of_a_super_cluster_replays_to_the_same_run_and_moves_its_stream(
     assert any(map(moves, (7, 15, 23, 31))), (
         "what a seed does shifts with the code, and most have moves by then"
     )
+
+
+def test_what_goes_in_a_circle_is_found_and_what_lasts_long_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.simulator.world.STEPS_A_MINUTE_MAX", 1000)
+    world = World(1)
+
+    def again(gap_ms: float) -> None:
+        world.at(gap_ms, partial(again, gap_ms))
+
+    again(100)
+    world.run(600_000)
+    assert world.steps == 6000
+    again(0)
+    with pytest.raises(InvariantBrokenError, match="no rest"):
+        world.run(660_000)
 
 
 @pytest.mark.parametrize("scenario", CHOSEN)

@@ -381,14 +381,15 @@ class MoveWorld(World):
                 self.want_turn(node.name)
 
     def break_disk(self, node: str, *, copies: int = 1) -> None:
-        """The disk takes nothing more of a broker's copy, which leaves its group; the broker stays linked. So it goes with
-        the next copies of the stream there, and with this one when it is opened anew."""
+        """As soon as a broker's copy is open, the disk takes nothing more of it, and it leaves its group; the broker stays
+        linked. So it goes with the next copies of the stream there, and with this one when it is opened anew."""
         left = [copies]
 
         def fail(replica: StreamReplica) -> None:
             left[0] -= 1
             replica.fail(DiskError("input/output error", replica.id))
 
+        assert self.run_until(lambda: node in self.groups(), 5000), f"{node} opens no copy"
         fail(self.groups()[node])
         core = self.nodes[node].core
         assert core is not None

@@ -14,7 +14,7 @@ from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.migration import Migration
 from supercluster.broker.jetstream.meta.stream_recovery import CopiesTold, CopyFacts
 from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
-from supercluster.broker.jetstream.meta_leader.stream_request import Decided, StreamRequest
+from supercluster.broker.jetstream.meta_leader.stream_request import Decided, Fallen, StreamRequest
 from supercluster.broker.jetstream.placement.dry_run import MovePlan
 from supercluster.broker.jetstream.placement.room import Room
 from supercluster.broker.jetstream.placement.stream_facts import MemberFacts, StreamFacts
@@ -176,7 +176,7 @@ def facts_of(found: Assignment, **fields: Any) -> StreamFacts:
     return StreamFacts(**told | fields)
 
 
-Outcome = Decided | MovePlan | ApiError | None
+Outcome = Decided | MovePlan | ApiError | Fallen | None
 
 
 @dataclass

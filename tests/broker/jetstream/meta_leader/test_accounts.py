@@ -307,7 +307,7 @@ def test_garbage_from_a_broker_is_no_call(payload: bytes) -> None:
     def settle(status: ResponseStatus, raw: bytes) -> None:
         answers.append(json.loads(raw)["status"])
 
-    answer(leader.replica, MetaCall("east-1", request, settle, lambda: None))
+    answer(leader.replica, MetaCall("east-1", request, settle, lambda: None, lambda: None))
     leader.turn()
     assert answers == [400]
 

@@ -14,7 +14,7 @@ from supercluster.broker.jetstream.config.stream_checks import read_stream
 from supercluster.broker.jetstream.meta.state import MetaState
 from supercluster.broker.jetstream.meta_leader.map_waits import MAP_WAIT_MS
 from supercluster.broker.jetstream.meta_leader.memory_loss import LOST_REPORT_MS
-from supercluster.broker.jetstream.meta_leader.stream_request import Decided, StreamRequest
+from supercluster.broker.jetstream.meta_leader.stream_request import Decided, Fallen, StreamRequest
 
 
 def test_create_update_and_delete() -> None:
@@ -157,9 +157,27 @@ def test_a_leader_that_falls_sends_everybody_on() -> None:
     leader = meta(east_1="east")
     leader.host.applied["east-1"] = 0
     answers: list[Any] = []
-    leader.replica.request(StreamRequest("delete", APP, "S", None, answers.append))
+    for verb in ("create", "delete"):
+        leader.replica.request(StreamRequest(verb, APP, "S", None, answers.append))
     leader.replica.stop_serving()
-    assert answers == [None]
+    assert answers == [Fallen.NOT_BEGUN] * 2, "nothing of it is in the log: the next leader may carry it out"
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_leader_that_falls_knows_what_became_of_a_deletion_that_is_applied(*, is_committed: bool) -> None:
+    leader = meta(east_1="east")
+    leader.done("create")
+    leader.host.applied["east-1"] = 0  # It has an old map: nobody is answered yet.
+    answers: list[Any] = []
+    leader.replica.request(StreamRequest("delete", APP, "S", None, answers.append))
+    if is_committed:
+        leader.turn()
+    else:
+        leader.replica.propose_turn(leader.host.now_ms)
+    assert answers == []
+    leader.replica.stop_serving()
+    assert [type(answer) for answer in answers] == [Decided if is_committed else Fallen]
+    assert is_committed or answers == [Fallen.UNDECIDED]
 
 
 def test_brokers_are_known_by_the_volume_they_came_with() -> None:

@@ -40,7 +40,7 @@ from supercluster.broker.jetstream.meta.move_record import Move
 from supercluster.broker.jetstream.meta.redirect_orders import is_all_open
 from supercluster.broker.jetstream.meta_leader.migrations import TELL_MS, OpenWord, scope_of
 from supercluster.broker.jetstream.meta_leader.recoveries import RecoverCall
-from supercluster.broker.jetstream.meta_leader.stream_request import Decided
+from supercluster.broker.jetstream.meta_leader.stream_request import Decided, Fallen
 from supercluster.broker.jetstream.placement.stream_facts import StreamFacts
 from supercluster.broker.protocol.client_reports import AccountClients
 
@@ -308,7 +308,7 @@ def test_what_green_has_lost_since_is_discarded_by_force_at_its_attempt_alone() 
     assert refusal(TO_GREEN.id, 1) == 19029
     state = story.replica.state
     assert [found.name for found in scope_of(state, state.migrations[TO_GREEN.id])] == ["T"]
-    assert story.ask("create", name="S") is None, (
+    assert story.ask("create", name="S") is Fallen.NOT_BEGUN, (
         "rule 18: its name is green's still, so nobody makes it again"
     )
     assert [(told["name"], told["stage"]) for told in handed(state)["streams"]] == [
@@ -371,10 +371,10 @@ def test_a_stream_that_goes_does_not_move_and_one_that_went_is_not_touched() -> 
     assert TO_GREEN.id in refused.description
     assert story.refused("plan_move", OPERATOR, replicas=3).err_code == 19027
     step(story, "S", StepKind.HANDING)
-    assert story.ask("delete", OPERATOR) is None, "nobody knows yet whose it is"
+    assert story.ask("delete", OPERATOR) is Fallen.NOT_BEGUN, "nobody knows yet whose it is"
     step(story, "S", StepKind.OPENED, digest="d1", last_seq=41)
     for verb in ("create", "update", "delete"):
-        assert story.ask(verb, OPERATOR) is None, (
+        assert story.ask(verb, OPERATOR) is Fallen.NOT_BEGUN, (
             "asked again, it is for green: the broker's map shows that by then"
         )
     assert story.refused("move", OPERATOR).err_code == 19026

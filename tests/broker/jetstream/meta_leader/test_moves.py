@@ -12,7 +12,7 @@ from supercluster.broker.jetstream.config.metadata_keys import RESOURCE_KEY
 from supercluster.broker.jetstream.config.stream import Placement
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.move_record import MoveEnd, MoveReport, Outcome
-from supercluster.broker.jetstream.meta_leader.stream_request import Decided
+from supercluster.broker.jetstream.meta_leader.stream_request import Decided, Fallen
 from supercluster.broker.jetstream.placement.dry_run import MovePlan
 from supercluster.broker.jetstream.placement.room import Room
 from supercluster.broker.jetstream.placement.stream_facts import MemberFacts
@@ -228,9 +228,9 @@ def test_a_leader_that_falls_sends_those_on_who_wait_for_a_stream() -> None:
     answers = leader.call("update", config=replace(leader.stream().config, placement=Placement("west")))
     assert answers == []
     leader.replica.stop_serving()
-    assert answers == [None]
+    assert answers == [Fallen.NOT_BEGUN]
     leader.host.held_answers.pop()()
-    assert answers == [None], "the stream's late answer is of no use any more"
+    assert answers == [Fallen.NOT_BEGUN], "the stream's late answer is of no use any more"
 
 
 # ---- cancel and peers ------------------------------------------------------------------------------------------------

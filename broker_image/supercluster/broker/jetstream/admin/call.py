@@ -45,6 +45,8 @@ class MetaCall:
     settle: Settle
     undecided: Callable[[], None]
     """In place of an answer: nobody knows what becomes of it, and the next leader has to be asked."""
+    not_begun: Callable[[], None]
+    """The same, where nothing of it is in this leader's log."""
 
     def refuse(self) -> None:
         """Its payload is none."""

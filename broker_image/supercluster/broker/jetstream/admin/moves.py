@@ -31,7 +31,7 @@ from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.leaderless_moves import taking_part
 from supercluster.broker.jetstream.meta.view import MapView
 from supercluster.broker.jetstream.meta_leader.map_leader import MapLeader
-from supercluster.broker.jetstream.meta_leader.stream_request import Decided, StreamRequest
+from supercluster.broker.jetstream.meta_leader.stream_request import Decided, Fallen, StreamRequest
 from supercluster.broker.jetstream.node.lost_clusters import LostClusters
 from supercluster.broker.jetstream.node.neighbours import Neighbours
 from supercluster.broker.jetstream.placement.dry_run import MovePlan
@@ -297,8 +297,8 @@ def is_internal(subject: bytes) -> bool:
 def answer(meta: MapLeader, call: MetaCall) -> None:
     """Another broker's call, at the meta group's leader."""
 
-    def respond(outcome: Decided | MovePlan | ApiError | None) -> None:
-        if outcome is None:
+    def respond(outcome: Decided | MovePlan | ApiError | Fallen) -> None:
+        if isinstance(outcome, Fallen):
             call.undecided()
             return
         status, body = _outcome(outcome)

@@ -12,7 +12,7 @@ from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.meta.migration import Following
 from supercluster.broker.jetstream.meta.migration_steps import MigrationStep
 from supercluster.broker.jetstream.meta.view import MapView
-from supercluster.broker.jetstream.meta_leader.stream_request import Decided, StreamRequest
+from supercluster.broker.jetstream.meta_leader.stream_request import Decided, Fallen, StreamRequest
 from supercluster.broker.jetstream.node.copies import Copies
 from supercluster.broker.jetstream.node.map_reader import MapReader
 from supercluster.broker.jetstream.placement.dry_run import MovePlan
@@ -73,7 +73,7 @@ class MapFrames:
         if leader is None or not leader.serves or not asked.world or world_of(node) != asked.world:
             return
 
-        def respond(outcome: Decided | MovePlan | ApiError | None) -> None:
+        def respond(outcome: Decided | MovePlan | ApiError | Fallen) -> None:
             if isinstance(outcome, ApiError):
                 told = Prepared(asked.group, asked.attempt, asked.version, refusal=outcome.description)
             elif isinstance(outcome, Decided) and outcome.assignment.following is not None:
@@ -112,7 +112,7 @@ class MapFrames:
             return
         following = Following(told.migration, told.attempt, told.group, found.following.world, ())
 
-        def respond(outcome: Decided | MovePlan | ApiError | None) -> None:
+        def respond(outcome: Decided | MovePlan | ApiError | Fallen) -> None:
             # Any other refusal is of this moment alone, such as that of a leader with too many requests: blue asks again.
             is_gone = isinstance(outcome, ApiError) and outcome.err_code == errors.STREAM_NOT_FOUND
             if isinstance(outcome, Decided) or is_gone:

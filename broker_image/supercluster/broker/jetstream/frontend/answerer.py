@@ -115,7 +115,7 @@ class Answerer:
                 undecided()
         elif self._copies.map is not None:
             try:
-                call = MetaCall(node, request, settle, undecided)
+                call = MetaCall(node, request, settle, undecided, not_begun)
                 meta_requests.answer(self._copies.map, call, self._env.settings.move_bytes_per_s)
             except DiskError:
                 raise

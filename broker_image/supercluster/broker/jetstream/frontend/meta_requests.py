@@ -23,7 +23,7 @@ from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.frontend import restore_chunks
 from supercluster.broker.jetstream.links.frames import ResponseStatus
 from supercluster.broker.jetstream.meta_leader.map_leader import MapLeader
-from supercluster.broker.jetstream.meta_leader.stream_request import Decided, StreamRequest
+from supercluster.broker.jetstream.meta_leader.stream_request import Decided, Fallen, StreamRequest
 from supercluster.broker.jetstream.node.pending_requests import continue_payload
 from supercluster.broker.jetstream.placement.dry_run import MovePlan
 from supercluster.broker.jetstream.stream.step_down import step_down
@@ -69,9 +69,9 @@ def _change(meta: MapLeader, call: MetaCall, move_bytes_per_s: int) -> None:
     """A client's call that changes the map."""
     kind = parser.answer_kind(call.request.subject)
 
-    def respond(outcome: Decided | MovePlan | ApiError | None) -> None:
-        if outcome is None:
-            call.undecided()
+    def respond(outcome: Decided | MovePlan | ApiError | Fallen) -> None:
+        if isinstance(outcome, Fallen):
+            (call.not_begun if outcome is Fallen.NOT_BEGUN else call.undecided)()
             return
         if isinstance(outcome, ApiError):
             status, payload = ResponseStatus.ANSWER, answers.error_answer(kind, outcome)

@@ -22,7 +22,7 @@ from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.links.frames import ResponseStatus
 from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.meta.view import MapView
-from supercluster.broker.jetstream.meta_leader.stream_request import Decided, StreamRequest
+from supercluster.broker.jetstream.meta_leader.stream_request import Decided, Fallen, StreamRequest
 from supercluster.broker.jetstream.node.lost_clusters import LostClusters
 from supercluster.broker.jetstream.node.pending_requests import PendingRequests
 from supercluster.broker.ports import ClientInfo
@@ -119,8 +119,8 @@ def is_internal(subject: bytes) -> bool:
 def answer(meta: MapLeader, call: MetaCall) -> None:
     """Another broker's call, at the meta group's leader."""
 
-    def respond(outcome: Decided | MovePlan | ApiError | None) -> None:
-        if outcome is None:
+    def respond(outcome: Decided | MovePlan | ApiError | Fallen) -> None:
+        if isinstance(outcome, Fallen):
             call.undecided()
         elif isinstance(outcome, ApiError):
             call.settle(ResponseStatus.ANSWER, json.dumps({"err_code": outcome.err_code}).encode())

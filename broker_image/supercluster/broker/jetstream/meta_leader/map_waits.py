@@ -73,6 +73,13 @@ class MapWaits:
         that, however late it is, and the turn that applies it answers it."""
         return [found.give_up_ms for found in self._waiting if applied_index >= found.index]
 
+    def answer_applied(self, applied_index: int) -> None:
+        """Answer those whose change is committed, whoever has it yet."""
+        done = [found for found in self._waiting if applied_index >= found.index]
+        self._waiting = [found for found in self._waiting if applied_index < found.index]
+        for found in done:
+            found.done()
+
     def clear(self) -> None:
         """This replica does not lead any more."""
         waiting, self._waiting = self._waiting, []

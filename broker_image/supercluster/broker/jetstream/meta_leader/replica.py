@@ -32,6 +32,7 @@ from supercluster.broker.jetstream.meta_leader.stream_request import (
     Asked,
     Decided,
     FactsNeededError,
+    Fallen,
     NotAppendedError,
     StreamRequest,
 )
@@ -185,7 +186,8 @@ class MetaReplica(Replica):
         self.migrations.clear()
         refused, self._refused = self._refused, deque()
         for request in [*requests, *(request for _, request, _ in refused)]:
-            request.respond(None)
+            request.respond(Fallen.NOT_BEGUN)
+        self._waits.answer_applied(self.applied_index)
         self._waits.clear()
         self.host.meta_leadership_lost()
 
@@ -243,7 +245,7 @@ class MetaReplica(Replica):
             except ApiError as refused:
                 self._refused.append((self.tail.state.applied_index, request, refused))
             except NotAppendedError:
-                request.respond(None)
+                request.respond(Fallen.NOT_BEGUN)
             except FactsNeededError as needed:
                 self._ask(request, needed.assignment)
         self.newcomers.advance(now_ms)
@@ -294,7 +296,9 @@ class MetaReplica(Replica):
             move = f"from {', '.join(found.move.origin)} to {', '.join(found.move.targets)}"
             self.host.event(found.group, "MoveStarted", f"stream {found.name} moves {move}")
         answer = Decided(found, found.version)
-        self._waits.add(index, now_ms, lambda: request.respond(answer), lambda: request.respond(None))
+        self._waits.add(
+            index, now_ms, lambda: request.respond(answer), lambda: request.respond(Fallen.UNDECIDED)
+        )
 
     def after_turn(self, now_ms: int) -> None:
         self._tell_changed()

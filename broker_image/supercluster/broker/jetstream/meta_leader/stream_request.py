@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum, auto
 
 from supercluster.broker.jetstream.config.stream import Placement, StreamConfig
 from supercluster.broker.jetstream.errors import ApiError
@@ -22,8 +23,16 @@ class Decided:
     version: int
 
 
-Respond = Callable[[Decided | MovePlan | ApiError | None], None]
-"""Answers a request; None: this leader fell, the next one has to be asked."""
+class Fallen(Enum):
+    """This leader fell, and the next one has to be asked."""
+
+    NOT_BEGUN = auto()
+    UNDECIDED = auto()
+    """An entry is in this leader's log, and nobody knows whether it will be committed."""
+
+
+Respond = Callable[[Decided | MovePlan | ApiError | Fallen], None]
+"""Answers a request."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,6 +105,24 @@ def test_a_stream_that_was_made_since_a_leader_fell_is_not_purged(*, is_new: boo
     assert len(asked) == (2 if is_new else 3), "the other stream's deletion, and this one's"
 
 
+@pytest.mark.covers("SF-36")
+def test_a_purge_does_not_ask_over_and_over_where_no_request_is_taken() -> None:
+    """A client can fill the room for requests, with pulls. Nothing else runs while a purge asks."""
+    story = Story()
+    make(story, 40)
+    core, asked = story.cores[0], list[bytes]()
+
+    def refuse(*request: object, on_answer: Callable[[bytes | None], None]) -> None:
+        asked.append(b"")
+        assert len(asked) <= 41
+        on_answer(None)
+
+    core.system_api._requests = SimpleNamespace(send=refuse)  # type: ignore[assignment]
+    core.system_api.carry_out(SYSTEM, AccountPurgeRequest("", "$G"), lambda answer: None)
+    assert core.system_api.purges == 0
+    assert len(streams(story)) == 41
+
+
 def test_a_purge_ends_when_nobody_leads_the_map_and_can_be_asked_for_again() -> None:
     story = Story()
     make(story, 40)

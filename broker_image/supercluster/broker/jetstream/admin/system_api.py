@@ -246,11 +246,13 @@ class _Calls:
 
     def _answered(self, call: _Call, answer: bytes | None) -> None:
         self._under_way -= 1
-        if answer is None and self._env.clock.monotonic_ms() < call.until_ms:
+        if answer is None and not self._is_asking and self._env.clock.monotonic_ms() < call.until_ms:
             # Somebody may have made a stream of that name since: only of the same one is it asked again.
             if self._is_there(call):
                 self._calls.append(call)
-        elif answer is None:  # Nobody leads the map: nor would the others be answered.
+        elif (
+            answer is None
+        ):  # Nobody leads the map, or no more requests are taken: nor would the others be answered.
             self._left += [call.stream, *(other.stream for other in self._calls)]
             self._calls.clear()
         elif answers.err_code_of_answer(answer) not in self._harmless:

@@ -65,7 +65,7 @@ def test_only_the_outer_parts_of_the_broker_touch_sockets_files_and_clocks() -> 
         for outside in touching & graph.modules
         for module in graph.find_modules_that_directly_import(outside)
     }
-    assert folders <= {"auth", "net", "monitor", "settings", "storage", "runtime", "dropin", "main"}
+    assert folders <= {"auth", "bulk", "net", "monitor", "settings", "storage", "runtime", "dropin", "main"}
 
 
 def test_no_package_shadows_the_standard_library_or_closes_the_namespace() -> None:
@@ -227,8 +227,12 @@ def test_names_that_were_given_up_do_not_come_back() -> None:
 CONTRACTS_OF = {
     "api": 1,
     "app": 1,
-    "broker": 2,
+    "broker": 3,
     "broker.archive": 1,
+    "broker.bulk": 1,
+    "broker.bulk.blocks": 1,
+    "broker.bulk.cache": 1,
+    "broker.bulk.layout": 1,
     "broker.jetstream": 2,
     "broker.migration": 1,
     "broker.monitor": 1,

@@ -158,6 +158,23 @@ class Ticket(Protocol):
         """Wait for the disk, on any thread; who gave the ticket out hears of errors."""
 
 
+@dataclass(frozen=True, slots=True)
+class LogSegment:
+    """A file of a log, and where in it each entry is."""
+
+    path: str
+    """In the data directory. No other file of a volume ever has the same one."""
+    first_index: int
+    first_seq: int
+    next_seq: int
+    size_bytes: int
+    is_full: bool
+    """Nothing is appended to it any more."""
+    offsets: Sequence[int]
+    seqs: Sequence[int]
+    """Of each entry its first sequence, or the next one where it has no messages."""
+
+
 class StreamLog(RaftLog, Protocol):
     """A log that is also a stream's store (RP-4)."""
 
@@ -212,6 +229,13 @@ class StreamLog(RaftLog, Protocol):
 
     def index_of_seq(self, seq: int) -> int | None:
         """Raft index of the entry that has message `seq`; None when no held entry has it."""
+
+    def segment_of_seq(self, seq: int) -> LogSegment | None:
+        """The segment whose sequences `seq` is one of; None when none is, or the log is in memory.
+
+        Raises:
+            DiskError: its index is damaged or cannot be read.
+        """
 
     def save_checkpoint(self, index: int, state: bytes) -> None:
         """Keep the state as of committed `index` (SF-17: the caller passes only committed ones). The newest two stay,

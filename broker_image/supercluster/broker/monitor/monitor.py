@@ -7,8 +7,6 @@ need no credentials and carry no secrets; everything under `/admin/` needs the o
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -18,9 +16,9 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
-from supercluster.broker.auth.users import Shown, User
 from supercluster.broker.bounds import read_json
 from supercluster.broker.monitor import guard, health, nats_pages, same_site, views
+from supercluster.broker.monitor.basic_login import TooManyLoginsError, shown_by, user_of
 from supercluster.broker.monitor.broker import Broker
 from supercluster.broker.monitor.options import Options, WrongOptionsError
 from supercluster.broker.monitor.system_documents import SystemDocuments
@@ -285,29 +283,13 @@ class Monitor:
         credentials = self._broker.credentials
         if not credentials.users:
             return Who.OPERATOR
-        scheme, _, encoded = authorization.partition(" ")
-        if scheme.lower() != "basic":
-            return Who.NOBODY
+        shown = shown_by(authorization)
         try:
-            user, colon, password = base64.b64decode(encoded, validate=True).decode().partition(":")
-        except (binascii.Error, UnicodeDecodeError):
-            return Who.NOBODY
-        if not colon:
-            return Who.NOBODY
-        shown = Shown(user, password)
-        if credentials.takes_long(shown):
-            answer: asyncio.Future[User | None] = asyncio.get_running_loop().create_future()
-            comparisons = self._broker.server.admission.comparisons
-            if not comparisons.compare(address, shown, lambda: not answer.done(), answer.set_result):
-                return Who.LATER
-            found = await answer
-            if found is not None and found not in credentials.users:  # Changed meanwhile, or gone.
-                found = credentials.successor(found)
-        else:
-            found = credentials.find(shown)
+            found = await user_of(self._broker.server, address, shown) if shown is not None else None
+        except TooManyLoginsError:
+            return Who.LATER
         if found is None:
             return Who.NOBODY
-        self._broker.server.shown_credentials.seen(found)
         return Who.OPERATOR if found.is_operator else Who.CLIENT
 
 

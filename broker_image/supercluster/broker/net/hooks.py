@@ -16,6 +16,7 @@ from supercluster.broker.settings.settings import Settings
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.admin.health import Ailment
     from supercluster.broker.jetstream.admin.totals import Totals
+    from supercluster.broker.jetstream.stream.sealed import SealedMessages
 
 
 class Window(Protocol):
@@ -211,6 +212,9 @@ class Core(CoreHooks, Protocol):
 
     def ailment_of(self, account: str, stream: str, consumer: str) -> Ailment | None:
         """What is wrong with a stream, or one of its consumers if that is named, as far as this broker knows."""
+
+    def sealed(self, account: str, name: str) -> tuple[SealedMessages | None, list[str]]:
+        """This broker's copy of a stream for the bulk port, and the brokers that have copies by the map; none: it is no stream here."""
 
     def jsz_streams(self) -> Iterator[dict[str, Any]]:
         """The streams that /jsz shows, made one by one: there may be thousands."""

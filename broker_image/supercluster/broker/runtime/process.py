@@ -16,6 +16,8 @@ from dataclasses import replace
 from typing import Any
 
 from supercluster.broker.auth.credentials import Credentials
+from supercluster.broker.bulk.server import BulkServer
+from supercluster.broker.bulk.transcoder import is_possible
 from supercluster.broker.monitor import views
 from supercluster.broker.monitor.admin_calls import AdminCalls
 from supercluster.broker.monitor.credentials_calls import CredentialsCalls
@@ -88,6 +90,8 @@ class BrokerProcess:
         self.process_id = f"{random.SystemRandom().getrandbits(128):032x}"
         documents = SystemDocuments(self)
         self.monitor = Monitor(self, documents)
+        self.bulk: BulkServer | None = None
+        """None: the port is not open."""
         self.rebalance = Rebalance(self.server, self._awaiting)
         self.redirection = self.server.redirecting = Redirection(
             self.server, self._awaiting, self._unsettled, self._overdue
@@ -105,6 +109,8 @@ class BrokerProcess:
         self.migration_port = 0
         """0: none is open."""
         self.monitor_port = 0
+        self.bulk_port = 0
+        """0: none is open."""
         self.accepting = False
         self.started_ns = self.clock.now_ns()
         self._collector = collector
@@ -172,6 +178,7 @@ class BrokerProcess:
             self.monitor.register_routes(AdminCalls(core, self.turn, self._security, self._identity).routes())
         await self._open_mesh(host)
         await self._open_migration_port(host)
+        await self._open_bulk_port(host)
         self.router.attach(self.core)
         self.router.serve_domain(self.settings.domain)
         self.turn.start(self.core, self._core_failed)
@@ -204,6 +211,7 @@ class BrokerProcess:
                 client_url=self.advertised_client_url,
                 jetstream=self.core is not None,
                 domain=self.settings.domain,
+                bulk_port=self.bulk_port,
                 headers=self.place.has_headers,
             )
         )
@@ -340,6 +348,18 @@ class BrokerProcess:
             "brokers of other super-clusters", host, settings.ports.migration, listening
         )
 
+    async def _open_bulk_port(self, host: str) -> None:
+        """For readers of whole streams."""
+        port = self.settings.bulk.port
+        if port < 0 or self.core is None:
+            return
+        if not is_possible():
+            log.error("the bulk port stays closed: pyarrow is not installed")
+            return
+        self.bulk = BulkServer(self)
+        self.bulk.tls = self._of_ports.get("clientTls")
+        self.bulk_port = await opened("bulk reads", host, port, self.bulk.start(host, port))
+
     def _migration_url(self) -> str:
         return shown(self.place.advertise, self.migration_port) if self.migration_port else ""
 
@@ -402,6 +422,8 @@ class BrokerProcess:
         self.rebalance.close()
         self.redirection.close()
         await self.system.stop()
+        if self.bulk is not None:
+            await self.bulk.stop()
         self.server.abort()
         self.turn.stop()
         if self.mesh is not None:
@@ -435,6 +457,8 @@ class BrokerProcess:
             if self._collector is not None:
                 self._collector.look(self.turn.count, self.clock.monotonic_ms())
             try:
+                if self.bulk is not None:
+                    self.bulk.look()
                 self._refresh_once()
             except Exception:
                 # A file that nobody thought of must not leave users in who were removed from the next one.
@@ -466,6 +490,8 @@ class BrokerProcess:
         """What a running broker takes over of changed settings (`settings/reload.py`)."""
         before, self.settings = self.settings, self._with_certificates(changed)
         self.monitor.tls = self._of_ports.get("monitorTls")
+        if self.bulk is not None:
+            self.bulk.tls = self._of_ports.get("clientTls")
         if self.settings.client_tls != before.client_tls:
             self.server.change_tls(self._of_ports.get("clientTls"))
         if changed.limits != before.limits:

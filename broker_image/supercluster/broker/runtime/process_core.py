@@ -23,9 +23,11 @@ from supercluster.broker.jetstream.admin.totals import Totals
 from supercluster.broker.jetstream.config.core_settings import CoreSettings
 from supercluster.broker.jetstream.core.broker import BrokerCore
 from supercluster.broker.jetstream.node.drain import HOLD_MS_MAX
+from supercluster.broker.jetstream.stream.sealed import SealedMessages
 from supercluster.broker.migration.plan import STEP_EVENT
 from supercluster.broker.migration.worlds import world_id
 from supercluster.broker.ports import Ticket
+from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.runtime import descriptors, redirects
 from supercluster.broker.runtime.process import BrokerProcess
@@ -207,6 +209,14 @@ class ProcessCore(BrokerCore):
     def ailment_of(self, account: str, stream: str, consumer: str) -> Ailment | None:
         """For HEALTHZ with names."""
         return ailment_of(self.map, self.copies, account, stream, consumer)
+
+    def sealed(self, account: str, name: str) -> tuple[SealedMessages | None, list[str]]:
+        has_jetstream = account not in self.env.accounts.without_jetstream
+        found = self.map.stream_of(account, name) if has_jetstream else None
+        if found is None or found.far_world:
+            return None, []
+        copy = self.copies.streams.get(found.group)
+        return SealedMessages(copy) if copy is not None else None, list(map(node_of, found.members))
 
     def leave(self) -> None:
         """A lame duck: hand every leadership over, and take none. Pulls that wait end, where nobody takes them over."""

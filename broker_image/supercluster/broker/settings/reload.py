@@ -127,7 +127,7 @@ def waiting(started_with: Settings, changed: Settings) -> tuple[str, ...]:
         if one == other:
             continue
         name = camel(item.name)
-        if item.name in ("ports", "limits", "storage", "raft"):
+        if item.name in ("ports", "limits", "storage", "raft", "bulk"):
             found += [
                 f"{name}.{camel(part.name)}"
                 for part in fields(one)

@@ -103,6 +103,18 @@ class Moves:
 
 
 @dataclass(frozen=True, slots=True)
+class Bulk:
+    """The bulk port, which sends messages as Arrow columns."""
+
+    port: int = _bounded(-1, -1, U16_MAX)
+    """-1: not open."""
+    quota_bytes: int = _bounded(1 << 30, 32 << 20, 1 << 50)
+    """Of the columns' files."""
+    readers_max: int = _bounded(16, 1, 1024)
+    """Requests that are answered at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
 class Raft:
     """Timing of the Raft groups."""
 
@@ -174,6 +186,7 @@ class Settings:
     storage: Storage = Storage()
     raft: Raft = Raft()
     moves: Moves = Moves()
+    bulk: Bulk = Bulk()
     jetstream: ServerLimits = NO_SERVER_LIMITS
     gateways: Mapping[str, tuple[str, ...]] | None = None
     """Other cluster → host:port of some gateway ports there, to begin with; None: no gateway port is opened."""
@@ -202,6 +215,7 @@ _SECTIONS: dict[str, type[Any]] = {
     "storage": Storage,
     "raft": Raft,
     "moves": Moves,
+    "bulk": Bulk,
     "jetstream": ServerLimits,
 }
 _VALUES = {"min_version": TLS_VERSIONS, "plain": PLAIN}

@@ -87,6 +87,13 @@ class Gaps:
         """(first, last) of each."""
         return zip(self._starts[self._head :], self._ends[self._head :], strict=True)
 
+    def within(self, first: int, last: int) -> list[tuple[int, int]]:
+        """(first, last) of each stretch from `first` to `last`, cut to that."""
+        begin = bisect_left(self._ends, first, self._head)
+        end = bisect_right(self._starts, last, self._head)
+        found = zip(self._starts[begin:end], self._ends[begin:end], strict=True)
+        return [(max(start, first), min(stop, last)) for start, stop in found]
+
     def encoded(self) -> Iterator[bytes]:
         """All of it as it is now, in parts for `take`."""
         starts, ends = self._starts[self._head :], self._ends[self._head :]

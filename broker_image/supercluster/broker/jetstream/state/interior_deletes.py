@@ -88,6 +88,21 @@ class InteriorDeletes:
         found._starts, found._ends = self._starts[:], self._ends[:]
         return found
 
+    def within(self, first: int, last: int) -> InteriorDeletes:
+        """Another one with those from `first` to `last`, and perhaps a stretch more on either side; it stays as this one is now."""
+        found, low, high = InteriorDeletes(), first >> STRETCH_BITS, last >> STRETCH_BITS
+        stretches = range(low, high + 1) if high - low < len(self._parts) else self._parts
+        for stretch in stretches:
+            if low <= stretch <= high and (part := self._parts.get(stretch)) is not None:
+                found._parts[stretch], found._counts[stretch] = part[:], self._counts[stretch]
+        begin, end = bisect_left(self._ends, low), bisect_right(self._starts, high)
+        found._starts = [max(start, low) for start in self._starts[begin:end]]
+        found._ends = [min(stop, high) for stop in self._ends[begin:end]]
+        found._count = sum(found._counts.values()) + sum(
+            (stop - start + 1) << STRETCH_BITS for start, stop in zip(found._starts, found._ends, strict=True)
+        )
+        return found
+
     # ---- changing -------------------------------------------------------------------------------------------------
 
     def add(self, seq: int) -> None:

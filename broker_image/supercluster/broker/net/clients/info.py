@@ -32,6 +32,8 @@ class ServerFacts:
     jetstream: bool
     domain: str = ""
     """JetStream's; empty: it has none."""
+    bulk_port: int = 0
+    """0: none is open."""
     headers: bool = True
     """Do clients have headers?"""
 
@@ -69,6 +71,8 @@ def info_line(
         info["jetstream"] = True
         if facts.domain:
             info["domain"] = facts.domain
+    if facts.bulk_port:
+        info["bulk_port"] = facts.bulk_port
     if auth_required:
         info["auth_required"] = True
     if tls is not None:

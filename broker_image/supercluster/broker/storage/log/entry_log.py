@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
+from supercluster.broker.ports import LogSegment
 from supercluster.broker.raft.entry import NEVER_FORGOTTEN, Entry, EntryKind
 from supercluster.broker.raft.errors import DiskError, NoDescriptorError, UnreadableError
 from supercluster.broker.storage.disk.disk import Disk
@@ -342,6 +343,10 @@ class EntryLog:
         with self._reading():
             index = self._segments.index_of_seq(seq)
         return index if index is not None and index > self._base.index else None
+
+    def segment_of_seq(self, seq: int) -> LogSegment | None:
+        with self._reading():
+            return self._segments.of_seq(seq)
 
     # ---- fsync ----------------------------------------------------------------------------------------------------
 

@@ -157,6 +157,9 @@ class MemoryLog:
 
     # ---- checkpoints and the head ---------------------------------------------------------------------------------
 
+    def segment_of_seq(self, seq: int) -> None:
+        return None
+
     def checkpoint_at(self, index: int) -> bool:
         position = bisect_left(self._ends, index)
         return position < len(self._ends) and self._ends[position] == index and index > self._newest()

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import suppress
 
+from supercluster.broker.ports import LogSegment
 from supercluster.broker.raft.entry import (
     HEADER,
     HEADER_BYTES,
@@ -125,6 +126,14 @@ class Segments:
         segment = self.all[position]
         found = self.loaded(segment).position_of_seq(seq)
         return segment.first_index + found if found is not None else None
+
+    def of_seq(self, seq: int) -> LogSegment | None:
+        position = bisect_right(self.all, seq, key=_first_seq) - 1
+        if position < 0 or seq >= self.all[position].next_seq:
+            return None
+        found = self.all[position]
+        index, ends = self.loaded(found), (found.first_seq, found.next_seq, found.size_bytes, found.full)
+        return LogSegment(self.path(found), found.first_index, *ends, index.offsets, index.seqs)
 
     # ---- reading --------------------------------------------------------------------------------------------------
 

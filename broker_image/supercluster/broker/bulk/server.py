@@ -1,0 +1,359 @@
+"""The bulk port: HTTP for those who read whole streams (`docs/adr/bulk-reads.md`).
+
+An answer is made block by block. Before each piece that is sent, the copy, the block's version and the user's
+rights are looked at again. If one of them is another one, the connection ends there: nothing is sent of a
+message that was removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+from supercluster.broker.auth.users import Shown, User
+from supercluster.broker.bulk import layout
+from supercluster.broker.bulk.blocks import Block, Version, block_of, blocks_of, version_of
+from supercluster.broker.bulk.cache import Kept, Made
+from supercluster.broker.bulk.host import Host
+from supercluster.broker.bulk.maker import Key, Maker, bounds_of
+from supercluster.broker.bulk.request import Asked, WrongParameterError, asked_by, may_read
+from supercluster.broker.bulk.transcoder import FailedJobError, Transcoder, TranscoderDiedError
+from supercluster.broker.jetstream.stream.sealed import SealedMessages
+from supercluster.broker.monitor import guard
+from supercluster.broker.monitor.basic_login import TooManyLoginsError, shown_by, user_of
+from supercluster.broker.net.clients.certificates import ClientCertificates
+from supercluster.broker.net.clients.secure_protocol import SecureProtocol
+from supercluster.broker.net.clients.strangers import RationedLog
+from supercluster.broker.net.listen_address import where
+from supercluster.broker.net.routing.router import DEFAULT_ACCOUNT
+from supercluster.broker.raft.errors import DiskError
+
+log = logging.getLogger(__name__)
+
+PIECE_BYTES = 1 << 20
+PIECE_S = 10.0
+"""A reader that takes less than a piece in this time is cut."""
+ANSWER_S = 300.0
+"""No further block is begun then."""
+RANGES_MAX = 65_536
+"""Nor behind so many ranges of deleted messages, which the end frame names."""
+LOOK_S = 10.0
+"""How often columns are looked for whose messages are gone."""
+
+
+class CutError(Exception):
+    """The connection ends here."""
+
+
+@dataclass(slots=True)
+class Answer:
+    """One request, and what was sent of it."""
+
+    asked: Asked
+    account: str
+    stream: str
+    user: User | None
+    """None: there are no users."""
+    sealed: SealedMessages
+    at: int
+    """The next sequence to serve."""
+    end_s: float
+    first: int = 0
+    """The first sequence that was served; 0: none was."""
+    rows: int = 0
+    total: int = 0
+    deleted: list[tuple[int, int]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A block to be sent: its columns' files are open."""
+
+    block: Block
+    version: Version
+    made: Made
+    files: list[tuple[Kept, int]]
+    """With their descriptors, in the order of the request."""
+
+
+class BulkServer:
+    """See the module."""
+
+    def __init__(self, host: Host) -> None:
+        loop = asyncio.get_running_loop()
+        self._host = host
+        self._settings = host.settings.bulk
+        self._transcoder = Transcoder(loop)
+        self.maker = Maker(host.place.data_dir, self._settings.quota_bytes, self._transcoder)
+        self.tls: ClientCertificates | None = None
+        """Of connections that come from now on; None: they are plain."""
+        self._loop = loop
+        self._runner: web.AppRunner | None = None
+        self._listener: asyncio.Server | None = None
+        self._guards = guard.Guards(loop)
+        self._looked_s = loop.time()
+        self.readers = 0
+        self.sent_rows = 0
+        self._log_refused = RationedLog(log.warning, host.clock.monotonic_ms)
+        self._log_failed = RationedLog(log.warning, host.clock.monotonic_ms)
+        self._log_handshake = RationedLog(log.info, host.clock.monotonic_ms)
+
+    async def start(self, address: str, port: int) -> int:
+        """Bind and serve; returns the port.
+
+        Raises:
+            OSError: the address is in use or not ours, or the folder cannot be made.
+        """
+        self.maker.start()
+        app = web.Application(client_max_size=0)
+        app.router.add_get("/bulk/streams/{name}", self._serve)
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        await self._runner.setup()
+        self._listener = await self._loop.create_server(self._connection, **where(address, port), backlog=128)
+        bound: int = self._listener.sockets[0].getsockname()[1]
+        return bound
+
+    async def stop(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+        await self._transcoder.close()
+
+    def look(self) -> None:
+        """Now and then: columns go whose block shows other messages now, or whose copy is gone."""
+        if self._loop.time() - self._looked_s < LOOK_S:
+            return
+        self._looked_s = self._loop.time()
+        for key in self.maker.cache:
+            assert isinstance(key, Key)
+            sealed = self._sealed(key.account, key.stream)[0]
+            if (
+                sealed is None
+                or not sealed.is_open
+                or version_of(key.block, bounds_of(sealed)) != self.maker.cache.version_of(key)
+            ):
+                self.maker.cache.drop(key)
+
+    # ---- connections ----------------------------------------------------------------------------------------------
+
+    def _connection(self) -> asyncio.Protocol:
+        if self.tls is None:
+            return self._served()
+        return SecureProtocol(
+            self._loop,
+            self.tls,
+            self._served,
+            failed=lambda reason: self._log_handshake(
+                "a connection to the bulk port was not let in: %s", reason
+            ),
+            greets=False,
+            takes_plain=self.tls.settings.allow_plain,
+        )
+
+    def _served(self) -> guard.Guard:
+        assert self._runner is not None
+        serve = self._runner.server
+        assert serve is not None
+        return self._guards.guard(serve())
+
+    # ---- requests -------------------------------------------------------------------------------------------------
+
+    async def _serve(self, request: web.Request) -> web.StreamResponse:
+        self._guards.begins(request.protocol)
+        try:
+            return await self._answered(request)
+        finally:
+            self._guards.ended(request.protocol)
+
+    async def _answered(self, request: web.Request) -> web.StreamResponse:
+        stream = request.match_info["name"]
+        has_users = bool(self._host.credentials.users)
+        shown = self._shown(request) if has_users else None
+        try:
+            user = (
+                await user_of(self._host.server, request.remote or "", shown) if shown is not None else None
+            )
+        except TooManyLoginsError:
+            return _refused(429, "too many wrong passwords came from this address", {"Retry-After": "2"})
+        if has_users and user is None:
+            self._log_refused("bulk port: wrong or missing credentials from %s", request.remote)
+            return _refused(
+                401, "wrong or missing credentials", {"WWW-Authenticate": 'Basic realm="supercluster"'}
+            )
+        if not may_read(user, stream):
+            return _refused(403, f"the user may not read the whole stream {stream}")
+        try:
+            asked = asked_by(request.query)
+        except WrongParameterError as wrong:
+            return _refused(400, str(wrong))
+        account = user.account if user is not None else DEFAULT_ACCOUNT
+        sealed, nodes = self._sealed(account, stream)
+        if sealed is None:
+            return _refused(404, "no copy of the stream is here", nodes=nodes)
+        if not sealed.is_open:
+            return _refused(503, "this copy cannot serve now", nodes=nodes)
+        if asked.lineage and asked.lineage != sealed.lineage:
+            return _refused(409, "the stream is of another lineage", lineage=sealed.lineage)
+        if self.readers >= self._settings.readers_max:
+            return _refused(429, "too many readers", {"Retry-After": "1"}, nodes=nodes)
+        answer = Answer(asked, account, stream, user, sealed, asked.first, self._loop.time() + ANSWER_S)
+        self.readers += 1
+        try:
+            return await self._send(request, answer)
+        except (TranscoderDiedError, DiskError) as error:
+            self._log_failed("bulk port: stream %s: %s", stream, error)
+            return _refused(503, "this copy cannot serve now", nodes=nodes)
+        finally:
+            self.readers -= 1
+
+    @staticmethod
+    def _shown(request: web.Request) -> Shown | None:
+        authorization = request.headers.get("Authorization", "")
+        return shown_by(authorization) if authorization else Shown()
+
+    def _sealed(self, account: str, stream: str) -> tuple[SealedMessages | None, list[str]]:
+        core = self._host.core
+        return core.sealed(account, stream) if core is not None else (None, [])
+
+    # ---- sending --------------------------------------------------------------------------------------------------
+
+    async def _send(self, request: web.Request, answer: Answer) -> web.StreamResponse:
+        """Raises TranscoderDiedError, DiskError: nothing was sent so far."""
+        response = web.StreamResponse(headers={"Content-Type": "application/octet-stream"})
+        try:
+            async with self._next(answer) as ready:
+                await response.prepare(request)
+                if ready is not None:
+                    await self._send_block(response, answer, ready)
+            while ready is not None:
+                try:
+                    async with self._next(answer) as ready:
+                        if ready is not None:
+                            await self._send_block(response, answer, ready)
+                except (TranscoderDiedError, DiskError) as error:
+                    self._log_failed("bulk port: stream %s: %s", answer.stream, error)
+                    break
+            self._check(answer)
+            first = answer.first or answer.asked.first
+            last = answer.at - 1 if answer.first else first - 1
+            covered = {
+                "first": first,
+                "last": last,
+                "rows": answer.rows,
+                "deleted": answer.deleted,
+                "lineage": answer.sealed.lineage,
+                "sums": answer.total,
+            }
+            async with asyncio.timeout(PIECE_S):
+                await response.write(layout.end_frame(first, covered))
+                await response.write_eof()
+        except (CutError, TimeoutError, ConnectionError):
+            if request.transport is not None:
+                request.transport.abort()
+        return response
+
+    @contextlib.asynccontextmanager
+    async def _next(self, answer: Answer) -> AsyncIterator[Ready | None]:
+        """The block to be sent next; None: the answer ends here.
+
+        Raises:
+            TranscoderDiedError, DiskError: nobody knows.
+        """
+        ready = await self._ready(answer)
+        try:
+            yield ready
+        finally:
+            for kept, descriptor in ready.files if ready is not None else ():
+                os.close(descriptor)
+                self.maker.cache.closed(kept)
+
+    async def _ready(self, answer: Answer) -> Ready | None:
+        self._check(answer)
+        sealed, columns = answer.sealed, answer.asked.columns
+        if self._loop.time() > answer.end_s or len(answer.deleted) > RANGES_MAX or not sealed.keeps_messages:
+            return None
+        while (block := self._block(answer)) is not None:
+            try:
+                version, made = await self.maker.columns(
+                    Key(answer.account, answer.stream, block), sealed, columns
+                )
+            except FailedJobError as error:
+                log.info("bulk port: stream %s: no block from %d on: %s", answer.stream, block.first, error)
+                return None
+            if answer.first and version.first != answer.at:
+                return None  # What it began with was removed, or carried forward: the next block does not follow.
+            files: list[tuple[Kept, int]] = []
+            for name in columns:
+                kept = made.columns[name]
+                files.append((kept, os.open(self.maker.path(kept), os.O_RDONLY)))
+                self.maker.cache.opened(kept)
+            return Ready(block, version, made, files)
+        return None
+
+    def _block(self, answer: Answer) -> Block | None:
+        """The one that the next sequence is in."""
+        sealed = answer.sealed
+        if not answer.first:
+            answer.at = max(answer.at, sealed.first_seq)
+        while answer.at <= answer.asked.last:
+            segment = sealed.segment_of(answer.at)
+            if segment is None:
+                return None
+            block = block_of(blocks_of(segment, sealed.applied_index), answer.at)
+            if block is None or answer.first or block.first >= sealed.first_seq or not sealed.is_trimmed:
+                return block
+            answer.at = block.last + 1  # The limits eat it up: it would be another one before it was sent.
+        return None
+
+    async def _send_block(self, response: web.StreamResponse, answer: Answer, ready: Ready) -> None:
+        """Raises CutError."""
+        stamp: tuple[object, ...] = ()
+        for place, (kept, descriptor) in enumerate(ready.files):
+            piece = layout.head(
+                layout.COLUMN, place, ready.made.rows, ready.version.first, kept.size_bytes, kept.total
+            )
+            for offset in range(0, kept.size_bytes, PIECE_BYTES):
+                data = await self._loop.run_in_executor(None, os.pread, descriptor, PIECE_BYTES, offset)
+                self._check(answer)
+                if not data:
+                    raise CutError
+                if stamp != answer.sealed.stamp:
+                    if version_of(ready.block, bounds_of(answer.sealed)) != ready.version:
+                        raise CutError
+                    stamp = answer.sealed.stamp
+                async with asyncio.timeout(PIECE_S):
+                    await response.write(piece + data)
+                piece = b""
+            answer.total = (answer.total + kept.total) % layout.SUM_MODULUS
+        answer.first = answer.first or ready.version.first
+        answer.at = ready.block.last + 1
+        answer.rows += ready.made.rows
+        answer.deleted += ready.made.deleted
+        self.sent_rows += ready.made.rows
+
+    def _check(self, answer: Answer) -> None:
+        """Raises CutError: the copy is another one, or the user may not read it any more."""
+        sealed = answer.sealed
+        if not sealed.is_open or not sealed.is_same(self._sealed(answer.account, answer.stream)[0]):
+            raise CutError
+        credentials = self._host.credentials
+        if answer.user is None and credentials.users:
+            raise CutError
+        if answer.user is not None and answer.user not in credentials.users:
+            answer.user = credentials.successor(answer.user)
+            if answer.user is None or not may_read(answer.user, answer.stream):
+                raise CutError
+
+
+def _refused(status: int, why: str, headers: dict[str, str] | None = None, **more: Any) -> web.Response:
+    return web.json_response({"error": why, **more}, status=status, headers=headers)

@@ -29,7 +29,7 @@ from supercluster.broker.jetstream.encoding.sections import (
 from supercluster.broker.jetstream.state.interior_deletes import InteriorDeletes
 from supercluster.broker.jetstream.state.log_reader import decode_stored
 from supercluster.broker.raft.entry import Entry, EntryKind, make_entry
-from supercluster.spark.datasource.rows import arrow_schema, to_batches
+from supercluster.spark.columns import batch_of
 
 TIME_NS = 1_764_000_000_123_456_789
 HEADERS = (
@@ -139,7 +139,7 @@ def expected(entries: list[Entry], names: tuple[str, ...], wanted: Callable[[int
             for each in found
             if wanted(each.seq)
         ]
-    return pa.Table.from_batches(to_batches([records], names), arrow_schema(names))
+    return pa.Table.from_batches([batch_of(records, names)])
 
 
 def made(folder: Path, name: str) -> pa.Table:

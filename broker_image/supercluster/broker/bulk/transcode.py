@@ -2,7 +2,7 @@
 
 A job is a line of JSON on the standard input (`Job`), and a line on the standard output answers it. The
 messages are read from the log's file with the broker's own decoder. Types and values are those of Spark's
-source (`spark/datasource/rows.py`). A column is an Arrow IPC stream in a file of its own, which gets its name
+source (`spark/columns.py`). A column is an Arrow IPC stream in a file of its own, which gets its name
 when it is whole. This module alone knows pyarrow, and no other one imports it.
 """
 

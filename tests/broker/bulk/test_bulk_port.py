@@ -23,7 +23,7 @@ from supercluster.broker.runtime.process_core import make_core
 from supercluster.broker.settings import settings
 from supercluster.broker.settings.place import Place
 
-USERS = {
+USERS: dict[str, list[dict[str, Any]]] = {
     "users": [
         {"user": "app", "password": "app-secret", "role": "client"},
         {
@@ -126,7 +126,7 @@ async def test_who_may_not_read_gets_nothing(broker: BrokerProcess, js: JetStrea
     found = await read(port, name, login=APP, lineage=other.refusal["lineage"])
     assert found.end is not None
     assert (found.status, found.end["lineage"]) == (200, other.refusal["lineage"])
-    told = await js._jsm.stream_info(name)  # type: ignore[attr-defined]
+    told = await js._jsm.stream_info(name)
     assert told.created is None or found.end["lineage"].startswith(told.created.isoformat()[:19])
     bulk = broker.bulk
     assert bulk is not None

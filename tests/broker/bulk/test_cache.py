@@ -52,7 +52,11 @@ def test_another_version_is_found_no_more_and_removed() -> None:
 @given(st.lists(st.tuples(st.sampled_from("pocrd"), st.integers(0, 3), st.integers(1, 9))))
 def test_used_bytes_are_those_of_all_files_that_are_there_or_read(acts: list[tuple[str, int, int]]) -> None:
     there: dict[str, int] = {}
-    cache = Cache(25, lambda name: there.pop(name) and None)
+
+    def remove(name: str) -> None:
+        del there[name]
+
+    cache = Cache(25, remove)
     opened: list[Kept] = []
     for number, (act, block, size) in enumerate(acts):
         if act == "p":

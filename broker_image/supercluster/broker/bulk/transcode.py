@@ -201,6 +201,7 @@ def _read(path: str, begin: int, end: int) -> bytes:
 def _plain_block(data: bytes, at: int, end: int, count: int) -> int:
     """Where the block of an entry's payload begins, if that has the messages of one session and no other section, and all of them
     were stored; else 0."""
+    size: int
     kind, size = SECTION.unpack_from(data, at)
     at += SECTION.size
     if kind != Section.MESSAGES or at + size != end:
@@ -214,6 +215,7 @@ def _plain_block(data: bytes, at: int, end: int, count: int) -> int:
 
 def gather(data: bytes, at: int, rows: _Rows, holes: _Holes) -> int:
     """Take an entry's messages; returns where the next entry begins. Raises CorruptRecordError, WireError."""
+    size: int
     size, crc, _, _, time_ns, first, count, kind = HEADER.unpack_from(data, at)
     end = at + size
     if not HEADER.size <= size or end > len(data):

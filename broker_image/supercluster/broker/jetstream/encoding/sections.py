@@ -234,6 +234,22 @@ class Block:
             at += size + header + payload
         return out
 
+    def cut(self, first: int, end: int) -> Block:
+        """The messages from place `first` on, before place `end`."""
+        if (first, end) == (0, self.count):
+            return self
+        at, lengths = sum(self.lengths[: 3 * first]), self.lengths[3 * first : 3 * end]
+        return Block(end - first, lengths, self.data[at : at + sum(lengths)])
+
+    def encode(self) -> list[bytes | memoryview]:
+        """The block's buffers, as `decode_block` reads them joined."""
+        return [_U32.pack(self.count), self.lengths.tobytes(), self.data]
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all messages together."""
+        return len(self.data)
+
     @property
     def _is_uniform(self) -> bool:
         """Are all messages laid out alike? Those of one publisher often are; they are cut without a step for each."""

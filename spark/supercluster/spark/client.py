@@ -173,6 +173,8 @@ class ClientConnection:
         self._ready: list[Message] = []
         self._inbox = f"_INBOX.{secrets.token_hex(8)}"
         self._requests = 0
+        self._answers: dict[bytes, Message | None] = {}
+        """Of requests that are on their way."""
         self._sids = 1
         try:
             self._socket: socket.socket = socket.create_connection(
@@ -311,29 +313,39 @@ class ClientConnection:
 
     def request(self, subject: str, payload: bytes, timeout_seconds: float) -> bytes:
         """One request and its answer; messages for subscriptions that come in between wait for `read`."""
+        return self.answer(self.send(subject, payload), time.monotonic() + timeout_seconds)
+
+    def send(self, subject: str, payload: bytes) -> bytes:
+        """A request. Returns what `answer` is to wait for."""
         self._requests += 1
         reply = f"{self._inbox}.{self._requests}"
-        wanted = reply.encode()
+        self._answers[reply.encode()] = None
         self.publish(subject, reply, payload)
-        deadline = time.monotonic() + timeout_seconds
+        return reply.encode()
+
+    def answer(self, reply: bytes, deadline: float) -> bytes:
+        """The answer to a request; messages for subscriptions that come in between wait for `read`."""
         kept: list[Message] = []
         try:
-            while True:
+            while (answer := self._answers[reply]) is None:
                 messages = self.read(deadline)
                 if not messages:
-                    raise ConnectionFailedError(f"{self.address}: no answer within {timeout_seconds:g} s")
-                answer: Message | None = None
+                    raise ConnectionFailedError(f"{self.address}: no answer in time")
                 for message in messages:
-                    if message[1] == wanted:
-                        answer = message
+                    if message[1] in self._answers:
+                        self._answers[message[1]] = message
                     elif message[0] != b"1":  # an answer that came too late is nobody's
                         kept.append(message)
-                if answer is not None:
-                    if status_of(answer[3])[0] == NO_RESPONDERS:
-                        raise ConnectionFailedError(f"{self.address}: nothing serves this subject at present")
-                    return answer[4]
         finally:
+            del self._answers[reply]
             self._ready = kept + self._ready
+        if status_of(answer[3])[0] == NO_RESPONDERS:
+            raise ConnectionFailedError(f"{self.address}: nothing serves this subject at present")
+        return answer[4]
+
+    def forget(self) -> None:
+        """Nobody waits for answers any more."""
+        self._answers.clear()
 
     def _fill(self, deadline: float) -> None:
         """Read once from the socket. Raises TimeoutError when `deadline` passed."""

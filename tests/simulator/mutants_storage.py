@@ -70,8 +70,8 @@ STORAGE_MUTANTS: tuple[Mutant, ...] = (
         "A directory that was lost gets the identity that it had, and votes with it.",
         (
             "storage/volume/volume.py",
-            "Identity(incarnation, boot_id, count, clean=False, owner=owner, marks_from=count)",
-            'Identity("0" * 12, boot_id, 1, clean=False, owner=owner)',
+            "Identity(incarnation, boot_id, count, owner, power_failures=count)",
+            'Identity("0" * 12, boot_id, 1, owner)',
         ),
     ),
     mutant(
@@ -82,6 +82,102 @@ STORAGE_MUTANTS: tuple[Mutant, ...] = (
             "storage/recovery/recovery.py",
             "                found.segments.write_again(segment, synced_index + 1)\n",
             "                pass\n",
+        ),
+    ),
+    mutant(
+        "confirmed-by-the-policy-alone",
+        "SF-4",
+        "A log confirms what is in memory only, as its policy wants it, while the disk says that it owes nothing.",
+        ("storage/log/entry_log.py", "self._hard.owes and (out is None or out.hard.owes)", "True"),
+    ),
+    mutant(
+        "confirmed-before-the-disk-knows",
+        "SF-4",
+        "What is in memory only is confirmed while the fsync that says so on the disk is under way.",
+        (
+            "storage/log/entry_log.py",
+            "self._hard.owes and (out is None or out.hard.owes)",
+            "(out.hard if out is not None else self._hard).owes",
+        ),
+    ),
+    mutant(
+        "confirmed-while-nothing-is-to-be-owed",
+        "SF-4",
+        "What is in memory only is confirmed while it is written that nothing is owed.",
+        (
+            "storage/log/entry_log.py",
+            "self._hard.owes and (out is None or out.hard.owes)",
+            "self._hard.owes",
+        ),
+    ),
+    mutant(
+        "nothing-owed-before-all-is-durable",
+        "SF-4",
+        "That nothing is owed is written before the fsync of the entries.",
+        (
+            "storage/log/entry_log.py",
+            "return not self.all_synced or self._directory_dirty or self.fsync is Fsync.NEVER",
+            "return self.fsync is Fsync.NEVER",
+        ),
+    ),
+    mutant(
+        "owing-believed-from-the-page-cache",
+        "SF-4",
+        "A killed process wrote that the log owes something, and did not fsync it; the next one confirms by that.",
+        (
+            "storage/recovery/recovery.py",
+            "SlotFile.load(self.disk, path, durable=True)",
+            "SlotFile.load(self.disk, path, durable=False)",
+        ),
+    ),
+    mutant(
+        "overtaken-write-counts",
+        "SF-4",
+        "What is owed counts by its own fsync, though a vote was written over it.",
+        (
+            "storage/log/entry_log.py",
+            "        if ticket is self._hard_out:  # Else",
+            "        if True:  # Else",
+        ),
+    ),
+    mutant(
+        "vote-takes-a-clear-back",
+        "SF-4",
+        "A vote says that entries are going to be owed over a write that says that none are, which the disk may have.",
+        (
+            "storage/log/entry_log.py",
+            "        if self._hard_out is not None:\n            return self._hard_out.hard.owes\n",
+            "",
+        ),
+    ),
+    mutant(
+        "vote-deaf-to-what-it-took-along",
+        "SF-4",
+        "A vote counts though the fsync failed that was under way when it was written, and to which alone the kernel said so.",
+        (
+            "storage/log/sync_tickets.py",
+            "            if before is not None:\n",
+            "            if before is None and self.error is not None:\n",
+        ),
+    ),
+    mutant(
+        "nothing-owed-behind-a-failed-fsync",
+        "SF-4",
+        "An fsync of entries that failed counts as one that went well, and then nothing is owed.",
+        (
+            "storage/log/entry_log.py",
+            "            self.failed = ticket.error\n            raise ticket.error\n        if ticket.generation",
+            "            pass\n        if ticket.generation",
+        ),
+    ),
+    mutant(
+        "stronger-policy-forgets-what-it-owes",
+        "SF-4",
+        "A log whose policy became `always` owes nothing at once.",
+        (
+            "storage/log/entry_log.py",
+            "        self._pace.fsync = policy\n",
+            "        self._pace.fsync = policy\n        self._hard.owes and self._save_hard(owes=policy is not Fsync.ALWAYS)\n",
         ),
     ),
     mutant(

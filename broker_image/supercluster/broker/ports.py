@@ -220,8 +220,8 @@ class StreamLog(RaftLog, Protocol):
         """Index of the newest checkpoint that recovery starts from at worst, whatever ends the process: the entries up to it
         are durable. -1: there is none."""
 
-    def want_durable(self, index: int) -> bool:
-        """The entries up to `index` are to be made durable soon, whatever the policy. False: not before the log is opened anew."""
+    def want_durable(self, index: int) -> None:
+        """The entries up to `index` are to be made durable soon, whatever the policy."""
 
     def lose(self, why: str) -> DiskError:
         """What is here is not enough to go by: remember that on the disk, and refuse everything from now on. The next opening
@@ -418,9 +418,9 @@ class GroupStore(Protocol):
             DiskError: they are where they were.
         """
 
-    def set_fsync(self, group: str, fsync: str) -> bool:
+    def set_fsync(self, group: str, fsync: str) -> None:
         """Another policy for a group that is open (RP-6). What was confirmed stays so; one that got stronger counts at once,
-        a weaker one as soon as the disk knows of it (SF-4). False, once: it counts when the log is opened next."""
+        a weaker one as soon as the disk knows of it (SF-4)."""
 
     def tick(self, now_ms: int) -> None:
         """Called often, for what all groups share: the room on the volume is asked for now and then (SF-18)."""

@@ -137,8 +137,8 @@ class StreamSpec(ApiModel):
     fsync: Literal["Always", "Interval", "Never"] = Field(
         default="Interval",
         description="When a write is made durable: before it counts, at the cluster's fsyncInterval, or when the kernel "
-        "likes. With all but Always, a power failure of a majority at once can take the last writes. Running brokers follow a "
-        "change within moments; one that was killed under Never says when it does so only once it was restarted (PolicyWaits).",
+        "likes and when a segment is full. With all but Always, a power failure of a majority at once can take the last writes. "
+        "Running brokers follow a change within moments.",
     )
     adopt: bool = Field(
         default=False,

@@ -23,7 +23,8 @@ from tests.support.local_clusters import until
 from tests.support.nkeys import Nkey
 
 from supercluster.broker.jetstream.config.metadata_keys import FSYNC_KEY
-from supercluster.broker.storage.log.group_files import EACH_SYNCED
+from supercluster.broker.storage.log.group_files import HARD_STATE, HardState
+from supercluster.broker.storage.log.slot_file import newest
 
 pytestmark = pytest.mark.e2e
 
@@ -111,7 +112,7 @@ def write(server: Server, password: str, more: str = "") -> str:
 
 @pytest.mark.covers("RP-6")
 async def test_a_server_that_syncs_always_confirms_what_is_on_the_disk(server: Server) -> None:
-    """The mark in a stream's directory says that all that was confirmed had been fsynced."""
+    """The file of a stream's vote says that it owes nothing: all that was confirmed had been fsynced."""
     (server.directory / "a.conf").write_text(
         f"listen: 127.0.0.1:-1\nhttp: 127.0.0.1:-1\n"
         f"jetstream {{ store_dir: {server.directory}/js, sync_interval: always }}"
@@ -121,23 +122,25 @@ async def test_a_server_that_syncs_always_confirms_what_is_on_the_disk(server: S
     js = client.jetstream()
     await js.add_stream(name="S", subjects=["s.>"])
 
-    async def marks() -> list[str]:
-        found = server.directory.glob(f"js/**/{EACH_SYNCED}")
-        return [path.parent.name for path in found if path.parent.name.startswith("S")]
+    async def owes() -> bool:
+        (path,) = server.directory.glob(f"js/**/S*/{HARD_STATE}")
+        found = newest(path.read_bytes())
+        return found is not None and HardState.decode(found[1]).owes
 
-    await js.publish("s.1", b"x")
-    assert len(await marks()) == 1
+    for _ in range(3):
+        await js.publish("s.1", b"x")
+    assert not await owes()
     async with aiohttp.ClientSession() as session, session.get(f"{told['monitoring'][0]}/jsz") as response:
         assert (await response.json())["config"]["sync_always"] is True
     stream = (await js.stream_info("S")).config
     stream.metadata = {FSYNC_KEY: "never"}
     await js.update_stream(stream)
 
-    async def is_gone() -> bool:
-        return not await marks()
+    async def publish_and_owe() -> bool:
+        await js.publish("s.1", b"y")
+        return await owes()
 
-    await until(is_gone, "the stream's own policy")
-    await js.publish("s.1", b"y")
+    await until(publish_and_owe, "the stream's own policy")
     await client.close()
 
 

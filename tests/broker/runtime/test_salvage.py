@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.broker.jetstream.backup.test_backups import Restored
 from tests.broker.jetstream.publish.stream_story import StreamStory, config, message
+from tests.broker.storage.lives import Stop, open_log
 
 from supercluster.broker import main as broker_main
 from supercluster.broker.jetstream.config.stream_checks import read_stream
@@ -19,9 +20,9 @@ from supercluster.broker.jetstream.state.snapshot import snapshot_of
 from supercluster.broker.raft.confchange import Membership
 from supercluster.broker.runtime.salvage_command import main
 from supercluster.broker.storage.disk.os_disk import OsDisk
-from supercluster.broker.storage.log.options import LogOptions, Stop
+from supercluster.broker.storage.log.options import LogOptions
 from supercluster.broker.storage.recovery.readable import read_copies
-from supercluster.broker.storage.recovery.recovery import Verdict, open_log
+from supercluster.broker.storage.recovery.recovery import Verdict
 from supercluster.broker.storage.segments.segment import SEGMENT_HEAD_BYTES
 
 COUNT = 40
@@ -37,7 +38,7 @@ def a_copy(root: Path, *, checkpoint: bool = True) -> Path:
     story = StreamStory(wanted)
     asked = json.dumps(wanted.to_json()).encode()
     story.command(Section.CONFIG_PUT, u64(1) + u64(0), asked)
-    log, _ = open_log(OsDisk(root), "groups/g", LogOptions(segment_bytes=1000, cache_bytes=0), Stop.CLEAN)
+    log, _ = open_log(OsDisk(root), "groups/g", LogOptions(segment_bytes=1000, cache_bytes=0), Stop.KILLED)
     for first, removed in ((1, 5), (21, 35)):
         for number in range(first, first + 20):
             story.store(message(b"s.a", b"%d" % number * 30))

@@ -143,9 +143,13 @@ async def test_what_is_written_is_durable_soon_by_policy(story: Story, fsync: st
 @pytest.mark.covers("RP-6")
 async def test_what_the_kernel_may_write_when_it_likes_is_not_synced(story: Story) -> None:
     group = await story.create("never")
+    await story.pass_time(SYNC_INTERVAL_MS)
+    body = json.dumps({"stream_name": "S", "config": {"name": "c", "durable_name": "c"}}).encode()
+    story.core.on_api(OPERATOR, b"$JS.API.CONSUMER.CREATE.S.c", b"", b"", body)
     await story.pass_time(3 * SYNC_INTERVAL_MS)
     assert isinstance(group.log, FileLog)
     assert not group.log.all_synced
+    assert group.log.persisted_index == group.log.last_index
 
 
 @pytest.mark.covers("RP-6", "SF-4")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from supercluster.broker.ports import StreamLog
 from supercluster.broker.raft.entry import Entry, EntryKind, make_entry
 from supercluster.broker.storage.log.log import FileLog
 
@@ -17,6 +18,12 @@ def batch(index: int, term: int = 1) -> Entry:
         count=1,
         payload=bytes([index % 251]) * 100,
     )
+
+
+def owing(log: StreamLog) -> None:
+    """As behind the second message of an interval: a policy that confirms what is written does so from here on."""
+    assert isinstance(log, FileLog)
+    log._save_hard(owes=True)
 
 
 def fill(log: FileLog, count: int, term: int = 1) -> None:

@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import pytest
 from tests.broker.storage.entries import batch, fill
+from tests.broker.storage.lives import Stop, open_log
 from tests.simulator.disk import CrashNow, SimDisk
 
 from supercluster.broker.ports import Ticket
@@ -14,8 +15,8 @@ from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.storage.disk.ballast import BALLAST, Ballast
 from supercluster.broker.storage.disk.space import Space
 from supercluster.broker.storage.log.log import FileLog
-from supercluster.broker.storage.log.options import LogOptions, Stop
-from supercluster.broker.storage.recovery.recovery import Verdict, open_log
+from supercluster.broker.storage.log.options import LogOptions
+from supercluster.broker.storage.recovery.recovery import Verdict
 
 pytestmark = pytest.mark.covers("SF-17", "SF-29")
 OLD, NEW = b"as of 2", [b"as ", b"of ", b"9"]
@@ -120,7 +121,7 @@ def test_one_that_was_given_up_tells_nobody_anything(disk: SimDisk, how: str, wh
         log.drop_checkpoint()
     elif how == "closed":
         log.close(clean=True)
-        log = opened(disk, Stop.CLEAN)
+        log = opened(disk, Stop.KILLED)
     elif how == "another":
         finish(log, log.begin_checkpoint(8, [b"as of 8"]))
     elif how == "at-once":

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from tests.broker.storage.entries import owing
+from tests.broker.storage.lives import Stop, open_log
 
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.raft.entry import Entry, EntryKind, make_entry
@@ -14,8 +16,8 @@ from supercluster.broker.storage.disk.disk import File
 from supercluster.broker.storage.disk.os_disk import OsDisk
 from supercluster.broker.storage.log.log import FileLog
 from supercluster.broker.storage.log.memory_log import MemoryLog
-from supercluster.broker.storage.log.options import LogOptions, Stop
-from supercluster.broker.storage.recovery.recovery import Recovery, Verdict, open_log
+from supercluster.broker.storage.log.options import LogOptions
+from supercluster.broker.storage.recovery.recovery import Recovery, Verdict
 
 SMALL = LogOptions(segment_bytes=600, cache_bytes=300)
 
@@ -46,7 +48,9 @@ def disk(tmp_path: Path) -> OsDisk:
 def log(request: pytest.FixtureRequest, disk: OsDisk) -> StreamLog:
     if request.param == "memory":
         return MemoryLog(SMALL)
-    return reopen(disk)[0]
+    log = reopen(disk)[0]
+    owing(log)
+    return log
 
 
 @pytest.mark.covers("RP-4")
@@ -182,7 +186,7 @@ def test_a_log_says_the_same_after_it_was_opened_again(disk: OsDisk, clean: bool
     log.note_commit(35)
     log.tick(0)
     log.close(clean=clean)
-    log, report = reopen(disk, stop=Stop.CLEAN if clean else Stop.KILLED)
+    log, report = reopen(disk)
     assert (report.verdict, report.is_new, report.last_index, report.commit_index) == (
         Verdict.CLEAN,
         False,
@@ -256,7 +260,7 @@ def test_what_entries_take_is_known_without_reading_the_log_again(disk: OsDisk) 
     log.note_commit(40)
     log.sync()
     log.close(clean=True)
-    log = reopen(disk, stop=Stop.CLEAN)[0]
+    log = reopen(disk, stop=Stop.KILLED)[0]
     opened = disk.open
     disk.open = lambda *args, **kwargs: pytest.fail("nothing is to be read")  # type: ignore[method-assign]
     told = [log.bytes_behind(index) for index in (0, 7, 39, 40)]

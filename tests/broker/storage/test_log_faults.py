@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.broker.storage.entries import batch, fill
+from tests.broker.storage.entries import batch, fill, owing
+from tests.broker.storage.lives import Stop, open_log
 from tests.simulator.disk import CrashNow, SimDisk
 
 from supercluster.broker.raft.entry import EntryKind, make_entry
@@ -18,10 +19,11 @@ from supercluster.broker.storage.disk.os_disk import OsDisk
 from supercluster.broker.storage.disk.space import Space
 from supercluster.broker.storage.log.group_files import HARD_STATE, NOTES
 from supercluster.broker.storage.log.log import FileLog
-from supercluster.broker.storage.log.options import Fsync, LogOptions, Stop
+from supercluster.broker.storage.log.options import Fsync, LogOptions
 from supercluster.broker.storage.log.slot_file import SLOT_BYTES, SlotFile, slot_offset
+from supercluster.broker.storage.log.sync_pace import QUIET_MS
 from supercluster.broker.storage.recovery import found_segments
-from supercluster.broker.storage.recovery.recovery import Recovery, Verdict, open_log
+from supercluster.broker.storage.recovery.recovery import Recovery, Verdict
 from supercluster.broker.storage.segments.scan import scan
 from supercluster.broker.storage.segments.segment import SEGMENT_HEAD_BYTES
 from supercluster.broker.storage.segments.segments import Segments
@@ -151,18 +153,22 @@ def test_a_membership_that_a_failed_fsync_left_in_the_page_cache_is_written_agai
         assert log.last_index == before + 1
 
 
-def test_without_fsync_and_membership_a_start_writes_nothing_again(
+def test_without_fsync_a_start_writes_a_segment_again_at_most(
     disk: SimDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All that was ever appended would be read and written otherwise, before the broker serves."""
     options = LogOptions(segment_bytes=1000, cache_bytes=0, fsync=Fsync.NEVER)
-    log = filled(disk, 9, options)
-    log.append([make_entry(index=10, term=2, kind=EntryKind.NOOP, time_ns=1)])
+    log = filled(disk, 1, options)
+    for now_ms in range(1, 40):
+        fill(log, 1)
+        assert log.persisted_index == log.last_index
+        log.tick(now_ms * 1000)
+    full = log.last_index - log.last_index % 7
     disk.crash()
     written: list[int] = []
     monkeypatch.setattr(Segments, "write_again", lambda self, segment, index: written.append(index))
     open_(disk, options)
-    assert written == []
+    assert written == [full + 1]
 
 
 @pytest.mark.covers("RP-6")
@@ -182,7 +188,7 @@ def test_a_failed_fsync_is_never_taken_back_by_a_later_one(disk: SimDisk) -> Non
 @pytest.mark.covers("SF-18")
 def test_room_is_kept_for_entries_that_are_not_messages(disk: SimDisk) -> None:
     space = Space(disk, capacity_bytes=4000, reserve_bytes=1000)
-    log, _ = open_log(disk, DIRECTORY, LogOptions(space=space), Stop.CLEAN)
+    log, _ = open_log(disk, DIRECTORY, LogOptions(space=space), Stop.KILLED)
     index = 0
     while log.has_room(RECORD_BYTES):
         index += 1
@@ -202,7 +208,7 @@ def test_room_is_kept_for_entries_that_are_not_messages(disk: SimDisk) -> None:
 @pytest.mark.covers("SF-18")
 def test_a_disk_that_others_fill_is_noticed(disk: SimDisk) -> None:
     space = Space(disk, reserve_bytes=1000)
-    log, _ = open_log(disk, DIRECTORY, LogOptions(space=space), Stop.CLEAN)
+    log, _ = open_log(disk, DIRECTORY, LogOptions(space=space), Stop.KILLED)
     assert log.has_room(RECORD_BYTES)
     disk.capacity_bytes -= disk.free_bytes() - 900
     space.tick(10_000)
@@ -243,12 +249,20 @@ def test_a_ticket_from_before_a_truncation_says_nothing(disk: SimDisk) -> None:
 def test_the_interval_policy_fsyncs_when_its_time_has_come(disk: SimDisk) -> None:
     log = filled(disk, 1)
     before = disk.syncs
-    assert log.persisted_index == 1, "confirmed when written"
-    assert log.next_sync_ms() == 1000
-    log.tick(999)
-    assert disk.syncs == before
-    log.tick(1000)
-    assert disk.syncs == before + 1
+    fill(log, 1)
+    assert log.persisted_index == 1, "one alone is confirmed by its fsync"
+    log.tick(100)
+    assert (log.persisted_index, disk.syncs) == (2, before + 2), "which is the last one of its own"
+    fill(log, 1)
+    assert log.persisted_index == 3, "confirmed when written"
+    assert log.next_sync_ms() == 1100
+    log.tick(1099)
+    assert disk.syncs == before + 2
+    log.tick(1100)
+    assert disk.syncs == before + 3
+    assert log.next_sync_ms() == 1100 + QUIET_MS
+    log.tick(1100 + QUIET_MS)
+    assert disk.syncs == before + 4, "nothing came for a minute: nothing is owed any more"
     assert log.next_sync_ms() is None
 
 
@@ -298,6 +312,7 @@ def test_what_a_killed_process_left_unsynced_of_that_is_not_confirmed_by_the_nex
 @pytest.mark.covers("SF-4")
 def test_a_membership_that_is_cut_off_again_keeps_nothing_back(disk: SimDisk) -> None:
     log = filled(disk, 2)
+    owing(log)
     log.append([make_entry(index=3, term=1, kind=EntryKind.CONFIG, time_ns=1, payload=b"a,b,c")])
     assert log.persisted_index == 2
     log.truncate_after(2)
@@ -430,6 +445,7 @@ def test_a_value_too_long_for_a_slot_is_refused(disk: SimDisk) -> None:
 
 @pytest.mark.covers("SF-4")
 def test_a_write_cut_short_by_a_kill_is_a_torn_tail(disk: SimDisk) -> None:
+    owing(open_(disk)[0])
     filled(disk, 4, commit=3)
     disk.crash()
     path = segments(disk)[0]
@@ -447,14 +463,19 @@ def test_a_write_cut_short_by_a_kill_is_a_torn_tail(disk: SimDisk) -> None:
 
 @pytest.mark.covers("SF-4")
 @pytest.mark.parametrize(
-    ("commit", "stop", "verdict"),
+    ("commit", "stop", "is_synced", "verdict"),
     [
-        (4, Stop.KILLED, Verdict.LOST_RECORD),  # It had been committed.
-        (3, Stop.CLEAN, Verdict.LOST_RECORD),  # A clean stop cuts nothing short.
-        (3, Stop.POWER, Verdict.DOUBTFUL),
+        (4, Stop.KILLED, False, Verdict.LOST_RECORD),  # It had been committed.
+        (3, Stop.KILLED, True, Verdict.LOST_RECORD),  # What was fsynced was not cut short.
+        (3, Stop.POWER, True, Verdict.LOST_RECORD),
+        (3, Stop.POWER, False, Verdict.DOUBTFUL),
     ],
 )
-def test_a_tail_cut_short_may_be_a_loss(disk: SimDisk, commit: int, stop: Stop, verdict: Verdict) -> None:
+def test_a_tail_cut_short_may_be_a_loss(
+    disk: SimDisk, commit: int, stop: Stop, is_synced: bool, verdict: Verdict
+) -> None:
+    if not is_synced:
+        owing(open_(disk)[0])
     filled(disk, 4, commit=commit)
     disk.crash()
     disk.cut(segments(disk)[0], SEGMENT_HEAD_BYTES + 4 * RECORD_BYTES - 10)
@@ -469,7 +490,7 @@ def test_a_log_that_ends_below_the_noted_commit_lost_records(disk: SimDisk) -> N
     disk.cut(segments(disk)[0], SEGMENT_HEAD_BYTES + 3 * RECORD_BYTES)
     _, report = open_(disk)
     assert report.verdict is Verdict.LOST_RECORD
-    assert "ends at entry 3, but 4 was committed" in report.reasons[0]
+    assert "ends at entry 3, but 4 was durable" in report.reasons[0]
 
 
 @pytest.mark.covers("SF-4")
@@ -570,7 +591,7 @@ def test_a_missing_segment_is_a_lost_record_and_what_is_behind_it_is_kept_aside(
 def test_rot_in_a_sealed_segment_is_found_when_it_is_read_and_is_not_forgotten(disk: SimDisk) -> None:
     filled(disk, 20).close(clean=True)
     disk.flip_bit(segments(disk)[0], (SEGMENT_HEAD_BYTES + 2 * RECORD_BYTES + 60) * 8)
-    log, report = open_(disk, stop=Stop.CLEAN)
+    log, report = open_(disk, stop=Stop.KILLED)
     assert report.verdict is Verdict.CLEAN, "sealed segments are taken by size and side-car"
     assert log.entry(2) == batch(2)
     with pytest.raises(DiskError, match="record damaged"):
@@ -608,7 +629,7 @@ def test_a_segment_whose_index_has_to_be_built_is_waited_for_as_well(disk: SimDi
     for path in disk.paths():
         if path.endswith(".idx"):
             disk.lose(path)
-    log, _ = open_(disk, stop=Stop.CLEAN)
+    log, _ = open_(disk, stop=Stop.KILLED)
     log._segments.all[1].index = None  # It was put away since.
     assert log.entry(3) == batch(3)
     disk.failing_reads, disk.failing_reads_of = 1 << 30, segments(disk)[1].rpartition("/")[2]
@@ -620,14 +641,14 @@ def test_a_segment_whose_index_has_to_be_built_is_waited_for_as_well(disk: SimDi
 
 
 @pytest.mark.covers("SF-4", "SF-31")
-@pytest.mark.parametrize("stop", [Stop.CLEAN, Stop.KILLED, Stop.POWER])
+@pytest.mark.parametrize(("stop", "clean"), [(Stop.KILLED, True), (Stop.KILLED, False), (Stop.POWER, False)])
 def test_a_segment_that_the_disk_does_not_give_back_is_waited_for_and_not_touched(
-    disk: SimDisk, stop: Stop
+    disk: SimDisk, stop: Stop, clean: bool
 ) -> None:
     """What an error says of it is nothing: the log is opened again later (D4)."""
     log = filled(disk, 20, ALWAYS)
     log.sync()
-    log.close(clean=stop is Stop.CLEAN)
+    log.close(clean=clean)
     _, bad, *_ = segments(disk)
     for path in disk.paths():
         if path.endswith(".idx"):
@@ -728,7 +749,7 @@ def test_side_cars_and_checkpoints_that_the_disk_does_not_give_back_cost_nothing
     log.save_checkpoint(20, b"at 20")
     log.close(clean=True)
     disk.failing_reads, disk.failing_reads_of = 1 << 30, ".idx"
-    log, report = open_(disk, stop=Stop.CLEAN)
+    log, report = open_(disk, stop=Stop.KILLED)
     assert (report.verdict, log.entry(9)) == (Verdict.CLEAN, batch(9))
     disk.failing_reads, disk.failing_reads_of = 1, ".ckpt"
     assert log.load_checkpoint() == (20, b"at 20")
@@ -746,7 +767,7 @@ def test_a_side_car_is_never_needed(disk: SimDisk) -> None:
             disk.lose(path)
         else:
             disk.flip_bit(path, 8 * 30)
-    log, report = open_(disk, stop=Stop.CLEAN)
+    log, report = open_(disk, stop=Stop.KILLED)
     assert report.verdict is Verdict.CLEAN
     assert log.entries(1, 20, ALL) == [batch(index) for index in range(1, 21)]
     assert log.index_of_seq(9) == 9
@@ -756,7 +777,7 @@ def test_a_side_car_whose_body_is_damaged_is_built_again(disk: SimDisk) -> None:
     filled(disk, 20).close(clean=True)
     path = next(path for path in disk.paths() if path.endswith(".idx"))
     disk.flip_bit(path, 8 * (len(disk.read_file(path)) - 3))
-    log, _ = open_(disk, stop=Stop.CLEAN)
+    log, _ = open_(disk, stop=Stop.KILLED)
     assert log.index_of_seq(5) == 5
     assert log.entries(1, 20, ALL) == [batch(index) for index in range(1, 21)]
 
@@ -1027,7 +1048,7 @@ def test_without_a_file_descriptor_an_fsync_is_done_in_place_or_tried_again(
     assert len(synced) == 1, "with the descriptor that is open"
     assert not log.all_synced, "the new segment's name is not durable so far"
     assert not log.sync_due(1050)
-    assert log.next_sync_ms() == (1100 if options is ALWAYS else 2000)
+    assert log.next_sync_ms() == 1100
     log.append([batch(2)])
     assert log.sync_due(2000)
     ticket = log.begin_sync(2000)
@@ -1043,6 +1064,7 @@ def test_a_membership_that_finds_no_file_descriptor_is_not_confirmed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, _ = open_log(OsDisk(tmp_path), DIRECTORY, OPTIONS, Stop.KILLED)
+    owing(log)
     log.append([batch(1)])
     log.append([make_entry(index=2, term=1, time_ns=2, kind=EntryKind.CONFIG, payload=b"")])
     with monkeypatch.context() as patch:
@@ -1143,7 +1165,9 @@ def test_a_log_with_a_record_gone_knows_its_end_until_it_has_that_again(disk: Si
 @pytest.mark.covers("SF-4")
 @pytest.mark.parametrize("what", ["the last record", "the one before the last, with its length", "power"])
 def test_a_log_of_which_nobody_knows_how_far_it_went_is_lost(disk: SimDisk, what: str) -> None:
-    filled(disk, 6, OPTIONS if what == "power" else ALWAYS)
+    log = filled(disk, 6, OPTIONS if what == "power" else ALWAYS)
+    if what == "power":
+        owing(log)
     disk.crash()
     record = {"the last record": 5, "the one before the last, with its length": 4, "power": 2}[what]
     at = SEGMENT_HEAD_BYTES + record * RECORD_BYTES + (60 if what == "the last record" else 1)
@@ -1185,7 +1209,7 @@ def test_an_opening_reads_the_segment_that_was_found_damaged_and_no_other(
     paths = segments(disk)
     assert len(paths) >= 5
     disk.flip_bit(paths[1], (SEGMENT_HEAD_BYTES + 2 * RECORD_BYTES + 60) * 8)
-    log, _ = open_(disk, ALWAYS, Stop.CLEAN)
+    log, _ = open_(disk, ALWAYS, Stop.KILLED)
     with pytest.raises(DiskError, match="record damaged"):
         log.entry(10)
     assert log.may_open_anew

@@ -7,14 +7,15 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.broker.storage.entries import owing
+from tests.broker.storage.lives import Stop, open_log
 from tests.simulator.disk import SimDisk
 from tests.support.tiers import examples
 
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.raft.entry import Entry, EntryKind, make_entry
 from supercluster.broker.storage.log.memory_log import MemoryLog
-from supercluster.broker.storage.log.options import LogOptions, Stop
-from supercluster.broker.storage.recovery.recovery import open_log
+from supercluster.broker.storage.log.options import LogOptions
 
 OPTIONS = LogOptions(segment_bytes=700, cache_bytes=300)
 
@@ -25,9 +26,10 @@ class Pair:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.logs: tuple[StreamLog, StreamLog] = (
-            open_log(SimDisk(random.Random(seed)), "groups/g", OPTIONS, Stop.CLEAN)[0],
+            open_log(SimDisk(random.Random(seed)), "groups/g", OPTIONS, Stop.KILLED)[0],
             MemoryLog(OPTIONS),
         )
+        owing(self.logs[0])
         self.term = 1
         self.commit = 0
         self.next_seq = 1
@@ -108,7 +110,7 @@ def test_a_memory_log_and_a_file_log_say_the_same(seed: int, steps: int) -> None
 
 def test_memberships_are_found_among_all_entries() -> None:
     logs: tuple[StreamLog, StreamLog] = (
-        open_log(SimDisk(random.Random(1)), "groups/g", OPTIONS, Stop.CLEAN)[0],
+        open_log(SimDisk(random.Random(1)), "groups/g", OPTIONS, Stop.KILLED)[0],
         MemoryLog(OPTIONS),
     )
     kinds = [EntryKind.CONFIG if index in (3, 4, 19, 31) else EntryKind.NOOP for index in range(1, 40)]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.broker.storage.entries import fill
+from tests.broker.storage.lives import Stop, open_log
 
 from supercluster.broker.jetstream.encoding.sections import (
     MessagesSection,
@@ -20,8 +21,7 @@ from supercluster.broker.jetstream.encoding.sections import (
 from supercluster.broker.raft.entry import EntryKind, make_entry
 from supercluster.broker.runtime import entry_command
 from supercluster.broker.storage.disk.os_disk import OsDisk
-from supercluster.broker.storage.log.options import LogOptions, Stop
-from supercluster.broker.storage.recovery.recovery import open_log
+from supercluster.broker.storage.log.options import LogOptions
 from supercluster.broker.storage.volume.volume import directory_name
 
 GROUP = "S:$G/ORDERS"
@@ -41,7 +41,7 @@ def test_the_command_shows_an_entry_of_a_log_in_use_without_contents(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     directory = f"groups/{directory_name(GROUP)}"
-    log, _ = open_log(OsDisk(tmp_path), directory, LogOptions(segment_bytes=400), Stop.CLEAN)
+    log, _ = open_log(OsDisk(tmp_path), directory, LogOptions(segment_bytes=400), Stop.KILLED)
     fill(log, 10)
     block = encode_block([b"orders.1", b"NATS/1.0\r\nAuthorization: secret-token\r\n\r\n", b"secret-payload"])
     messages = MessagesSection(SessionKey("n0", "inc", 1), 0, VerdictRun(1, 1, 11), block)

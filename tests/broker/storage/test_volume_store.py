@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.broker.storage.entries import owing
 from tests.simulator.disk import CrashNow, SimDisk
 
 from supercluster.broker.process_count import next_count, numbers_from, starts_of
@@ -19,7 +20,7 @@ from supercluster.broker.raft.entry import EntryKind, make_entry
 from supercluster.broker.raft.errors import DiskError, NewerFormatError
 from supercluster.broker.storage.disk.os_disk import OsDisk, boot_id
 from supercluster.broker.storage.disk.space import Space
-from supercluster.broker.storage.log.options import LogOptions, Stop
+from supercluster.broker.storage.log.options import LogOptions
 from supercluster.broker.storage.volume import volume
 from supercluster.broker.storage.volume.registry import REGISTRY
 from supercluster.broker.storage.volume.store import NOTE, VolumeStore
@@ -59,26 +60,12 @@ def test_a_volume_keeps_its_incarnation_and_counts_its_processes(disk: SimDisk) 
         second.is_new,
         second.identity.incarnation,
         starts_of(second.identity.process_count),
-        second.stop,
-    ) == (
-        False,
-        "token1",
-        2,
-        Stop.KILLED,
-    )
+        second.identity.power_failures,
+    ) == (False, "token1", 2, first.identity.power_failures)
     disk.crash(power=True)
     third = open_volume(disk, "boot-2", new_token)
-    assert (third.identity.incarnation, starts_of(third.identity.process_count), third.stop) == (
-        "token1",
-        3,
-        Stop.POWER,
-    )
-    third.mark_clean()
-    third.close()
-    fourth = open_volume(disk, "boot-3", new_token)
-    assert (starts_of(fourth.identity.process_count), fourth.stop) == (4, Stop.CLEAN)
-    disk.crash()
-    assert open_volume(disk, "boot-3", new_token).stop is Stop.KILLED, "a clean stop counts once"
+    assert (third.identity.incarnation, starts_of(third.identity.process_count)) == ("token1", 3)
+    assert third.identity.power_failures == first.identity.power_failures + 1
 
 
 @pytest.mark.covers("SF-10", "SF-27")
@@ -378,6 +365,8 @@ def test_power_failure_makes_a_log_doubtful_unless_every_append_was_fsynced(
     store.register("g", "n@inc")
     log.append([ENTRY])
     log.tick(0)
+    log.append([make_entry(index=2, term=1, kind=EntryKind.NOOP, time_ns=2)])
+    log.tick(1)
     disk.crash(power=True)
     for boot in ("boot-2", "boot-2"):
         # The second start is a plain one: doubt lasts until it is settled.
@@ -409,6 +398,7 @@ def test_a_log_that_was_closed_as_it_was_asks_for_no_fsync_and_the_stop_is_not_c
     for due in store.due_syncs(10_000):
         due.ticket.run()
         due.log.finish_sync(due.ticket)
+    owing(log)
     log.append([make_entry(index=2, term=1, kind=EntryKind.NOOP, time_ns=2)])
     log.close(clean=False)
     assert store.due_syncs(20_000) == []
@@ -515,6 +505,7 @@ def test_a_log_that_a_process_never_came_to_is_judged_by_the_power_failure_befor
 ) -> None:
     """It ended before it knew the group again: that is no word on what the power failure took."""
     log = open_store(disk).open("g", memory=False, fsync="interval", create=True).log
+    owing(log)
     log.append([ENTRY])
     disk.crash(power=True)
     between = open_store(disk, "boot-2")
@@ -546,6 +537,8 @@ def test_tickets_of_due_logs_run_apart_and_count_when_they_are_finished(disk: Si
     interval = store.open("i", memory=False, fsync="interval", create=True).log
     never = store.open("n", memory=False, fsync="never", create=True).log
     for log in (always, interval, never):
+        if log is not always:
+            owing(log)
         log.append([ENTRY])
         log.tick(0)
     assert (always.persisted_index, interval.persisted_index, never.persisted_index) == (0, 1, 1)
@@ -678,6 +671,8 @@ def test_what_a_process_has_judged_it_does_not_doubt_when_it_opens_it_again(disk
             group, memory=False, fsync="always" if group == "sure" else "interval", create=True
         )
         before.register(group, "n@1")
+        if group == "unsure":
+            owing(opened.log)
         opened.log.append([ENTRY])
     disk.crash()
     store = open_store(disk, "boot-2")

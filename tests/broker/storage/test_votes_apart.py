@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 
 import pytest
+from tests.broker.storage.lives import Stop, open_log
 from tests.simulator.disk import CrashNow, SimDisk
 
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.storage.log.log import FileLog
-from supercluster.broker.storage.log.options import Integrity, LogOptions, Stop
+from supercluster.broker.storage.log.options import Integrity, LogOptions
 from supercluster.broker.storage.log.slot_file import SlotFile
-from supercluster.broker.storage.recovery.recovery import Verdict, open_log
+from supercluster.broker.storage.recovery.recovery import Verdict
 
 pytestmark = pytest.mark.covers("SF-4")
 OLD, NEW = (1, "first@x"), (2, "second@x")
@@ -55,14 +56,14 @@ def test_a_power_failure_on_the_way_leaves_the_one_before_or_itself() -> None:
 def test_what_becomes_durable_meanwhile_takes_the_vote_along() -> None:
     disk = SimDisk(random.Random(1))
     log = opened(disk)
-    log._save_hard(log._hard.__class__(1, "first@x", Integrity.DOUBTFUL))
+    log._save_hard(term=1, vote="first@x", integrity=Integrity.DOUBTFUL)
     ticket = log.begin_vote(*NEW)
     log.settle()
     assert log.load_vote() == NEW
     ticket.run()
     log.finish_vote(ticket)
     disk.crash(power=True)
-    assert opened(disk, Stop.CLEAN).load_vote() == NEW
+    assert opened(disk, Stop.KILLED).load_vote() == NEW
 
 
 def test_of_two_on_their_way_the_newer_counts() -> None:

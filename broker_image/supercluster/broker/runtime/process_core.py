@@ -38,7 +38,7 @@ from supercluster.broker.storage.disk.os_disk import OsDisk, boot_id
 from supercluster.broker.storage.disk.space import Space
 from supercluster.broker.storage.log.checkpoint import CheckpointTicket
 from supercluster.broker.storage.log.options import Fsync, LogOptions
-from supercluster.broker.storage.log.sync_tickets import SyncTicket, VoteTicket
+from supercluster.broker.storage.log.sync_tickets import HardTicket, SyncTicket
 from supercluster.broker.storage.volume.store import DueSync, VolumeStore
 from supercluster.broker.storage.volume.volume import open_volume
 
@@ -323,7 +323,7 @@ def _keep_error(ticket: Ticket, done: asyncio.Future[None], group_id: str) -> No
     that failed, so that the group is silent and says so, and does not wait for ever."""
     error = done.exception()
     if error is not None:
-        assert isinstance(ticket, SyncTicket | VoteTicket | CheckpointTicket)
+        assert isinstance(ticket, HardTicket | SyncTicket | CheckpointTicket)
         ticket.error = ticket.error or DiskError(f"fsync ended with {error!r}", group_id)
 
 

@@ -13,6 +13,7 @@ from supercluster.broker.jetstream.links.frames import Frame
 from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.ports import Channel, ClientInfo
+from supercluster.broker.storage.log.sync_pace import QUIET_MS
 
 CLIENT = ClientInfo("$G", "app", is_operator=False)
 STREAMS = 12
@@ -89,10 +90,16 @@ class Brokers:
 
     def is_silent(self) -> bool:
         groups = [group for core in self.cores for group in core.groups.values()]
-        return all(group.raft.quiesced and group.checkpoints.deadline_ms() is None for group in groups)
+        return all(
+            group.raft.quiesced
+            and group.checkpoints.deadline_ms() is None
+            and group.log.deadline_ms() is None
+            for group in groups
+        )
 
     def fall_silent(self) -> None:
-        assert self.world.run_until(self.is_silent, 10_000)
+        """A log that was used owes something for a while."""
+        assert self.world.run_until(self.is_silent, 10_000 + QUIET_MS)
         self.let_pass(1_000)
         self.ticks.clear()
         self.frames.clear()

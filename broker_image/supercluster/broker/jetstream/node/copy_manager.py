@@ -227,14 +227,7 @@ class CopyManager:
     def _reassign(self, copy: StreamCopy, found: Assignment) -> None:
         """What is open follows what the map says now."""
         copy.set_assignment(found)
-        fsync = fsync_of(found.config.metadata)
-        if not self._env.store.set_fsync(found.group, fsync):
-            self._env.event(
-                found.group,
-                "PolicyWaits",
-                f"stream {found.name}: fsync {fsync!r} counts here once this broker was restarted: under 'never' a "
-                "process that was killed left entries which have to be written again first",
-            )
+        self._env.store.set_fsync(found.group, fsync_of(found.config.metadata))
 
     def _put_away(self, found: Assignment, copy: Copy) -> None:
         """The map does not name the copy that is here: close it, and drop it when its time has come (SF-5)."""

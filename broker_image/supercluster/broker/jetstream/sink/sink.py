@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-
-from isal.isal_zlib import crc32
+from zlib import crc32
 
 from supercluster.broker.jetstream.encoding.codec import Reader, u8, u32
 from supercluster.broker.jetstream.encoding.sections import decode_block

@@ -48,7 +48,8 @@ class LogHead:
     def checkpointed(self, index: int, needs_from: int) -> None:
         """A checkpoint is on the disk, which needs the entries from `needs_from` on."""
         state = self._stream.state
-        if (state.carried or state.sink.was_used) and self._replica.log.want_durable(index):
+        if state.carried or state.sink.was_used:
+            self._replica.log.want_durable(index)
             self._least_at[index] = needs_from
             if len(self._least_at) > LEAST_AT_MAX:
                 del self._least_at[min(self._least_at)]

@@ -2,9 +2,9 @@
 
 - An append is one write. If it fails, no part of it is kept; if even that cannot be ensured, the log refuses
   every further operation.
-- `persisted_index` follows the fsync policy (RP-6), which may change. A mark on the disk records that every
-  entry ever confirmed here had been fsynced. It is written after the first fsync of the whole log, and
-  removed before an entry is confirmed without one.
+- `persisted_index` follows the fsync policy (RP-6), which may change. While `HardState.owes` is clear on the
+  disk, every entry that was confirmed here is on the disk (`docs/adr/what-a-log-owes.md`). It is set before an
+  entry is confirmed without an fsync, and cleared after everything was fsynced.
 - Every record that is read back is checked. An invalid one is reported and never returned, and the loss is
   recorded on disk.
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from typing import Any
 
 from supercluster.broker.ports import LogSegment
 from supercluster.broker.raft.entry import NEVER_FORGOTTEN, Entry, EntryKind
@@ -25,13 +26,12 @@ from supercluster.broker.storage.log.group_files import Base, HardState, Notes
 from supercluster.broker.storage.log.options import Fsync, LogOptions
 from supercluster.broker.storage.log.slot_file import SlotFile
 from supercluster.broker.storage.log.sync_pace import SyncPace
-from supercluster.broker.storage.log.sync_tickets import SyncPart, SyncTicket, VoteTicket
+from supercluster.broker.storage.log.sync_tickets import HardTicket, SyncPart, SyncTicket
 from supercluster.broker.storage.segments.segment import Segment, SegmentHead
 from supercluster.broker.storage.segments.segments import DamagedError, Segments
 from supercluster.broker.storage.segments.term_runs import TermRuns
 
 _CONFIG = int(EntryKind.CONFIG)
-_ALL = 1 << 63
 
 
 class EntryLog:
@@ -50,12 +50,8 @@ class EntryLog:
         hard: SlotFile,
         notes: SlotFile,
         synced_index: int,
-        is_marked: bool | None,
-        unsure_index: int,
     ) -> None:
-        """For `recovery`, which has read all of it. A log that `is_marked` (EACH_SYNCED; None: maybe) keeps to that until the
-        mark is gone. One that is unsure has entries of a killed process, up to `unsure_index` (0: none), that were not written again, since NEVER confirms
-        nothing by an fsync: one of that process may have failed, and another would find nothing to carry."""
+        """For `recovery`, which has read all of it, and has made `hard` durable."""
         self._disk = disk
         self._directory = directory
         self._options = options
@@ -79,24 +75,19 @@ class EntryLog:
         """The highest index noted as committed that is held."""
         self._synced_index = synced_index
         self._directory_dirty = synced_index < self.last_index
-        # What a process that was killed left unsynced may have some of these in it; where it has none, recovery knows.
-        self._unforgotten = [synced_index + 1] if synced_index < self.last_index and not unsure_index else []
+        # What a process that was killed left unsynced may have some of these in it.
+        self._unforgotten = [synced_index + 1] if synced_index < self.last_index else []
         """CONFIG and DURABLE entries that are not durable yet, oldest first. None of them is confirmed before, whatever the policy:
         a group must not go on by what a majority of its members may forget (SF-4, SF-20)."""
         self._truncations = 0
         self._ticket: SyncTicket | None = None
-        self._vote: VoteTicket | None = None
-        self._unsure_index = unsure_index
-        self._wanted_fsync = options.fsync
+        self._hard_out: HardTicket | None = None
+        """The newest that is on its way: it has in it what was on its way before."""
         self._confirmed_index = 0
         """What was confirmed under a weaker policy before, and may not be durable."""
         self._wanted_index = 0
         """Up to where somebody waits for entries to be durable, whatever the policy."""
         self._pace = SyncPace(options)
-        if is_marked is not False:
-            self._pace.fsync = Fsync.ALWAYS
-        self._is_marked: bool | None = not self._wants_mark if is_marked is None else is_marked
-        """EACH_SYNCED; None: nobody knows, its last change was not heard the end of."""
         self._last_note_ms: int | None = None
         if last is not None:
             last.full = last.size_bytes >= options.segment_bytes
@@ -127,15 +118,21 @@ class EntryLog:
 
     @property
     def persisted_index(self) -> int:
-        if self._pace.fsync is Fsync.ALWAYS:
+        if not self._is_weak:
             return max(self._synced_index, self._confirmed_index)
         if self._unforgotten:
             return max(self._synced_index, self._unforgotten[0] - 1)
         return self.last_index
 
     @property
+    def _is_weak(self) -> bool:
+        """Are entries confirmed before their fsync? The disk has to know that, and go on knowing it."""
+        out = self._hard_out
+        return self._pace.fsync is not Fsync.ALWAYS and self._hard.owes and (out is None or out.hard.owes)
+
+    @property
     def may_open_anew(self) -> bool:
-        if self._ticket is not None or self._vote is not None or not self.may_ever_open_anew:
+        if self._ticket is not None or self._hard_out is not None or not self.may_ever_open_anew:
             return False
         # While the disk does not give back what was asked for, the copy would only come to leave again.
         return not isinstance(self.failed, UnreadableError) or self._segments.gives_back()
@@ -185,6 +182,8 @@ class EntryLog:
         if segment.size_bytes >= self._options.segment_bytes:
             segment.full = True
             self._unsealed.append(segment)
+            if self.fsync is Fsync.NEVER:
+                self._wanted_index = self.last_index
         if self.on_unsynced is not None:
             self.on_unsynced()
 
@@ -310,24 +309,19 @@ class EntryLog:
 
     @property
     def durable_checkpoint(self) -> int:
-        # What a killed process left counts from where the next opening begins with what it writes again.
-        durable = min(self._synced_index, self._notes.durable_index if self._unsure_index else _ALL)
-        return max((index for index in self._checkpoints.indexes if index <= durable), default=-1)
+        return max((index for index in self._checkpoints.indexes if index <= self._synced_index), default=-1)
 
-    def want_durable(self, index: int) -> bool:
-        if self._unsure_index:
-            return False
+    def want_durable(self, index: int) -> None:
         self._wanted_index = max(self._wanted_index, min(index, self.last_index))
         if self.on_unsynced is not None and self._wanted_index > self._synced_index:
             self.on_unsynced()
-        return True
 
     def _damaged(self, error: DamagedError) -> DiskError:
         """A record is gone: say on disk before anything else up to where there were any, and refuse from now on (SF-4)."""
         self.failed = DiskError(f"record damaged: {error.why}", error.path)
         with suppress(DiskError):  # A disk that does not even take the mark: the damage is found again.
             end = max(self._hard.end, (self.last_term, self.last_index))
-            self._save_hard(replace(self._hard, end=end, suspect=self._segments.asked_last))
+            self._save_hard(end=end, suspect=self._segments.asked_last)
             self._is_marked_damaged = True
         return self.failed
 
@@ -356,98 +350,79 @@ class EntryLog:
 
     @property
     def rests(self) -> bool:
-        """Is nothing left that the policy wants to be durable, now or later?"""
+        """Is nothing left to fsync soon? What is owed may be left: `tick` calls `on_unsynced` when that is due."""
         if self._closed or self.failed is not None:
             return True
-        is_wanted = self._pace.fsync is not Fsync.NEVER or self._is_urgent
-        # What a ticket that is out says of the mark may be more to do.
-        return self._ticket is None and not (self._is_left and is_wanted)
-
-    @property
-    def _is_mark_due(self) -> bool:
-        """Does the mark say something else than the policy? One that the disk refused is tried again with the next entries."""
-        return self._is_marked is not None and self._is_marked is not self._wants_mark
-
-    @property
-    def _wants_mark(self) -> bool:
-        return (
-            self._wanted_fsync is Fsync.ALWAYS and self._pace.fsync is Fsync.ALWAYS and not self._unsure_index
-        )
-
-    @property
-    def _is_left(self) -> bool:
-        """Is there anything to make durable?"""
-        return self._synced_index < self.last_index or self._is_mark_due
+        is_wanted = self.fsync is not Fsync.NEVER or self._is_urgent
+        return self._ticket is None and (self.all_synced or not is_wanted)
 
     @property
     def fsync(self) -> Fsync:
-        """The policy in force."""
+        """The policy."""
         return self._pace.fsync
 
-    def set_fsync(self, policy: Fsync) -> bool:
-        """Another policy from now on (RP-6); a weaker one than ALWAYS as soon as the mark is gone. False: only from the next
-        opening on, which writes again what a killed process may have left in memory."""
-        if policy is self._wanted_fsync:
-            return True
-        self._wanted_fsync = policy
-        if self._unsure_index:
-            return policy is Fsync.NEVER
-        self._follow_policy()
-        return True
-
-    def _follow_policy(self) -> None:
-        if self._wanted_fsync is not Fsync.ALWAYS:
-            self._weaken()
-        elif self._pace.fsync is not Fsync.ALWAYS:
-            self._confirmed_index = self.persisted_index
-            self._pace.fsync = Fsync.ALWAYS
+    def set_fsync(self, policy: Fsync) -> None:
+        """Another policy from now on (RP-6). What was confirmed stays so."""
+        self._confirmed_index = self.persisted_index
+        self._pace.fsync = policy
         if self.on_unsynced is not None:
             self.on_unsynced()
 
-    def _weaken(self) -> None:
-        """The wanted policy is in force once no mark speaks against it, nor one is on its way."""
-        is_coming = self._ticket is not None and self._ticket.mark is True
-        if self._is_marked is False and not is_coming:
-            self._pace.fsync = self._wanted_fsync
-
     def sync_due(self, now_ms: int) -> bool:
         """Should a sync begin, by the policy?"""
-        if self._closed or self.failed is not None or self._ticket is not None or not self._is_left:
-            return False
-        return self._pace.is_due(now_ms, is_urgent=self._is_urgent)
+        urgent, synced = self._is_urgent, self.all_synced
+        return (
+            not self._closed
+            and self._may_begin
+            and self._pace.is_due(now_ms, is_urgent=urgent, is_synced=synced)
+        )
 
     @property
     def _is_urgent(self) -> bool:
-        return bool(self._unforgotten) or self._is_mark_due or self._wanted_index > self._synced_index
+        return not self._is_weak or bool(self._unforgotten) or self._wanted_index > self._synced_index
+
+    @property
+    def _may_begin(self) -> bool:
+        """Is there anything to make durable, and nothing in its way? What is owed is cleared by itself, and not over a vote."""
+        if self.failed is not None or self._ticket is not None:
+            return False
+        return not self.all_synced or (self._hard.owes and self._hard_out is None)
 
     def next_sync_ms(self) -> int | None:
         """When `sync_due` turns true (0: it is); None while everything is as durable as the policy wants it."""
-        if self.failed is not None or self._ticket is not None or not self._is_left:
+        if not self._may_begin:
             return None
-        return self._pace.next_ms(is_urgent=self._is_urgent)
+        return self._pace.next_ms(is_urgent=self._is_urgent, is_synced=self.all_synced)
 
     def begin_sync(self, now_ms: int | None = None) -> SyncTicket | None:
         """A ticket for all that is written and not yet durable; None when there is nothing, or one is out. The next
-        interval counts from `now_ms`."""
+        interval counts from `now_ms`; without it what the disk says of what is owed stays."""
         self._guard()
-        if now_ms is not None:
-            self._pace.begins(now_ms)
-        if self._ticket is not None or not self._is_left:
+        if not self._may_begin:
             return None
         # All of them are asked: a truncation makes the last one durable while those before it are not.
         parts: list[SyncPart] = []
+        hard: HardTicket | None = None
         failure: DiskError | None = None
         try:
             for segment in self._segments.all:
                 if segment.synced_bytes < segment.size_bytes:
                     handle = self._segments.opened(segment).sync_handle()
                     parts.append(SyncPart(segment, segment.size_bytes, handle))
+            if (
+                now_ms is not None
+                and self._hard_out is None
+                and self._hard.owes is not self._owes_next(now_ms)
+            ):
+                hard = self._begin_hard(owes=not self._hard.owes)
         except DiskError as error:
             # What cannot be made durable counts as an fsync that failed.
             failure = error
             for part in parts:
                 part.handle.close()
             parts.clear()
+        if now_ms is not None and not self.all_synced:
+            self._pace.begins(now_ms)
         self._ticket = SyncTicket(
             self._disk,
             self._directory,
@@ -455,12 +430,28 @@ class EntryLog:
             self.last_index,
             self._truncations,
             self._directory_dirty and failure is None,
-            self._wants_mark if self._is_marked is not self._wants_mark else None,
-            self._options.mark_text,
+            hard,
         )
         self._directory_dirty = False
         self._ticket.error = failure
         return self._ticket
+
+    def _owes_next(self, now_ms: int) -> bool:
+        """What the disk is to say from now on. The kernel may write it at any time: that nothing is owed is not even written
+        before all is durable."""
+        if self._hard.owes:
+            return not self.all_synced or self._directory_dirty or self.fsync is Fsync.NEVER
+        return self.fsync is not Fsync.ALWAYS and self._pace.is_busy(now_ms)
+
+    def _owes_with_vote(self) -> bool:
+        """The first entry of a leader follows: where the policy allows that, it needs no fsync before it is confirmed. What is on
+        its way is not taken back, since the disk may have any of it."""
+        if self._hard_out is not None:
+            return self._hard_out.hard.owes
+        if self._hard.owes or self.fsync is Fsync.ALWAYS:
+            return self._hard.owes
+        self._pace.begins_anew()
+        return True
 
     def finish_sync(self, ticket: SyncTicket) -> None:
         """Take the outcome of a ticket. A failed fsync is never repeated: the kernel may have dropped the pages. One
@@ -469,8 +460,11 @@ class EntryLog:
         Raises:
             DiskError: the fsync failed, and the log refuses everything from now on.
         """
-        if self._ticket is ticket:
-            self._ticket = None
+        if self._ticket is not ticket:
+            return  # `sync` has taken it, or the log was closed.
+        self._ticket = None
+        if ticket.hard is not None:
+            self._finish_hard(ticket.hard)
         if isinstance(ticket.error, NoDescriptorError):
             self._directory_dirty = True
             self._pace.found_no_descriptor()
@@ -478,9 +472,6 @@ class EntryLog:
         if ticket.error is not None:
             self.failed = ticket.error
             raise ticket.error
-        if ticket.is_dropped:
-            return
-        self._marked(ticket)
         if ticket.generation != self._truncations:
             self._directory_dirty = True
             return
@@ -491,38 +482,11 @@ class EntryLog:
         self._synced_index = max(self._synced_index, ticket.index)
         self._unforgotten = [each for each in self._unforgotten if each > self._synced_index]
 
-    def _marked(self, ticket: SyncTicket) -> None:
-        if ticket.mark is None:
-            return
-        # Where nobody knows whether it is there, the log goes on as if it were.
-        self._is_marked = ticket.mark if ticket.mark_error is None else None
-        if self._wanted_fsync is not Fsync.ALWAYS:
-            self._weaken()
-
-    def _drop_ticket(self) -> None:
-        """Whatever is out says nothing from here on, but that it failed."""
-        if self._ticket is None:
-            return
-        self._ticket.drop()
-        self._directory_dirty |= self._ticket.covers_directory
-        if self._ticket.mark is not None:
-            self._is_marked = None
-        self._ticket = None
-
     def sync(self) -> None:
         """Make everything written durable, now, whatever ticket is out. Raises DiskError when it is not."""
-        before = self._ticket
-        if before is not None:
-            before.overtake()
-        self._drop_ticket()
-        if (
-            before is not None
-            and before.error is not None
-            and not isinstance(before.error, NoDescriptorError)
-        ):
-            # What it could not make durable no other fsync does, though it would say so.
-            self.failed = before.error
-            raise before.error
+        if self._ticket is not None:
+            self._ticket.run()
+            self.finish_sync(self._ticket)
         ticket = self.begin_sync()
         if ticket is not None:
             ticket.run()
@@ -531,33 +495,36 @@ class EntryLog:
                 self.failed = ticket.error
                 raise ticket.error
 
-    def _write_again(self) -> None:
-        """Before a clean stop: what a killed process left, and NEVER did not need, is made sure of as by an opening that does."""
-        if not self._unsure_index:
-            return
-        durable = min(self._notes.durable_index, self.last_index)
-        for segment in self._segments.all:
-            if segment.last_index > durable and segment.first_index <= self._unsure_index:
-                self._segments.write_again(segment, durable + 1)
-                segment.synced_bytes = 0
-        self._synced_index = min(self._synced_index, durable)
-        self._directory_dirty = True
-        self._unsure_index = 0
-
     # ---- small things ---------------------------------------------------------------------------------------------
 
-    def _save_hard(self, hard: HardState) -> None:
-        if self._vote is not None:
-            # A vote is on its way to the disk: it goes with this, into the same slot.
-            hard = replace(hard, term=self._vote.hard.term, vote=self._vote.hard.vote)
-            self._vote = None
+    def _begin_hard(self, **changes: Any) -> HardTicket:
+        """Write another hard state. What is on its way goes with it, into the same slot."""
+        before = self._hard_out
+        hard = replace(before.hard if before is not None else self._hard, **changes)
         try:
-            self._hard_file.save(hard.encode(), durable=True)
+            self._hard_out = HardTicket(self._hard_file.begin(hard.encode()), hard, before)
         except DiskError as error:
-            # After a failed fsync nobody knows what the disk has: no vote may be answered from here on.
             self.failed = self.failed or error
             raise
-        self._hard = hard
+        return self._hard_out
+
+    def _finish_hard(self, ticket: HardTicket) -> None:
+        if ticket.error is not None:
+            # After a failed fsync nobody knows what the disk has: no vote may be answered from here on.
+            self.failed = self.failed or ticket.error
+            raise ticket.error
+        if ticket is self._hard_out:  # Else a newer one takes it along.
+            self._hard_out = None
+            self._hard_file.settle(ticket.hard.encode())
+            self._hard = ticket.hard
+            if self.on_unsynced is not None:
+                self.on_unsynced()
+
+    def _save_hard(self, **changes: Any) -> None:
+        """While the caller waits."""
+        ticket = self._begin_hard(**changes)
+        ticket.run()
+        self._finish_hard(ticket)
 
     def _save_notes(self, notes: Notes, *, durable: bool) -> None:
         self._notes_file.save(notes.encode(), durable=durable)

@@ -11,18 +11,15 @@ from supercluster.broker.storage.log.options import Integrity
 
 NO_END = (0, 0)
 HARD_STATE = "hard"
-"""Term, vote and integrity: two slots, always fsynced."""
+"""Term, vote, integrity and what is owed: two slots, always fsynced."""
 NOTES = "notes"
 """Commit index and durable index: two slots, written now and then."""
 BASE = "base"
 """Epoch, base index and base term: replaced as a whole."""
-EACH_SYNCED = "each-synced"
-"""Which volume's, and since when. Where it is, all that this log has confirmed was fsynced before (SF-4). A policy says only what is wanted from now on."""
-NO_LONGER = EACH_SYNCED + ".gone"
-"""The same file under another name, on its way out: whether the disk knows of that is not sure as long as it is here."""
 
 _HARD = struct.Struct("<QB")
 _HAS_END = 0x80
+_OWES_NOTHING = 0x40
 _END = struct.Struct("<QQQ")
 _NOTES = struct.Struct("<QQQQ")
 _BASE = struct.Struct("<IQQQ")
@@ -38,24 +35,26 @@ class HardState:
     read this."""
     suspect: int = 0
     """With an end: the first entry of the segment in which a damaged record was read, until an opening has judged it."""
+    owes: bool = False
+    """May an entry that the log has confirmed be missing on its disk? While the disk says no, none is (SF-4). One of layout 2
+    says nothing of it, and owes."""
 
     def encode(self) -> bytes:
+        flags = self.integrity | (0 if self.owes else _OWES_NOTHING)
         if self.end == NO_END:
-            return _HARD.pack(self.term, self.integrity) + self.vote.encode()
-        return (
-            _HARD.pack(self.term, self.integrity | _HAS_END)
-            + _END.pack(*self.end, self.suspect)
-            + self.vote.encode()
-        )
+            return _HARD.pack(self.term, flags) + self.vote.encode()
+        end = _END.pack(*self.end, self.suspect)
+        return _HARD.pack(self.term, flags | _HAS_END) + end + self.vote.encode()
 
     @classmethod
     def decode(cls, data: bytes) -> HardState:
-        term, integrity = _HARD.unpack_from(data)
-        if not integrity & _HAS_END:
-            return cls(term, data[_HARD.size :].decode(), Integrity(integrity))
+        term, flags = _HARD.unpack_from(data)
+        integrity, owes = Integrity(flags & ~(_HAS_END | _OWES_NOTHING)), not flags & _OWES_NOTHING
+        if not flags & _HAS_END:
+            return cls(term, data[_HARD.size :].decode(), integrity, owes=owes)
         vote = data[_HARD.size + _END.size :].decode()
         end_term, end_index, suspect = _END.unpack_from(data, _HARD.size)
-        return cls(term, vote, Integrity(integrity & ~_HAS_END), (end_term, end_index), suspect)
+        return cls(term, vote, integrity, (end_term, end_index), suspect, owes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ class Notes:
     commit_index: int = 0
     durable_index: int = 0
     power_failures: int = 0
-    """How many the volume had counted when this log was opened last: it was judged after each of them."""
+    """The volume's count when this log was opened last: where it is another one now, power may have failed since."""
 
     def encode(self) -> bytes:
         return _NOTES.pack(self.epoch, self.commit_index, self.durable_index, self.power_failures)

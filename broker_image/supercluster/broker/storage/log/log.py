@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 
 from supercluster.broker.ports import Ticket
 from supercluster.broker.raft.errors import DiskError
@@ -22,7 +21,7 @@ from supercluster.broker.storage.log.checkpoint import Checkpoints, CheckpointTi
 from supercluster.broker.storage.log.entry_log import EntryLog
 from supercluster.broker.storage.log.group_files import BASE, NO_END, Base, Notes
 from supercluster.broker.storage.log.options import Integrity
-from supercluster.broker.storage.log.sync_tickets import VoteTicket
+from supercluster.broker.storage.log.sync_tickets import HardTicket
 from supercluster.broker.storage.segments.segment import Segment
 from supercluster.broker.storage.segments.segments import Segments
 from supercluster.broker.storage.segments.term_runs import TermRuns
@@ -33,33 +32,17 @@ class FileLog(EntryLog):
 
     # ---- what recovery needs to know ------------------------------------------------------------------------------
 
-    def begin_vote(self, term: int, vote: str) -> VoteTicket:
+    def begin_vote(self, term: int, vote: str) -> HardTicket:
         self._guard()
-        hard = replace(self._hard, term=term, vote=vote)
-        try:
-            self._vote = VoteTicket(self._hard_file.begin(hard.encode()), hard)
-        except DiskError as error:
-            self.failed = self.failed or error
-            raise
-        return self._vote
+        return self._begin_hard(term=term, vote=vote, owes=self._owes_with_vote())
 
     def finish_vote(self, ticket: Ticket) -> None:
-        if not isinstance(ticket, VoteTicket) or self._closed:
-            return
-        if ticket.error is not None:
-            # After a failed fsync nobody knows what the disk has: no vote may be answered from here on.
-            self.failed = self.failed or ticket.error
-            raise ticket.error
-        if ticket is self._vote:  # Else something newer was made durable over it.
-            self._vote = None
-            self._hard_file.settle(ticket.hard.encode())
-            self._hard = ticket.hard
+        if isinstance(ticket, HardTicket) and not self._closed:
+            self._finish_hard(ticket)
 
     def save_vote(self, term: int, vote: str) -> None:
-        """Both at once, while the caller waits."""
-        ticket = self.begin_vote(term, vote)
-        ticket.run()
-        self.finish_vote(ticket)
+        self._guard()
+        self._save_hard(term=term, vote=vote, owes=self._owes_with_vote())
 
     def load_vote(self) -> tuple[int, str]:
         return self._hard.term, self._hard.vote
@@ -68,7 +51,7 @@ class FileLog(EntryLog):
         """What recovery found was dealt with: caught up with a leader, or registered under a new identity (SF-4)."""
         if self._hard.integrity is not Integrity.SOUND or self._hard.end != NO_END:
             self._guard()
-            self._save_hard(replace(self._hard, integrity=Integrity.SOUND, end=NO_END, suspect=0))
+            self._save_hard(integrity=Integrity.SOUND, end=NO_END, suspect=0)
 
     def note_commit(self, index: int) -> None:
         index = min(index, self.last_index)
@@ -95,9 +78,6 @@ class FileLog(EntryLog):
 
     def _current_notes(self) -> Notes:
         durable_index = min(self._synced_index, self.last_index)
-        if self._unsure_index:
-            # The next opening begins there with what it writes again.
-            durable_index = min(self._notes.durable_index, self.last_index)
         return Notes(self._base.epoch, self.commit_index, durable_index, self._notes.power_failures)
 
     # ---- checkpoints and the head ---------------------------------------------------------------------------------
@@ -257,7 +237,7 @@ class FileLog(EntryLog):
     def lose(self, why: str) -> DiskError:
         self.failed = DiskError(why, self._directory)
         with suppress(DiskError):  # It is found once more then.
-            self._save_hard(replace(self._hard, integrity=Integrity.LOST))
+            self._save_hard(integrity=Integrity.LOST)
             # The next opening cannot read it: it sets everything aside and begins anew, under another identity.
             self._disk.write_file_durably(f"{self._directory}/{BASE}", b"lost" + self._base.encode())
             self._is_marked_damaged = True
@@ -301,9 +281,6 @@ class FileLog(EntryLog):
         self._confirmed_index = self._wanted_index = 0
         self._unforgotten = []
         self.last_term = base_term
-        if self._unsure_index:
-            self._unsure_index = 0
-            self._follow_policy()
         self._took(self.bytes_on_disk() - before)
 
     # ---- life -----------------------------------------------------------------------------------------------------
@@ -321,9 +298,13 @@ class FileLog(EntryLog):
 
     def tick(self, now_ms: int) -> int:
         if self.failed is None and not self._closed:
-            if self._options.sync_in_tick and self.sync_due(now_ms):
-                self._pace.begins(now_ms)
-                self.sync()
+            while self._options.sync_in_tick and self.sync_due(now_ms):
+                ticket = self.begin_sync(now_ms)
+                assert ticket is not None, "it is due"
+                ticket.run()
+                self.finish_sync(ticket)
+            if self.on_unsynced is not None and self.sync_due(now_ms):
+                self.on_unsynced()
             if self._last_note_ms is None or now_ms - self._last_note_ms >= self._options.sync_interval_ms:
                 self._last_note_ms = now_ms
                 self._note()
@@ -339,13 +320,14 @@ class FileLog(EntryLog):
         return note_ms if sync_ms is None else min(note_ms, sync_ms)
 
     def close(self, *, clean: bool) -> None:
-        """`clean`: everything is made durable first, so that the volume's mark of a clean stop is true."""
+        """`clean`: everything is made durable first, so that the log owes nothing."""
         if self._closed:
             return
         try:
             if clean and self.failed is None:
-                self._write_again()
                 self.sync()
+                if self._hard.owes or self._hard_out is not None:
+                    self._save_hard(owes=False)
                 self._save_notes(self._current_notes(), durable=True)
                 last = self._segments.last
                 if last is not None and not last.sealed:
@@ -354,7 +336,7 @@ class FileLog(EntryLog):
                     )
         finally:
             self._closed = True
-            self._drop_ticket()
+            self._ticket = None
             self.drop_checkpoint()
             self._cache.close()
             self._segments.close()

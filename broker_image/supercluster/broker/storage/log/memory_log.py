@@ -143,8 +143,8 @@ class MemoryLog:
     def durable_checkpoint(self) -> int:
         return self._newest()
 
-    def want_durable(self, index: int) -> bool:
-        return True
+    def want_durable(self, index: int) -> None:
+        """Nothing is."""
 
     def lose(self, why: str) -> DiskError:
         raise AssertionError(f"a log in memory is never recovered: {why}")

@@ -15,20 +15,9 @@ class Fsync(Enum):
     ALWAYS = "always"
     """Only what was fsynced is confirmed; one fsync covers all that was appended before it."""
     INTERVAL = "interval"
-    """Confirmed when written; fsynced at an interval."""
+    """Confirmed when written; fsynced at an interval. The first ones after a minute without are confirmed by an fsync."""
     NEVER = "never"
-    """Confirmed when written; the kernel decides when it reaches the disk."""
-
-
-class Stop(Enum):
-    """How the process that had the volume before came to its end."""
-
-    CLEAN = "clean"
-    """It closed everything: nothing may be missing."""
-    KILLED = "killed"
-    """The process died, the machine did not: all that was written is there, but for a write cut short."""
-    POWER = "power"
-    """The machine went down (another boot id): what was not fsynced may be gone, or torn anywhere."""
+    """Confirmed when written; fsynced when a segment is full, and at a stop."""
 
 
 class Integrity(IntEnum):
@@ -48,8 +37,6 @@ class LogOptions:
     fsync: Fsync = Fsync.INTERVAL
     sync_interval_ms: int = 1000
     """For `INTERVAL`; also how often the noted commit index is written."""
-    mark_text: bytes = b""
-    """What a mark has to hold to be believed (`group_files.EACH_SYNCED`)."""
     segment_bytes: int = 64 * 1024 * 1024
     """A segment that reached this is full; one append may exceed it."""
     cache_bytes: int = 8 * 1024 * 1024

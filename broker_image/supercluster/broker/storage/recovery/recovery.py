@@ -1,11 +1,11 @@
 """Opening a log: reads a directory, judges damage, and returns a log that holds only good records.
 
-The meaning of damage depends on how the last process ended (`Stop`) and on earlier notes (SF-4):
+The meaning of damage depends on whether power may have failed since the log was opened last, on whether it
+owed anything (`HardState.owes`), and on earlier notes (SF-4):
 
-- a write cut short at the very end is a *torn tail* after a kill, which was never confirmed and is cut off;
-- after a power failure, damage above the index that was noted as durable makes the log *doubtful*, since it
-  may have lost a tail that it had confirmed (where each was synced, by the mark `group_files.EACH_SYNCED`, a
-  write cut short is no more than that: it was never confirmed);
+- a write cut short at the very end is a *torn tail*, which was never confirmed and is cut off;
+- after a power failure a log that owed something is *doubtful*, since it may have lost a tail that it had
+  confirmed; so is one with other damage above the index that was noted as durable;
 - a damaged record, or a gap, in the middle of a log whose last record is whole makes the log *short*: it is
   known how far it went, so the member votes for no log that ends before that, and does not lead until its own
   goes there again;
@@ -27,17 +27,15 @@ from supercluster.broker.storage.disk.disk import Disk, read_file_twice, read_tw
 from supercluster.broker.storage.log.checkpoint import CHECKPOINT_SUFFIX, QUARANTINE, Checkpoints
 from supercluster.broker.storage.log.group_files import (
     BASE,
-    EACH_SYNCED,
     HARD_STATE,
     NO_END,
-    NO_LONGER,
     NOTES,
     Base,
     HardState,
     Notes,
 )
 from supercluster.broker.storage.log.log import FileLog
-from supercluster.broker.storage.log.options import Fsync, Integrity, LogOptions, Stop
+from supercluster.broker.storage.log.options import Fsync, Integrity, LogOptions
 from supercluster.broker.storage.log.slot_file import SlotFile
 from supercluster.broker.storage.recovery.found_segments import (
     FoundDamage,
@@ -48,6 +46,7 @@ from supercluster.broker.storage.recovery.found_segments import (
 from supercluster.broker.storage.segments.segment import INDEX_SUFFIX, SEGMENT_SUFFIX, parse_stem
 
 _ALL = 1 << 63
+_BEFORE_OWES = "each-synced"
 
 
 class Verdict(Enum):
@@ -85,24 +84,19 @@ def open_log(
     disk: Disk,
     directory: str,
     options: LogOptions,
-    stop: Stop,
     *,
     known: bool = False,
     power_failures: int = 0,
-    had_it_open: bool = False,
 ) -> tuple[FileLog, Recovery]:
     """Open (or create) the log in `directory`. Where the volume has `known` it, a log that is not there was lost. One that
-    was not opened since the last of the volume's `power_failures` is judged by that, whatever `stop` says: the process
-    in between may have ended before it came to this log (SF-4). A process that `had_it_open` has judged it by then: since
-    then it was closed as by a kill at worst.
+    was not opened since the last of the volume's `power_failures` is judged by that, whichever process opens it (SF-4); any
+    other was closed as by a kill at worst.
 
     Raises:
         UnreadableError: the disk does not give all of it back; nothing was judged by that (SF-32).
         DiskError: the directory cannot be read or written.
     """
-    opening = _LogOpener(disk, directory, options, stop, known, power_failures)
-    if had_it_open:
-        opening.stop, opening.is_judged = Stop.KILLED, True
+    opening = _LogOpener(disk, directory, options, known, power_failures)
     with ExitStack() as on_failure:
         found = opening.run(on_failure)
         on_failure.pop_all()
@@ -116,14 +110,12 @@ class _LogOpener:
     disk: Disk
     directory: str
     options: LogOptions
-    stop: Stop
     known: bool
     power_failures: int
-    is_judged: bool = False
-    """By the power failures so far."""
-    is_marked: bool | None = False
-    """Was all that the log has confirmed fsynced before? What its policy is now says nothing of that. None: that mark was
-    on its way out."""
+    power_failed: bool = False
+    """Since the log was opened last: what was not fsynced may be gone, or torn anywhere."""
+    owed: bool = False
+    """May it have confirmed what was not fsynced? What its policy is now says nothing of that."""
     integrity: Integrity = Integrity.SOUND
     torn: bool = False
     end: tuple[int, int] = NO_END
@@ -141,7 +133,6 @@ class _LogOpener:
         is_new = not any(
             name == HARD_STATE or name.endswith((SEGMENT_SUFFIX, CHECKPOINT_SUFFIX)) for name in names
         )
-        self.is_marked = self._mark(names)
         hard_file = self._hard_state(is_new)
         on_failure.callback(hard_file.close)
         hard = HardState.decode(hard_file.value)
@@ -150,10 +141,10 @@ class _LogOpener:
         base = self._base(names, hard_file, notes)
         if notes.epoch != base.epoch:
             notes = Notes(base.epoch, power_failures=notes.power_failures)
-        if not is_new and not self.is_judged and notes.power_failures != self.power_failures:
-            self.stop = Stop.POWER
+        self.power_failed = not is_new and notes.power_failures != self.power_failures
+        self.owed = hard.owes
         self._remove_older(names, base)
-        trusted_index = notes.durable_index if self.stop is Stop.POWER else _ALL
+        trusted_index = notes.durable_index if self.power_failed else _ALL
         found = find_segments(
             self.disk, self.directory, base, trusted_index=trusted_index, suspect=hard.suspect
         )
@@ -164,8 +155,8 @@ class _LogOpener:
         self._judge_damage(found, notes)
         self._judge_end(found, notes, checkpoints)
         self._judge_base(base, checkpoints, found.last_index(base))
-        if self.stop is Stop.POWER and not self.is_marked and not is_new:
-            self._doubt(f"{self.directory}: power failed, and appends were not fsynced one by one")
+        if self.power_failed and self.owed:
+            self._doubt(f"{self.directory}: power failed, and not all that was confirmed had been fsynced")
         self._judge_length(found.last(base), hard.integrity)
         integrity = self._write_down(hard_file)
         dropped_bytes = self._repair(found)
@@ -179,13 +170,6 @@ class _LogOpener:
         return self._hand_out(
             base, found, checkpoints, hard_file, notes_file, notes, integrity, dropped_bytes, is_new
         )
-
-    def _mark(self, names: list[str]) -> bool | None:
-        """Also of a directory that is new but for what a removal left in it."""
-        if EACH_SYNCED not in names:
-            return None if NO_LONGER in names else False
-        # One of before a version ran here that knows nothing of marks says nothing of what that one confirmed.
-        return True if read_file_twice(self.disk, self.path(EACH_SYNCED)) == self.options.mark_text else None
 
     # ---- the small files ------------------------------------------------------------------------------------------
 
@@ -245,10 +229,14 @@ class _LogOpener:
         return found, Notes.decode(found.value)
 
     def _remove_older(self, names: list[str], base: Base) -> None:
-        """Files of an epoch that a reset ended, and temporary files."""
+        """Files of an epoch that a reset ended, temporary files, and what layout 2 had beside `hard`."""
         for name in names:
             stem = parse_stem(name)
-            if name.endswith(".tmp") or (stem is not None and stem[0] != base.epoch):
+            if (
+                name.startswith(_BEFORE_OWES)
+                or name.endswith(".tmp")
+                or (stem is not None and stem[0] != base.epoch)
+            ):
                 self.disk.unlink(self.path(name))
 
     # ---- judging --------------------------------------------------------------------------------------------------
@@ -258,16 +246,13 @@ class _LogOpener:
         if damage is None:
             return
         why = f"{self.path(damage.name)}: entry {damage.index} at offset {damage.offset}: {damage.why}"
-        if self.stop is Stop.POWER:
-            if damage.index <= notes.durable_index:
-                self._shorten(found, f"{why}; it had been durable (up to entry {notes.durable_index})")
-            elif damage.cut_short and self.is_marked:
-                self._tear(why)
-            else:
-                self._doubt(why)
-        elif self.stop is Stop.KILLED and damage.cut_short:
+        if damage.index <= notes.durable_index:
+            self._shorten(found, f"{why}; it had been durable (up to entry {notes.durable_index})")
+        elif damage.cut_short and not (self.power_failed and self.owed):
             # Unless it had been committed, which `_judge_end` sees.
             self._tear(why)
+        elif self.power_failed:
+            self._doubt(why)
         else:
             self._shorten(found, why)
 
@@ -290,10 +275,9 @@ class _LogOpener:
 
     def _judge_end(self, found: FoundSegments, notes: Notes, checkpoints: Checkpoints) -> None:
         last_index = found.last_index(found.base)
-        if self.stop is Stop.POWER:
-            known, what = notes.durable_index, "durable"
-        else:
-            known, what = max(notes.commit_index, checkpoints.newest), "committed"
+        known, what = notes.durable_index, "durable"
+        if not self.power_failed:
+            known, what = max((known, what), (max(notes.commit_index, checkpoints.newest), "committed"))
         if max(last_index, self.end[1]) < known:
             self._lose(f"{self.directory}: the log ends at entry {last_index}, but {known} was {what}")
 
@@ -401,16 +385,9 @@ class _LogOpener:
         # log begins at `base.index` says nothing of the entries before it in its first segment.
         head = found.segments.all[0].first_index - 1 if len(found.segments) else base.index
         synced_index = min(max(notes.durable_index, head), last_index)
-        # With fsync `never` only CONFIG and DURABLE entries are ever confirmed as durable; all that stands before them has to be, too.
-        confirms = (
-            self.options.fsync is not Fsync.NEVER
-            or self.is_marked is not False
-            or found.segments.has_unforgotten_behind(synced_index)
-        )
-        unsure_index = last_index if not confirms and synced_index < last_index else 0
         for segment in found.segments.all:
             segment.synced_bytes = segment.size_bytes if segment.last_index <= synced_index else 0
-            if not segment.synced_bytes and confirms:
+            if not segment.synced_bytes:
                 found.segments.write_again(segment, synced_index + 1)
         notes_file.save(
             Notes(base.epoch, commit_index, synced_index, self.power_failures).encode(),
@@ -427,11 +404,8 @@ class _LogOpener:
             hard=hard_file,
             notes=notes_file,
             synced_index=synced_index,
-            is_marked=self.is_marked,
-            unsure_index=unsure_index,
         )
-        must_wait = self.options.fsync is Fsync.ALWAYS or self.is_marked is not False
-        if (must_wait or log.persisted_index < base.index) and not log.all_synced:
+        if (self.options.fsync is Fsync.ALWAYS or log.persisted_index < base.index) and not log.all_synced:
             log.sync()
         if integrity is Integrity.LOST:
             verdict = Verdict.LOST_RECORD

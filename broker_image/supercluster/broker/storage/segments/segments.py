@@ -37,7 +37,6 @@ _LOADED_MAX = 4
 _READ_BYTES_MAX = 4 * 1024 * 1024
 # Read at once to look at the heads of entries.
 _HEADS_BYTES = 64 * 1024
-_ALL = 1 << 63
 
 
 class DamagedError(Exception):
@@ -244,12 +243,6 @@ class Segments:
         with suppress(DiskError):
             return self._asked is None or bool(self._data(*self._asked))
         return False
-
-    def has_unforgotten_behind(self, index: int) -> bool:
-        """May one of the entries behind `index` never be forgotten (CONFIG, DURABLE)? Also when that cannot be read."""
-        with suppress(DamagedError, DiskError):
-            return any(True for _ in self.unforgotten(index + 1, _ALL))
-        return True
 
     def unforgotten(self, first: int, last: int) -> Iterator[int]:
         """Indexes of CONFIG and DURABLE entries from `first` to `last`, and of records that are cut off. Only the heads are read.

@@ -19,7 +19,7 @@ from supercluster.broker.storage.disk.space import Space
 from supercluster.broker.storage.log.cache import CacheBudget
 from supercluster.broker.storage.log.log import FileLog
 from supercluster.broker.storage.log.memory_log import MemoryLog
-from supercluster.broker.storage.log.options import Fsync, LogOptions, Stop
+from supercluster.broker.storage.log.options import Fsync, LogOptions
 from supercluster.broker.storage.log.sync_tickets import SyncTicket
 from supercluster.broker.storage.recovery.recovery import Recovery, Verdict, open_log
 from supercluster.broker.storage.volume.volume import Volume, directory_name
@@ -60,17 +60,11 @@ class VolumeStore:
         descriptors left: then others are told that there is no room here for a new stream."""
         self._is_short = is_short
         self._volume = volume
-        self._options = replace(
-            options,
-            cache_budget=options.cache_budget or CacheBudget(CACHE_BYTES_ALL),
-            mark_text=f"{volume.identity.incarnation}.{volume.identity.marks_from}".encode(),
-        )
+        self._options = replace(options, cache_budget=options.cache_budget or CacheBudget(CACHE_BYTES_ALL))
         self._file_space = file_space
         self._memory_space = memory_space
         self._logs: dict[str, StreamLog] = {}
         self._unsynced: set[str] = set()
-        self._written: set[str] = set()
-        """Directories of logs that this process has opened: what it wrote there may be in memory only."""
         self.reports: dict[str, Recovery] = {}
         """What opening found, for the log and for events; file logs only."""
 
@@ -98,17 +92,13 @@ class VolumeStore:
             return OpenedGroup(log=log, commit_index=0, doubtful=False, lost=known)
         policy, space = self._policy(fsync), self._file_space
         options = replace(self._options, fsync=policy, space=space)
-        directory = self._volume.group_directory(group)
         log, report = open_log(
             self._volume.disk,
-            directory,
+            self._volume.group_directory(group),
             options,
-            self._volume.stop,
             known=known,
             power_failures=self._volume.identity.power_failures,
-            had_it_open=directory in self._written,
         )
-        self._written.add(directory)
         self._logs[group] = log
         log.on_unsynced = partial(self._unsynced.add, group)
         self._unsynced.add(group)
@@ -131,18 +121,17 @@ class VolumeStore:
 
     def set_aside(self, group: str) -> str:
         self._close_stale(group)
-        directory = self._volume.group_directory(group)
-        self._written.discard(directory)
-        return self._volume.set_aside(directory)
+        return self._volume.set_aside(self._volume.group_directory(group))
 
     def _policy(self, fsync: str) -> Fsync:
         """Where this broker fsyncs always, a stream that did not ask for never does so too."""
         wanted = Fsync(fsync)
         return self._options.fsync if wanted is Fsync.INTERVAL else wanted
 
-    def set_fsync(self, group: str, fsync: str) -> bool:
+    def set_fsync(self, group: str, fsync: str) -> None:
         log = self._logs.get(group)
-        return not isinstance(log, FileLog) or log.set_fsync(self._policy(fsync))
+        if isinstance(log, FileLog):
+            log.set_fsync(self._policy(fsync))
 
     def register(self, group: str, member: str, home: str = "") -> None:
         renamed = self._volume.groups().get(group, member) != member
@@ -160,10 +149,7 @@ class VolumeStore:
             remove_directory(self._volume.disk, self._volume.group_directory(group))
 
     def forget(self, group: str) -> None:
-        directory = self._volume.group_directory(group)
         self._volume.registry.note(group, None)
-        if all(self._volume.group_directory(other) != directory for other in self._volume.groups()):
-            self._written.discard(directory)
         self._logs.pop(group, None)
         self.reports.pop(group, None)
 
@@ -235,44 +221,26 @@ class VolumeStore:
         due = []
         for group in sorted(self._unsynced):
             log = self._logs.get(group)
-            if not isinstance(log, FileLog) or log.rests:
-                self._unsynced.discard(group)
-            elif log.sync_due(now_ms):
+            if isinstance(log, FileLog) and log.sync_due(now_ms):
                 ticket = log.begin_sync(now_ms)
                 if ticket is not None:
                     due.append(DueSync(group, log, ticket))
+            elif not isinstance(log, FileLog) or log.rests:
+                self._unsynced.discard(group)
         return due
 
     def close(self, *, clean: bool) -> None:
-        """Close what is still open, say good-bye when all went well, and give the directory free.
+        """Close what is still open, and give the directory free.
 
         Raises:
-            DiskError: a log could not be made durable; the stop does not count as clean then.
+            DiskError: a log could not be made durable; it goes on owing then.
         """
         try:
-            all_seen = clean and self._look_at_unopened()
             for log in self._logs.values():
                 log.close(clean=clean)
-            # One that was closed before, as it was, may have entries that are in memory only.
-            files = [log for log in self._logs.values() if isinstance(log, FileLog)]
-            if all_seen and all(log.all_synced and log.failed is None for log in files):
-                self._volume.mark_clean()
         finally:
             self._logs.clear()
             self._volume.close()
-
-    def _look_at_unopened(self) -> bool:
-        """After a kill, what nobody has opened since (a copy that is only kept) may have entries in memory only. False: it was
-        not possible, so the stop speaks of less than all."""
-        if self._volume.stop is not Stop.KILLED:
-            return True
-        try:
-            for group in sorted(self._volume.groups().keys() - self._logs.keys()):
-                if self._volume.disk.exists(self._volume.group_directory(group)):
-                    self.open(group, memory=False, fsync=Fsync.ALWAYS.value, create=False)
-        except DiskError:
-            return False
-        return True
 
 
 def _tail_path(group: str, last_index: int, last_term: int) -> str:

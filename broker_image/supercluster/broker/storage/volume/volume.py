@@ -1,4 +1,4 @@
-"""The data directory: its identity, how its last process ended, and the groups that it has joined.
+"""The data directory: its identity, how often power may have failed, and the groups that it has joined.
 
 Layout: `volume.json` (identity), `groups.journal` (registry), `lock`, `ballast`, `groups/<group>/` (logs),
 `quarantine/`, `discarded/` (ends of copies of an older lineage, SF-9).
@@ -22,13 +22,12 @@ from supercluster.broker.raft.errors import DiskError, NewerFormatError
 from supercluster.broker.storage.disk.ballast import Ballast
 from supercluster.broker.storage.disk.disk import Disk, Lock
 from supercluster.broker.storage.disk.removal import finish_removals
-from supercluster.broker.storage.log.options import Stop
 from supercluster.broker.storage.volume.registry import REGISTRY, Registry, is_whole
 
 VOLUME = "volume.json"
-LAYOUT = 2
+LAYOUT = 3
 """Of the files in the directory; one more when an earlier version would take any of them for damaged, or for an older
-state. 2: the slots of `hard` and `notes` are 4 KiB apart. Files of layout 1 are read."""
+state. 2: the slots of `hard` and `notes` are 4 KiB apart. 3: `hard` says what its log owes. Files of layouts 1 and 2 are read."""
 GROUPS = "groups"
 _LOCK = "lock"
 _QUARANTINE = "quarantine"
@@ -41,25 +40,23 @@ class Identity:
     incarnation: str
     boot_id: str
     process_count: int
-    clean: bool
     owner: str = ""
     """Identity of the super-cluster whose data this is; empty when nobody has said it yet."""
     power_failures: int = 0
-    """How often the machine went down under a process. Each log is judged after each of them, whenever it is opened."""
+    """One more at each start on another boot of the machine: power may have failed. Each log is judged after each of them,
+    whenever it is opened."""
     is_put_back: bool = False
     """The volume was put back to an earlier state (SF-27): the next start takes another incarnation."""
-    marks_from: int = 0
-    """The process from which on all that had this directory knew of marks in logs; one that does not drops this field."""
+    was_closed: bool = False
+    """Everything was fsynced at the end, by a process of layout 2: what its logs owe is not said."""
 
     def encode(self) -> bytes:
         fields = {
             "incarnation": self.incarnation,
             "bootId": self.boot_id,
             "processCount": self.process_count,
-            "clean": self.clean,
             "owner": self.owner,
             "powerFailures": self.power_failures,
-            "marksFrom": self.marks_from,
             "layout": LAYOUT,
             **({"putBack": True} if self.is_put_back else {}),
         }
@@ -80,11 +77,10 @@ class Identity:
                 str(fields["incarnation"]),
                 str(fields["bootId"]),
                 int(fields["processCount"]),
-                bool(fields["clean"]),
                 str(fields.get("owner", "")),
                 int(fields.get("powerFailures", 0)),
                 bool(fields.get("putBack", False)),
-                int(fields.get("marksFrom", 0)),
+                bool(fields.get("clean", False)),
             )
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
@@ -98,8 +94,6 @@ class Volume:
     _lock: Lock
     identity: Identity
     registry: Registry
-    stop: Stop
-    """How the process before this one ended."""
     is_new: bool
     """The directory had no identity: it is new, or it was lost."""
     had_set_aside: list[str]
@@ -120,11 +114,6 @@ class Volume:
     def renew(self) -> None:
         """From the next start on the directory is another one (SF-27)."""
         self.identity = replace(self.identity, is_put_back=True)
-        self.disk.write_file_durably(VOLUME, self.identity.encode())
-
-    def mark_clean(self) -> None:
-        """Say good-bye: to be called after every log was closed cleanly, and before `close`."""
-        self.identity = replace(self.identity, clean=True)
         self.disk.write_file_durably(VOLUME, self.identity.encode())
 
     def close(self) -> None:
@@ -168,10 +157,8 @@ def open_volume(disk: Disk, boot_id: str, new_token: Callable[[], str], owner: s
             set_aside += _set_aside(disk, VOLUME, new_token)
         if found is None:
             incarnation, count = new_token(), next_count(0, crc32(new_token().encode()))
-            identity, stop = (
-                Identity(incarnation, boot_id, count, clean=False, owner=owner, marks_from=count),
-                Stop.POWER,
-            )
+            # Nobody knows what became of logs that may be here: none of them has noted that count.
+            identity = Identity(incarnation, boot_id, count, owner, power_failures=count)
         else:
             count = next_count(found.process_count, crc32(new_token().encode()))
             identity = replace(
@@ -179,16 +166,10 @@ def open_volume(disk: Disk, boot_id: str, new_token: Callable[[], str], owner: s
                 incarnation=new_token() if found.is_put_back else found.incarnation,
                 boot_id=boot_id,
                 process_count=count,
-                clean=False,
                 owner=owner or found.owner,
-                marks_from=found.marks_from or count,
+                power_failures=found.power_failures + (found.boot_id != boot_id and not found.was_closed),
+                was_closed=False,
             )
-            if found.clean:
-                stop = Stop.CLEAN
-            else:
-                stop = Stop.KILLED if found.boot_id == boot_id else Stop.POWER
-            if stop is Stop.POWER:
-                identity = replace(identity, power_failures=identity.power_failures + 1)
         disk.mkdirs(GROUPS)
         finish_removals(disk, GROUPS)
         _count_start(disk, identity)
@@ -197,7 +178,7 @@ def open_volume(disk: Disk, boot_id: str, new_token: Callable[[], str], owner: s
             registry.rename(identity.incarnation)
             identity = replace(identity, is_put_back=False)
             _count_start(disk, identity)
-        return Volume(disk, lock, identity, registry, stop, found is None, set_aside, new_token)
+        return Volume(disk, lock, identity, registry, found is None, set_aside, new_token)
     except BaseException:
         lock.release()
         raise

@@ -118,7 +118,6 @@ def _ports(cluster: Cluster, *names: str) -> list[dict[str, Any]]:
         "cluster": cluster.spec.ports.cluster,
         "gateway": cluster.spec.ports.gateway,
         "monitor": cluster.spec.ports.monitor,
-        **({"bulk": cluster.spec.ports.bulk} if cluster.spec.ports.bulk else {}),
     }
     return [
         {"name": name, "port": numbers[name], "targetPort": name, "protocol": "TCP"}
@@ -145,7 +144,7 @@ def client_service(cluster: Cluster, identity: str) -> dict[str, Any]:
     spec = {
         "type": "ClusterIP",
         "selector": naming.selector(cluster.metadata.name),
-        "ports": _ports(cluster, "client", *(["bulk"] if cluster.spec.ports.bulk else [])),
+        "ports": _ports(cluster, "client"),
     }
     name = naming.client_service(cluster.metadata.name)
     return signed(_object(cluster, identity, "v1", "Service", name, spec=spec))

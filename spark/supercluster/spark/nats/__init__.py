@@ -1,1 +1,0 @@
-"""Reads ranges of sequences over the NATS protocol."""

@@ -18,7 +18,7 @@ from benchmarks.client import BenchError, Block, RawClient, block_of
 
 from supercluster.spark.client import Address, Credentials, Servers
 from supercluster.spark.jetstream import JetStreamSession
-from supercluster.spark.reader import read_range
+from supercluster.spark.nats.reader import read_range
 from supercluster.spark.wire import WireParser
 
 PLAIN, ACKNOWLEDGED, REPEATED = 0, 1, 2

@@ -21,7 +21,7 @@ from benchmarks.roaming import Roamer, Seen, answered, waits_ms
 from benchmarks.table import Row, Target
 from e2e.moves.ledger import ACKNOWLEDGED, PLAIN, REPEATED, Ledger, Verdict
 
-from supercluster.spark.reader import read_range
+from supercluster.spark.nats.reader import read_range
 
 STREAMS, BROKERS, REPLICAS = 200, 5, 3
 RATE = 400

@@ -15,7 +15,7 @@ from e2e.cutover.kinds import BY_NAME, KINDS
 from e2e.cutover.stages import CutoverWatch
 from e2e.moves.site import ApiRefusedError, CallRefusedError, Site, until
 
-from supercluster.spark.reader import read_range
+from supercluster.spark.nats.reader import read_range
 
 PATIENCE_SECONDS = 30.0
 OK = 200

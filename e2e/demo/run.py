@@ -26,7 +26,7 @@ from nats.aio.client import Client
 
 from supercluster.spark.client import Address, Credentials, Servers, Tls
 from supercluster.spark.jetstream import JetStreamSession
-from supercluster.spark.reader import read_range
+from supercluster.spark.nats.reader import read_range
 
 ARRIVAL_SECONDS = 60.0
 ARRANGE_SECONDS = 20.0

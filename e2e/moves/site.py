@@ -19,7 +19,7 @@ from e2e.moves.stages import StageWatch
 
 from supercluster.spark.client import Address, Credentials, Servers
 from supercluster.spark.jetstream import ApiRefusedError, JetStreamSession, UnansweredError
-from supercluster.spark.reader import read_range
+from supercluster.spark.nats.reader import read_range
 
 PATIENCE_SECONDS = 30.0
 READY_SECONDS = 60.0

@@ -22,7 +22,7 @@ from e2e.restless.plan import NODES
 
 from supercluster.spark.client import Address, Credentials, Servers
 from supercluster.spark.jetstream import JetStreamSession
-from supercluster.spark.reader import read_range
+from supercluster.spark.nats.reader import read_range
 from tools import fetch_kube_tools
 
 LEASE_SECONDS = "10"

@@ -251,6 +251,8 @@ def test_naming_a_stream_as_its_resource_is_no_change_of_name() -> None:
     [
         ({"ports": {"client": 6222}}, "four different numbers"),
         ({"ports": {"migration": 6222}}, "another number than the other ports"),
+        ({"ports": {"bulk": 4222}}, "ports.bulk must be another number"),
+        ({"ports": {"bulk": 7333, "migration": 7333}}, "ports.bulk must be another number"),
         ({"raft": {"heartbeat": "300ms"}}, "three times raft.heartbeat"),
         ({"raft": {"heartbeat": "1ms"}}, "at least 10ms"),
         ({"fsyncInterval": "2h"}, "between 10ms and 60s"),

@@ -49,6 +49,16 @@ SINK_MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     mutant(
+        "block-released-from-its-beginning",
+        "SF-11",
+        "A block whose first rows are released is released as a whole.",
+        (
+            "jetstream/stream/sink_release.py",
+            "whole.cut(skipped, min(whole.count, skipped + left))",
+            "whole.cut(0, min(whole.count, left))",
+        ),
+    ),
+    mutant(
         "commit-without-its-offsets",
         "SF-27",
         "A batch that is committed again with other offsets gets the first answer.",
@@ -114,8 +124,8 @@ SINK_MUTANTS: tuple[Mutant, ...] = (
         "A leader makes the next release of what is applied while the last one is not.",
         (
             "jetstream/stream/sink_release.py",
-            "        self._is_under_way = True\n        return True",
-            "        return True",
+            "        turn.proposal.commands.append(self._done)\n        self._is_under_way = True\n",
+            "        turn.proposal.commands.append(self._done)\n",
         ),
     ),
 )

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from supercluster.spark.columns import KINDS
 from supercluster.spark.datasource import write_options
 from supercluster.spark.datasource.options import ELSEWHERE, KNOWN
-from supercluster.spark.datasource.rows import KINDS
 
 pytestmark = pytest.mark.covers("SP-5")
 

@@ -31,7 +31,8 @@ from supercluster.spark.jetstream import (
     StreamState,
     settled,
 )
-from supercluster.spark.reader import Record, read_range
+from supercluster.spark.nats.nats_reader import NatsReader
+from supercluster.spark.nats.reader import read_range
 
 pytestmark = pytest.mark.covers("SP-1")
 
@@ -195,11 +196,13 @@ async def test_a_stream_that_is_made_again_while_a_task_reads_stops_it(
         await hundred.add_stream(name="S", subjects=["a.>"])
         await asyncio.gather(*[await hundred.publish_async("a.b", b"other") for _ in range(100)])
 
-    def read(*given: Any, **options: Any) -> Iterator[list[Record]]:
-        asyncio.run_coroutine_threadsafe(make_again(), loop).result(20)
-        yield from read_range(*given, **options)
+    read_all = NatsReader.read
 
-    monkeypatch.setattr(source, "read_range", read)
+    def read(*given: Any) -> Iterator[pa.RecordBatch]:
+        asyncio.run_coroutine_threadsafe(make_again(), loop).result(20)
+        yield from read_all(*given)
+
+    monkeypatch.setattr(NatsReader, "read", read)
     with pytest.raises(StreamReplacedError, match="deleted and created again"):
         await asyncio.to_thread(sequences, reader, planned)
 

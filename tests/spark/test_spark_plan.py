@@ -14,6 +14,7 @@ from pyspark.sql import types
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from supercluster.spark.client import Address, Credentials
+from supercluster.spark.columns import KINDS, SchemaError, arrow_schema, check_columns
 from supercluster.spark.datasource.connection import read_credentials
 from supercluster.spark.datasource.option_values import OptionError
 from supercluster.spark.datasource.options import read_options
@@ -24,10 +25,9 @@ from supercluster.spark.datasource.plan import (
     StreamReplacedError,
     split_range,
 )
-from supercluster.spark.datasource.rows import KINDS, SchemaError, arrow_schema, check_columns
 from supercluster.spark.datasource.selection import EARLIEST, LATEST
 from supercluster.spark.datasource.source import SuperclusterDataSource
-from supercluster.spark.reader import RangeProgress
+from supercluster.spark.nats.progress import RangeProgress
 
 GOOD = {"url": "nats://a:1", "stream": "S"}
 

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import nats
+import pyarrow as pa
 import pytest
 from benchmarks.client import make_stream, publish_acknowledged, wait_for_jetstream
 from benchmarks.servers import FLEETS, Fleet, NatsServers, SuperclusterBrokers
@@ -26,6 +27,7 @@ from supercluster.spark.client import (
     Servers,
     Tls,
 )
+from supercluster.spark.columns import COLUMNS, batch_of
 from supercluster.spark.jetstream import (
     DataRemovedError,
     JetStreamSession,
@@ -34,7 +36,9 @@ from supercluster.spark.jetstream import (
     StreamState,
     UnansweredError,
 )
-from supercluster.spark.reader import Record, read_range
+from supercluster.spark.nats.nats_reader import NatsReader
+from supercluster.spark.nats.reader import read_range
+from supercluster.spark.wire import Record
 
 
 @pytest.fixture(
@@ -86,6 +90,30 @@ async def test_a_range_is_read_in_order_and_only_it(fleet: Fleet, js: JetStreamC
     assert [record[0] for record in records] == list(range(1_001, 4_501))
     assert [record[4] for record in records] == [b"%d" % number for number in range(1_001, 4_501)]
     assert {record[2] for record in records} == {b"a.b"}
+
+
+async def test_columns_are_what_the_records_are(fleet: Fleet, js: JetStreamContext) -> None:
+    await js.add_stream(name="S", subjects=["a.>"])
+    await asyncio.gather(
+        *[
+            await js.publish_async(
+                f"a.{number % 7}", b"x" * (number % 90), headers={"N": str(number)} if number % 3 else None
+            )
+            for number in range(6_000)
+        ]
+    )
+    for sequence in (1_500, 3_000, 3_001, 5_500):
+        await js.delete_msg("S", sequence)
+    records = await asyncio.to_thread(read_all, fleet.urls, "S", 1_000, 5_500)
+    names = tuple(COLUMNS)
+    session = open_session(fleet.urls)
+    reader = NatsReader(session, "S", names, patience_seconds=20)
+    batches = await asyncio.to_thread(lambda: list(reader.read(1_000, 5_500)))
+    session.drop()
+    assert len(records) == 4_497
+    assert pa.Table.from_batches(batches).combine_chunks() == pa.Table.from_batches(
+        [batch_of(records, names)]
+    )
 
 
 async def test_deleted_messages_are_passed_over_also_at_both_ends(fleet: Fleet, js: JetStreamContext) -> None:

@@ -89,6 +89,11 @@ class Ports(ApiModel):
         description="Brokers of another super-cluster, which is migrated to this one. It is open while the SuperCluster's spec.migration says "
         "so. Unset is 7223, or the next number that is free.",
     )
+    bulk: Port | None = Field(
+        default=None,
+        description="Spark, which reads streams here as columns. Unset: no such port, and Spark reads them over the clients' port. To set it "
+        "or to take it away restarts the brokers, one at a time.",
+    )
 
     cel_rules: ClassVar[tuple[CelRule, ...]] = (
         CelRule(
@@ -101,13 +106,19 @@ class Ports(ApiModel):
             message="ports.migration must be another number than the other ports",
             field_path=".migration",
         ),
+        CelRule(
+            rule="!has(self.bulk) || (![self.client, self.cluster, self.gateway, self.monitor].exists(port, port == self.bulk) && "
+            "(!has(self.migration) || self.migration != self.bulk))",
+            message="ports.bulk must be another number than the other ports",
+            field_path=".bulk",
+        ),
     )
 
     @property
     def migration_port(self) -> int:
-        taken = (self.client, self.cluster, self.gateway, self.monitor)
+        taken = (self.client, self.cluster, self.gateway, self.monitor, self.bulk)
         return self.migration or next(
-            port for port in range(MIGRATION_PORT, MIGRATION_PORT + 5) if port not in taken
+            port for port in range(MIGRATION_PORT, MIGRATION_PORT + 6) if port not in taken
         )
 
 
@@ -146,6 +157,11 @@ class DiskLimits(ApiModel):
     )
     max_memory: Size = Field(default="0", description="Bytes of streams in memory; 0 is no limit.")
     segment: Size = Field(default="64Mi", description="Size at which a log segment is sealed.")
+    bulk_cache: Size = Field(
+        default="1Gi",
+        description="Bytes on the volume for columns that ports.bulk has sent. They are made again where they are missing. "
+        "Less than 32Mi counts as 32Mi.",
+    )
 
 
 class RaftTimings(ApiModel):
@@ -295,7 +311,7 @@ class ClusterSpec(ApiModel):
         CelRule(
             rule="self.ports.client == oldSelf.ports.client && self.ports.cluster == oldSelf.ports.cluster && "
             "self.ports.gateway == oldSelf.ports.gateway && self.ports.monitor == oldSelf.ports.monitor",
-            message=f"spec.ports can't be changed, but for ports.migration; {_SECOND_CLUSTER}",
+            message=f"spec.ports can't be changed, but for ports.migration and ports.bulk; {_SECOND_CLUSTER}",
             field_path=".ports",
         ),
         between("fsyncInterval", "10ms", "60s", "spec."),

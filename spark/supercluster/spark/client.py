@@ -21,12 +21,16 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from supercluster.spark.wire import Message, ProtocolError, WireParser, status_of
+from supercluster.spark.wire import Message, ProtocolError, WireParser, none_of, status_of
 
+T = TypeVar("T")
 READ_BYTES = 262_144
+GATHERED_BYTES = 1_048_576
+GATHER_PAUSE_SECONDS = 0.002
+"""Columns of few messages cost as much as those of many, so a broker that is slower than the reader is waited for."""
 CONNECT_TIMEOUT_SECONDS = 2.0
 CLIENT_PORT = 4222
 NO_RESPONDERS = 503
@@ -169,6 +173,8 @@ class ClientConnection:
         self._ready: list[Message] = []
         self._inbox = f"_INBOX.{secrets.token_hex(8)}"
         self._requests = 0
+        self._answers: dict[bytes, Message | None] = {}
+        """Of requests that are on their way."""
         self._sids = 1
         try:
             self._socket: socket.socket = socket.create_connection(
@@ -291,34 +297,78 @@ class ClientConnection:
         messages, self._ready = self._ready, []
         return messages
 
+    def read_first(
+        self, deadline: float, first: Callable[[bytes], tuple[T | None, int]]
+    ) -> tuple[T | None, list[Message]]:
+        """As `read`, but `first` may take messages from the beginning of what comes (`WireParser.feed_first`). It gets much at once:
+        all that has come."""
+        taken = None
+        while taken is None and not self._ready:
+            try:
+                taken = self._fill_first(deadline, first, gathers=True)
+            except TimeoutError:
+                break
+        messages, self._ready = self._ready, []
+        return taken, messages
+
     def request(self, subject: str, payload: bytes, timeout_seconds: float) -> bytes:
         """One request and its answer; messages for subscriptions that come in between wait for `read`."""
+        return self.answer(self.send(subject, payload), time.monotonic() + timeout_seconds)
+
+    def send(self, subject: str, payload: bytes) -> bytes:
+        """A request. Returns what `answer` is to wait for."""
         self._requests += 1
         reply = f"{self._inbox}.{self._requests}"
-        wanted = reply.encode()
+        self._answers[reply.encode()] = None
         self.publish(subject, reply, payload)
-        deadline = time.monotonic() + timeout_seconds
+        return reply.encode()
+
+    def answer(self, reply: bytes, deadline: float) -> bytes:
+        """The answer to a request; messages for subscriptions that come in between wait for `read`."""
         kept: list[Message] = []
         try:
-            while True:
+            while (answer := self._answers[reply]) is None:
                 messages = self.read(deadline)
                 if not messages:
-                    raise ConnectionFailedError(f"{self.address}: no answer within {timeout_seconds:g} s")
-                answer: Message | None = None
+                    raise ConnectionFailedError(f"{self.address}: no answer in time")
                 for message in messages:
-                    if message[1] == wanted:
-                        answer = message
+                    if message[1] in self._answers:
+                        self._answers[message[1]] = message
                     elif message[0] != b"1":  # an answer that came too late is nobody's
                         kept.append(message)
-                if answer is not None:
-                    if status_of(answer[3])[0] == NO_RESPONDERS:
-                        raise ConnectionFailedError(f"{self.address}: nothing serves this subject at present")
-                    return answer[4]
         finally:
+            del self._answers[reply]
             self._ready = kept + self._ready
+        if status_of(answer[3])[0] == NO_RESPONDERS:
+            raise ConnectionFailedError(f"{self.address}: nothing serves this subject at present")
+        return answer[4]
+
+    def forget(self) -> None:
+        """Nobody waits for answers any more."""
+        self._answers.clear()
 
     def _fill(self, deadline: float) -> None:
         """Read once from the socket. Raises TimeoutError when `deadline` passed."""
+        self._fill_first(deadline, none_of)
+
+    def _fill_first(
+        self, deadline: float, first: Callable[[bytes], tuple[T | None, int]], *, gathers: bool = False
+    ) -> T | None:
+        data = self._receive(deadline)
+        if gathers:
+            data = self._gather(data)
+        try:
+            taken, messages = self._parser.feed_first(data, first)
+        except ProtocolError as error:
+            raise ConnectionFailedError(f"{self.address}: {error}") from None
+        self._ready += messages
+        if self._parser.pings:
+            pongs, self._parser.pings = self._parser.pings, 0
+            self.write(b"PONG\r\n" * pongs)
+        self._raise_errors()
+        return taken
+
+    def _receive(self, deadline: float) -> bytes:
         left = deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError
@@ -332,14 +382,17 @@ class ClientConnection:
         if not data:
             self._raise_errors()
             raise ConnectionFailedError(f"{self.address}: closed by the broker")
-        try:
-            self._ready += self._parser.feed(data)
-        except ProtocolError as error:
-            raise ConnectionFailedError(f"{self.address}: {error}") from None
-        if self._parser.pings:
-            pongs, self._parser.pings = self._parser.pings, 0
-            self.write(b"PONG\r\n" * pongs)
-        self._raise_errors()
+        return data
+
+    def _gather(self, data: bytes) -> bytes:
+        """With what else comes, up to GATHERED_BYTES or until a pause. An error is the next read's."""
+        buffer, size = memoryview(bytearray(GATHERED_BYTES)), len(data)
+        buffer[:size] = data
+        with contextlib.suppress(OSError):
+            self._socket.settimeout(GATHER_PAUSE_SECONDS)
+            while size < GATHERED_BYTES and (more := self._socket.recv_into(buffer[size:])):
+                size += more
+        return bytes(buffer[:size])
 
     def _raise_errors(self) -> None:
         if self._parser.errors:

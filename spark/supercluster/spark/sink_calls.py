@@ -8,23 +8,21 @@ the loss of brokers.
 
 from __future__ import annotations
 
-import struct
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 from zlib import crc32
 
+from supercluster.spark.calls_in_flight import CallsInFlight
 from supercluster.spark.jetstream import (
     ERR_STREAM_NOT_FOUND,
     ApiRefusedError,
     JetStreamSession,
     StreamMissingError,
 )
-from supercluster.spark.wire import Row
 
 ERR_BATCH_OLD = 19041
-ROWS_PER_BLOCK = 8_192
 BLOCK_BYTES = 768 * 1024
 """Below the brokers' default max_payload with what stands around a block."""
 LINE_BYTES = 4_096
@@ -64,6 +62,14 @@ class ReleaseStoppedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Block:
+    """Rows as brokers keep them."""
+
+    rows: int
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Staged:
     """What an attempt staged. No rows: there were none, or the batch was committed meanwhile."""
 
@@ -82,14 +88,18 @@ class SinkCalls:
         self._stream = stream
         self._patience_seconds = patience_seconds
 
-    def _call(self, name: str, body: dict[str, Any], block: bytes = b"") -> dict[str, Any]:
-        tail = b"\n" + block if block else b""
+    def _subject(self, name: str) -> str:
+        return f"$JS.API.SINK.{name}.{self._stream}"
+
+    def _call(self, name: str, body: dict[str, Any]) -> dict[str, Any]:
         try:
-            return self._session.ask(f"$JS.API.SINK.{name}.{self._stream}", body, tail=tail)
+            return self._session.ask(self._subject(name), body)
         except ApiRefusedError as refused:
-            if refused.err_code == ERR_STREAM_NOT_FOUND:
-                raise StreamMissingError(self._stream) from None
-            raise
+            raise self._named(refused) from None
+
+    def _named(self, refused: ApiRefusedError) -> Exception:
+        is_missing = refused.err_code == ERR_STREAM_NOT_FOUND
+        return StreamMissingError(self._stream) if is_missing else refused
 
     def check(self) -> None:
         """Do the brokers know these calls? Waits for one that answers.
@@ -100,25 +110,25 @@ class SinkCalls:
         if not self._session.broker().is_supercluster:
             raise NoSinkError(self._stream)
 
-    def stage(self, writer: str, batch: int, token: str, rows: Iterable[Row]) -> Staged:
-        """Stage an attempt's rows, in blocks.
+    def stage(self, writer: str, batch: int, token: str, blocks: Callable[[int], Iterable[Block]]) -> Staged:
+        """Stage an attempt's rows. They come in blocks of at most as many bytes as `blocks` is told.
 
         Raises:
             ApiRefusedError: the stream does not take a row, or has no room for the stage.
         """
         key = {"writer": writer, "batch": batch, "token": token}
-        count, crc, number = 0, 0, 0
-        for block_rows in _blocks(
-            rows, min(BLOCK_BYTES, self._session.broker().payload_bytes_max - LINE_BYTES)
-        ):
-            block, number = encode_block(block_rows), number + 1
-            try:
-                self._call("STAGE", {**key, "block": number, "crc": crc32(block)}, block)
-            except ApiRefusedError as refused:
-                if refused.err_code == ERR_BATCH_OLD:
-                    return Staged(writer, batch, token)  # The commit hears whether it is the same batch.
-                raise
-            count, crc = count + len(block_rows), crc32(block, crc)
+        count, crc = 0, 0
+        bytes_max = min(BLOCK_BYTES, self._session.broker().payload_bytes_max - LINE_BYTES)
+        calls = CallsInFlight(self._session, self._subject("STAGE"))
+        try:
+            for number, block in enumerate(blocks(bytes_max), 1):
+                calls.put({**key, "block": number, "crc": crc32(block.data)}, b"\n" + block.data)
+                count, crc = count + block.rows, crc32(block.data, crc)
+            calls.end()
+        except ApiRefusedError as refused:
+            if refused.err_code == ERR_BATCH_OLD:
+                return Staged(writer, batch, token)  # The commit hears whether it is the same batch.
+            raise self._named(refused) from None
         return Staged(writer, batch, token, count, crc)
 
     def commit(
@@ -170,30 +180,3 @@ class SinkCalls:
     def forget(self, writer: str) -> None:
         """The writer comes no more."""
         self._call("FORGET", {"writer": writer})
-
-
-def encode_block(rows: Sequence[Row]) -> bytes:
-    """As brokers keep it: a count, three lengths for each row, and all bytes one behind the other."""
-    parts = [part for row in rows for part in row]
-    lengths = struct.pack(f"<{len(parts)}I", *map(len, parts))
-    return struct.pack("<I", len(rows)) + lengths + b"".join(parts)
-
-
-def _blocks(rows: Iterable[Row], bytes_max: int) -> Iterable[list[Row]]:
-    """
-    Raises:
-        RowTooLargeError: one row alone is too large.
-    """
-    gathered: list[Row] = []
-    size = 4
-    for row in rows:
-        row_bytes = 12 + sum(map(len, row))
-        if row_bytes + 4 > bytes_max:
-            raise RowTooLargeError(row_bytes, bytes_max)
-        if gathered and (size + row_bytes > bytes_max or len(gathered) >= ROWS_PER_BLOCK):
-            yield gathered
-            gathered, size = [], 4
-        gathered.append(row)
-        size += row_bytes
-    if gathered:
-        yield gathered

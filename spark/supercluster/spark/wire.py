@@ -7,8 +7,10 @@ reply subject. `parse_headers` reads a header block. Nothing here keeps a refere
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeVar
+
+T = TypeVar("T")
 
 CONTROL_LINE_BYTES_MAX = 65_536
 """A server's control line (INFO is the longest) beyond this is not NATS."""
@@ -20,6 +22,8 @@ HEADER_LINE = b"NATS/1.0"
 Message = tuple[bytes, bytes, bytes, bytes, bytes]
 """(subscription id, subject, reply, header block or b"", payload); a plain tuple, because there is one per message."""
 
+Record = tuple[int, int, bytes, bytes, bytes]
+"""Of a message of a stream: (sequence, time in nanoseconds, subject, header block, payload)."""
 
 Row = tuple[bytes, bytes, bytes]
 """Of a message to publish: subject, header block or b"", payload."""
@@ -96,6 +100,11 @@ def header_block(pairs: Iterable[tuple[str, str]]) -> bytes:
     return HEADER_LINE + f"\r\n{''.join(lines)}\r\n".encode() if lines else b""
 
 
+def none_of(buffer: bytes) -> tuple[None, int]:
+    """For `WireParser.feed_first`: takes nothing."""
+    return None, 0
+
+
 class WireParser:
     """Bytes in, messages out. What is not a message is left in the attributes for the caller to look at."""
 
@@ -117,21 +126,28 @@ class WireParser:
         Raises:
             ProtocolError: the stream of bytes is not NATS; the parser is of no use afterwards.
         """
+        return self.feed_first(data, none_of)[1]
+
+    def feed_first(
+        self, data: bytes, first: Callable[[bytes], tuple[T | None, int]]
+    ) -> tuple[T | None, list[Message]]:
+        """As `feed`, but `first` may take whole messages from the beginning of what is there. It returns what it makes of them, and where
+        they end."""
         self._parts.append(data)
         self._have += len(data)
         if self._have < self._need:
-            return []
+            return None, []
         buffer = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        taken, position = first(buffer)
         messages: list[Message] = []
-        position = self._parse(buffer, messages)
+        position = self._parse(buffer, messages, position)
         rest = buffer[position:]
         self._parts = [rest] if rest else []
         self._have = len(rest)
-        return messages
+        return taken, messages
 
-    def _parse(self, buffer: bytes, messages: list[Message]) -> int:
-        """Append whole messages; returns where the first incomplete thing begins and sets how much it needs."""
-        position = 0
+    def _parse(self, buffer: bytes, messages: list[Message], position: int) -> int:
+        """Append whole messages from `position` on; returns where the first incomplete thing begins and sets how much it needs."""
         size = len(buffer)
         find = buffer.find
         append = messages.append

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
+import socket
 import struct
 from dataclasses import dataclass, field
 from typing import Any
@@ -95,3 +97,31 @@ async def read(port: int, stream: str, columns: list[str] = COLUMNS, login: str 
             except aiohttp.ClientPayloadError:
                 pass
             return parsed(bytes(body), columns)
+
+
+class SlowReader:
+    """A connection that takes an answer only when it is told to."""
+
+    def __init__(self, port: int, path: str, login: str) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port))
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+        self._socket.setblocking(False)
+        shown = base64.b64encode(login.encode()).decode()
+        # By HTTP/1.0 the body comes as it is.
+        request = f"GET {path} HTTP/1.0\r\nHost: broker\r\nAuthorization: Basic {shown}\r\n\r\n"
+        self._socket.sendall(request.encode())
+
+    async def some(self) -> bytes:
+        """What is there; nothing at the end."""
+        try:
+            return await asyncio.get_running_loop().sock_recv(self._socket, 65_536)
+        except ConnectionError:
+            return b""
+
+    async def rest(self, begin: bytes = b"") -> bytes:
+        """The body, up to where the connection ends."""
+        body = bytearray(begin)
+        while piece := await self.some():
+            body += piece
+        self._socket.close()
+        return bytes(body).partition(b"\r\n\r\n")[2]

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import nats
 import pytest
 from nats.js import JetStreamContext
-from nats.js.api import StreamConfig
-from tests.broker.bulk.reading import read
+from nats.js.api import RetentionPolicy, StorageType, StreamConfig
+from tests.broker.bulk.reading import SlowReader, parsed, read
 
+from supercluster.broker.bulk import maker, server, transcoder
+from supercluster.broker.runtime import process as process_module
 from supercluster.broker.runtime.process import BrokerProcess
 from supercluster.broker.runtime.process_core import make_core
 from supercluster.broker.settings import settings
 from supercluster.broker.settings.place import Place
 
-USERS = {
+USERS: dict[str, list[dict[str, Any]]] = {
     "users": [
         {"user": "app", "password": "app-secret", "role": "client"},
         {
@@ -34,7 +39,7 @@ APP = "app:app-secret"
 SEGMENT_BYTES = 64 << 10
 
 
-def parsed(**more: Any) -> settings.Settings:
+def parsed_settings(**more: Any) -> settings.Settings:
     return settings.parse(
         {
             "superCluster": "demo",
@@ -56,7 +61,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[BrokerProcess]:
     file = tmp_path / "broker.json"
     file.write_text("{}")
     place = Place("east-0", "127.0.0.1", "127.0.0.1", file, tmp_path / "data", tmp_path)
-    process = BrokerProcess(parsed(), place, make_core)
+    process = BrokerProcess(parsed_settings(), place, make_core)
     await process.start()
     yield process
     await process.stop()
@@ -91,3 +96,247 @@ async def test_every_row_comes_once_and_as_it_is(broker: BrokerProcess, js: JetS
         assert row["headers"] == ([("Number", [str(number)])] if number % 3 == 0 else None)
         told = await js.get_msg("orders", number) if number % 50 == 0 else None
         assert told is None or told.time is None or row["time"].timestamp() == told.time.timestamp()
+
+
+async def test_a_part_is_answered_by_whole_blocks_and_some_columns(
+    broker: BrokerProcess, js: JetStreamContext
+) -> None:
+    await fill(js)
+    whole = await read(broker.bulk_port, "orders", ["sequence"], APP)
+    part = await read(broker.bulk_port, "orders", ["payload", "sequence"], APP, first=150, last=200)
+    first, last = part.covered
+    assert 1 < first <= 150
+    assert 200 <= last < whole.covered[1]
+    assert part.is_complete()
+    assert [list(row) for row in part.rows[:1]] == [["payload", "sequence"]]
+    behind = await read(broker.bulk_port, "orders", ["sequence"], APP, first=whole.covered[1] + 1)
+    assert behind.covered == (whole.covered[1] + 1, whole.covered[1])
+
+
+async def test_who_may_not_read_gets_nothing(broker: BrokerProcess, js: JetStreamContext) -> None:
+    await fill(js, 200)
+    port, name = broker.bulk_port, "orders"
+    assert (await read(port, name)).status == 401
+    assert (await read(port, name, login="app:wrong")).status == 401
+    assert (await read(port, name, login="narrow:secret")).status == 403
+    assert (await read(port, "others", login=APP)).status == 404
+    assert (await read(port, name, login=APP, first=0)).status == 400
+    other = await read(port, name, login=APP, lineage="2020-01-01T00:00:00Z")
+    assert other.status == 409
+    found = await read(port, name, login=APP, lineage=other.refusal["lineage"])
+    assert found.end is not None
+    assert (found.status, found.end["lineage"]) == (200, other.refusal["lineage"])
+    told = await js._jsm.stream_info(name)
+    assert told.created is None or found.end["lineage"].startswith(told.created.isoformat()[:19])
+    bulk = broker.bulk
+    assert bulk is not None
+    bulk.readers = broker.settings.bulk.readers_max
+    assert (await read(port, name, login=APP)).status == 429
+
+
+async def test_a_deleted_message_is_in_no_answer_and_no_file_any_more(
+    broker: BrokerProcess, js: JetStreamContext
+) -> None:
+    await fill(js)
+    secret = bytes([100]) * 500
+    before = await read(broker.bulk_port, "orders", login=APP)
+    assert secret in before.body
+    files = {path.name for path in (broker.place.data_dir / "bulk").iterdir()}
+    assert await js.delete_msg("orders", 100)
+    assert await js.delete_msg("orders", 351)  # It has the same payload.
+    after = await read(broker.bulk_port, "orders", login=APP)
+    assert after.covered == before.covered
+    assert after.is_complete()
+    assert secret not in after.body
+    assert {100, 351}.isdisjoint(row["sequence"] for row in after.rows)
+    left = {path.name for path in (broker.place.data_dir / "bulk").iterdir()}
+    assert len(files - left) in (5, 10), "only the blocks that had them were made anew"
+    assert not any(secret in path.read_bytes() for path in (broker.place.data_dir / "bulk").iterdir())
+
+
+async def test_a_purged_or_trimmed_beginning_is_left_out(broker: BrokerProcess, js: JetStreamContext) -> None:
+    await fill(js)
+    await js.purge_stream("orders", seq=151)
+    answer = await read(broker.bulk_port, "orders", login=APP)
+    assert answer.covered[0] == 151
+    assert answer.is_complete()
+    await js.update_stream(StreamConfig(name="orders", subjects=["orders.>"], max_msgs=200))
+    answer = await read(broker.bulk_port, "orders", login=APP)
+    assert answer.covered[0] > 201, "the block that is trimmed would be another one before it was sent"
+    assert answer.is_complete()
+    await js.purge_stream("orders")
+    answer = await read(broker.bulk_port, "orders", login=APP, first=7)
+    assert (answer.covered, answer.rows) == ((7, 6), [])
+
+
+async def test_a_stream_in_memory_or_of_work_has_no_blocks(
+    broker: BrokerProcess, js: JetStreamContext
+) -> None:
+    await fill(js, 200, storage=StorageType.MEMORY)
+    assert (await read(broker.bulk_port, "orders", login=APP)).covered == (1, 0)
+    await js.delete_stream("orders")
+    await fill(js, 200, retention=RetentionPolicy.WORK_QUEUE)
+    assert (await read(broker.bulk_port, "orders", login=APP)).covered == (1, 0)
+
+
+async def test_a_transcoder_that_dies_is_started_again(
+    broker: BrokerProcess, js: JetStreamContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(js, 200)
+    bulk = broker.bulk
+    assert bulk is not None
+    with monkeypatch.context() as broken:
+        broken.setattr(transcoder, "MODULE", "no.such.module")
+        assert (await read(broker.bulk_port, "orders", ["time"], APP)).status == 503
+    assert (await read(broker.bulk_port, "orders", ["time"], APP)).covered[1] > 90
+    pid = bulk.maker.transcoder.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    assert (await read(broker.bulk_port, "orders", ["subject"], APP)).status in (200, 503)
+    assert (await read(broker.bulk_port, "orders", ["payload"], APP)).covered[1] > 90
+    assert bulk.maker.transcoder.pid != pid
+
+
+async def test_files_stay_within_the_quota(broker: BrokerProcess, js: JetStreamContext) -> None:
+    await fill(js)
+    bulk = broker.bulk
+    assert bulk is not None
+    cache = bulk.maker.cache
+    cache.quota_bytes = maker.BEYOND_BYTES + SEGMENT_BYTES * 2
+    for _ in range(2):
+        answer = await read(broker.bulk_port, "orders", login=APP)
+        assert answer.is_complete()
+        assert answer.covered[1] > 300
+        files = list((broker.place.data_dir / "bulk").iterdir())
+        assert sum(path.stat().st_size for path in files) == cache.used_bytes <= cache.quota_bytes
+    cache.quota_bytes = 1000
+    assert (await read(broker.bulk_port, "orders", login=APP)).covered == (1, 0)
+    assert list((broker.place.data_dir / "bulk").iterdir()) == []
+
+
+async def large(js: JetStreamContext) -> None:
+    """More than a block of large messages: more than what sockets hold."""
+    await js.add_stream(StreamConfig(name="orders", subjects=["orders.>"]))
+    for number in range(1, 121):
+        await js.publish("orders.a", bytes([number]) * 100_000)
+
+
+@pytest.fixture
+def large_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.broker.bulk.test_bulk_port.SEGMENT_BYTES", 64 << 20)
+
+
+async def begun(broker: BrokerProcess) -> tuple[SlowReader, bytes]:
+    """A reader that has the beginning of a block of 8 MiB, and waits."""
+    reader = SlowReader(broker.bulk_port, "/bulk/streams/orders?columns=payload", APP)
+    body = b""
+    while len(body) < 200_000:
+        body += await reader.some()
+    return reader, body
+
+
+async def delete(broker: BrokerProcess, js: JetStreamContext) -> None:
+    assert await js.delete_msg("orders", 80)
+
+
+async def purge(broker: BrokerProcess, js: JetStreamContext) -> None:
+    assert await js.purge_stream("orders")
+
+
+async def delete_stream(broker: BrokerProcess, js: JetStreamContext) -> None:
+    assert await js.delete_stream("orders")
+
+
+async def remove_user(broker: BrokerProcess, js: JetStreamContext) -> None:
+    (broker.place.credentials_dir or Path()).joinpath("users.json").write_text(
+        json.dumps({"users": USERS["users"][1:]})
+    )
+    assert broker.credentials.refresh()
+
+
+async def take_right_away(broker: BrokerProcess, js: JetStreamContext) -> None:
+    users = [{**USERS["users"][0], "permissions": {"publish": {"allow": ["orders.>"]}}}, *USERS["users"][1:]]
+    (broker.place.credentials_dir or Path()).joinpath("users.json").write_text(json.dumps({"users": users}))
+    assert broker.credentials.refresh()
+
+
+@pytest.mark.usefixtures("large_segments")
+@pytest.mark.parametrize("act", [delete, purge, delete_stream, remove_user, take_right_away])
+async def test_nothing_is_sent_any_more_once_a_message_or_the_right_is_gone(
+    act: Callable[[BrokerProcess, JetStreamContext], Awaitable[None]],
+    broker: BrokerProcess,
+    js: JetStreamContext,
+) -> None:
+    await large(js)
+    reader, begin = await begun(broker)
+    await act(broker, js)
+    body = await reader.rest(begin)
+    assert len(body) > 100_000
+    assert bytes([80]) * 100 not in body
+    answer = parsed(body, ["payload"])
+    assert (answer.end, answer.blocks) == (None, [])
+
+
+@pytest.mark.usefixtures("large_segments")
+async def test_who_takes_too_little_is_cut(
+    broker: BrokerProcess, js: JetStreamContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "PIECE_S", 0.3)
+    await large(js)
+    reader, begin = await begun(broker)
+    bulk = broker.bulk
+    assert bulk is not None
+    async with asyncio.timeout(60):
+        while bulk.readers:
+            await asyncio.sleep(0.01)
+    assert parsed(await reader.rest(begin), ["payload"]).end is None
+    assert bulk.maker.cache.room(1 << 40) == bulk.maker.cache.quota_bytes, "its files are closed"
+
+
+async def test_clients_hear_of_the_port_and_files_of_before_are_gone(
+    tmp_path: Path, broker: BrokerProcess
+) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", broker.client_port)
+    assert json.loads((await reader.readline())[5:])["bulk_port"] == broker.bulk_port > 0
+    writer.close()
+    (broker.place.data_dir / "bulk" / "left").write_bytes(b"x")
+    bulk = broker.bulk
+    assert bulk is not None
+    bulk.maker.start()
+    assert list((broker.place.data_dir / "bulk").iterdir()) == []
+
+
+async def test_without_pyarrow_the_port_stays_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(process_module, "is_possible", lambda: False)
+    place = Place("east-0", "127.0.0.1", "127.0.0.1", tmp_path / "none", tmp_path / "data")
+    process = BrokerProcess(parsed_settings(), place, make_core)
+    await process.start()
+    try:
+        assert process.bulk_port == 0
+        assert [each for each in caplog.messages if "pyarrow" in each] == [
+            "the bulk port stays closed: pyarrow is not installed"
+        ]
+        reader, writer = await asyncio.open_connection("127.0.0.1", process.client_port)
+        assert "bulk_port" not in json.loads((await reader.readline())[5:])
+        writer.close()
+    finally:
+        await process.stop()
+
+
+async def test_columns_whose_messages_are_gone_are_looked_for(
+    broker: BrokerProcess, js: JetStreamContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(js)
+    await read(broker.bulk_port, "orders", login=APP)
+    bulk, folder = broker.bulk, broker.place.data_dir / "bulk"
+    assert bulk is not None
+    files = len(list(folder.iterdir()))
+    monkeypatch.setattr(server, "LOOK_S", 0.0)
+    await js.delete_msg("orders", 100)
+    bulk.look()
+    assert len(list(folder.iterdir())) == files - 5
+    await js.delete_stream("orders")
+    bulk.look()
+    assert list(folder.iterdir()) == []

@@ -15,6 +15,7 @@ from supercluster.reconcilers.execute import checks, destructive
 from supercluster.reconcilers.execute.cluster import CLUSTER_STEPS
 from supercluster.reconcilers.execute.objects import finalizers
 from supercluster.reconcilers.execute.tools import StepHandler
+from supercluster.reconcilers.observe import look
 from supercluster.reconcilers.planners.plan import CLUSTER_ANNOTATION, IDENTITY_ANNOTATION, SetFinalizers
 from supercluster.reconcilers.ports import Key
 
@@ -130,6 +131,38 @@ async def test_a_prune_of_everything_comes_to_its_end(world: TwoClusters, policy
     left = {kind for kind, _, _ in world.kube.objects if kind in ("SuperCluster", "Cluster", "Stream")}
     assert left == set()
     assert ("flights" in world.brokers.streams) == (policy == "Retain")
+
+
+async def delete_both_where_a_stream_holds_east(world: TwoClusters) -> None:
+    for name in ("east", "west"):
+        world.change("Cluster", name, lambda body: body["spec"].update(deletionPolicy="Delete"))
+    await world.converge()
+    assert world.status(STREAM)["cluster"] == "east"
+    for key in (WEST, CLUSTER):
+        world.delete(key)
+    await world.end(WEST, CLUSTER)
+    assert STATEFUL_SET in world.kube.objects
+    assert condition(world.status(CLUSTER), "Ready")["reason"] == "StreamsRemain"
+    assert len(world.voters("east")) == 3
+
+
+@pytest.mark.covers("SF-35", "OP-6")
+async def test_of_clusters_deleted_at_once_the_others_part_from_one_that_is_held(world: TwoClusters) -> None:
+    """Three voters of six that ended without a word would have left the map of streams without its majority."""
+    await delete_both_where_a_stream_holds_east(world)
+    assert world.voters("west") == []
+    assert ("Cluster", NS, "west") not in world.kube.objects
+
+
+@pytest.mark.covers("SF-35", "SF-30")
+async def test_a_plan_that_overlooks_one_that_is_held_is_not_carried_out(
+    world: TwoClusters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(look, "needs_parting", lambda *given: False)
+    await delete_both_where_a_stream_holds_east(world)
+    assert len(world.voters("west")) == 3
+    assert ("StatefulSet", NS, "west") in world.kube.objects
+    assert condition(world.status(WEST), "Blocked")["reason"] == "NotProvenSafe"
 
 
 @pytest.mark.covers("SF-35", "OP-6")

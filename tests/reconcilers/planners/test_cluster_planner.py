@@ -104,6 +104,21 @@ def test_a_new_cluster_gets_its_objects_the_stateful_set_last() -> None:
     )
 
 
+@pytest.mark.parametrize(("cache", "quota_bytes"), [("2Gi", 2 << 30), ("1Mi", 32 << 20)])
+def test_a_bulk_port_is_a_port_of_brokers_and_of_both_services(cache: str, quota_bytes: int) -> None:
+    found = by_kind(manifests_of(cluster(ports={"bulk": 8333}, disk_limits={"bulkCache": cache})))
+    config = json.loads(found["ConfigMap/east-config"]["data"]["broker.json"])
+    assert config["bulk"] == {"port": 8333, "quotaBytes": quota_bytes}
+    settings.parse(config)
+    for name in ("east", "east-brokers"):
+        ports = {port["name"]: port["port"] for port in found[f"Service/{name}"]["spec"]["ports"]}
+        assert ports["bulk"] == 8333
+    (container,) = found["StatefulSet/east"]["spec"]["template"]["spec"]["containers"]
+    assert {"name": "bulk", "containerPort": 8333, "protocol": "TCP"} in container["ports"]
+    without = by_kind(manifests_of(cluster()))
+    assert "bulk" not in json.loads(without["ConfigMap/east-config"]["data"]["broker.json"])
+
+
 def test_brokers_are_told_who_they_are_with_and_where() -> None:
     config = json.loads(by_kind(manifests_of(cluster()))["ConfigMap/east-config"]["data"]["broker.json"])
     assert config["identity"] == "uid-demo"

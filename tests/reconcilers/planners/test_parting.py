@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.reconcilers.builders import NOW, applied, cluster, condition, pods, super_cluster
+from tests.reconcilers.builders import NOW, applied, cluster, condition, pods, stream, super_cluster
 from tests.reconcilers.planners.test_cluster_planner import manifests_of
 
 from supercluster.api import Cluster
 from supercluster.reconcilers.planners.cluster.cluster import plan_cluster
 from supercluster.reconcilers.planners.cluster.cluster_observed import ClusterObserved
-from supercluster.reconcilers.planners.cluster.departure import PartingBroker, others_stay
+from supercluster.reconcilers.planners.cluster.departure import PartingBroker, needs_parting, others_stay
 from supercluster.reconcilers.planners.cluster.manifests import OperatorDefaults
 from supercluster.reconcilers.planners.plan import DeleteObject, LeaveBrokers, Plan
 from supercluster.reconcilers.planners.status import timestamp
@@ -94,6 +94,16 @@ def test_nobody_is_told_where_nobody_stays() -> None:
     assert not stays(cluster(meta=DELETED))
     assert not stays(cluster(meta=DELETED), cluster("west", meta=DELETED))
     assert isinstance(plan(()).steps[0], DeleteObject)
+
+
+@pytest.mark.covers("SF-35")
+def test_where_all_are_deleted_and_held_by_streams_nobody_parts() -> None:
+    east, west = (cluster(name, meta=DELETED, deletionPolicy="Delete") for name in ("east", "west"))
+    in_east, in_west = (stream(name, status={"cluster": name}) for name in ("east", "west"))
+    assert needs_parting(west, (east, west), (in_east,))
+    assert not needs_parting(east, (east, west), (in_east,))
+    assert not needs_parting(east, (east, west), (in_east, in_west))
+    assert not needs_parting(west, (cluster(meta=DELETED), west), (in_east,)), "its volumes stay"
 
 
 @pytest.mark.covers("SF-35")

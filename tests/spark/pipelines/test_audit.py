@@ -16,7 +16,7 @@ from supercluster.spark.pipelines.audit.gatherer import Gatherer
 from supercluster.spark.pipelines.audit.pipeline import AuditParameters, AuditWork
 from supercluster.spark.pipelines.fields import FieldSource, values_of
 from supercluster.spark.pipelines.parameters import read_parameters
-from supercluster.spark.reader import Record
+from supercluster.spark.wire import Record
 
 SECOND_NS = 1_000_000_000
 SOURCES = (FieldSource.parse("header:From"), FieldSource.parse("subject:2"), FieldSource.parse("json:meta.n"))

@@ -19,7 +19,7 @@ from supercluster.spark.pipelines.compare.pipeline import CompareParameters, Com
 from supercluster.spark.pipelines.parameters import ParameterError, read_parameters
 from supercluster.spark.pipelines.pipeline import FindingsError, RunOptions
 from supercluster.spark.pipelines.read_task import Block
-from supercluster.spark.reader import Record
+from supercluster.spark.wire import Record
 
 
 def message(sequence: int, payload: bytes = b"x", time_us: int = 5, header: bytes = b"") -> Record:

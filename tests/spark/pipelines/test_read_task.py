@@ -23,8 +23,8 @@ from supercluster.spark.pipelines.parameters import Parameters, ParametersChange
 from supercluster.spark.pipelines.read_task import Block, ReadTask
 from supercluster.spark.pipelines.rounds import Record, StreamRounds
 from supercluster.spark.pipelines.stats.pipeline import StatsParameters, StatsWork
-from supercluster.spark.reader import Record as MessageRecord
 from supercluster.spark.retention import Limits
+from supercluster.spark.wire import Record as MessageRecord
 
 
 def state_of(lineage: str = "l", first: int = 1, last: int = 9) -> StreamState:

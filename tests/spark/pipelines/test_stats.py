@@ -19,7 +19,7 @@ from supercluster.spark.pipelines.pipeline import RunOptions
 from supercluster.spark.pipelines.stats import windows
 from supercluster.spark.pipelines.stats.pipeline import StatsParameters, StatsPipeline
 from supercluster.spark.pipelines.stats.windows import Row, Windows
-from supercluster.spark.reader import Record
+from supercluster.spark.wire import Record
 
 NS = windows.NS_PER_S
 

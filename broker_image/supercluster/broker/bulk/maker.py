@@ -46,7 +46,7 @@ class Maker:
     def __init__(self, data_dir: Path, quota_bytes: int, transcoder: Transcoder) -> None:
         self._data_dir = data_dir
         self._folder = data_dir / FOLDER
-        self._transcoder = transcoder
+        self.transcoder = transcoder
         self._turn = asyncio.Lock()
         self._files = 0
         self.cache = Cache(quota_bytes, self._remove)
@@ -93,7 +93,7 @@ class Maker:
         self._files += 1
         files = {name: f"{self._files:08d}.{name}" for name in missing}
         deleted, gaps = sealed.holes(version.first, block.last)
-        answer = await self._transcoder.run(
+        answer = await self.transcoder.run(
             {
                 "path": str(self._data_dir / block.path),
                 "begin": block.begin,

@@ -2,7 +2,7 @@
 
 A job is a line of JSON on the standard input (`Job`), and a line on the standard output answers it. The
 messages are read from the log's file with the broker's own decoder. Types and values are those of Spark's
-source (`spark/datasource/rows.py`). A column is an Arrow IPC stream in a file of its own, which gets its name
+source (`spark/columns.py`). A column is an Arrow IPC stream in a file of its own, which gets its name
 when it is whole. This module alone knows pyarrow, and no other one imports it.
 """
 
@@ -13,24 +13,25 @@ import json
 import os
 import sys
 from array import array
-from collections.abc import Callable, Iterator
-from itertools import compress
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from isal.isal_zlib import crc32
 
-from supercluster.broker.bulk.layout import COLUMNS, WORD_BYTES
+from supercluster.broker.bulk.layout import WORD_BYTES
 from supercluster.broker.jetstream.encoding.codec import Reader
+from supercluster.broker.jetstream.encoding.sections import RUN, SECTION, Section
 from supercluster.broker.jetstream.state.interior_deletes import InteriorDeletes
-from supercluster.broker.jetstream.state.log_reader import DecodedEntry, decode_stored
-from supercluster.broker.raft.entry import HEADER, CorruptRecordError, decode_entry
+from supercluster.broker.jetstream.state.log_reader import decode_stored
+from supercluster.broker.raft.entry import HEADER, CorruptRecordError, EntryKind, decode_entry
 
 NICENESS = 10
 ROWS_PER_BATCH = 10_000
 BYTES_PER_BATCH = 8 << 20
-READ_BYTES = 1 << 20
 CHUNK_BYTES = 16 << 20
 """Of a file whose words are added up at a time."""
 
@@ -43,85 +44,111 @@ TYPES: dict[str, pa.DataType] = {
 }
 
 
+PARTS = ("subject", "headers", "payload")
+"""Of a message, as they lie in an entry."""
+
+
 class JobError(Exception):
     """The block cannot be made into columns."""
 
 
 class _Rows:
-    """Messages that were gathered for the next batch."""
+    """Messages that were gathered for the next batch, as they lie in entries: three lengths for each, and the bytes of all
+    parts. They become columns without a step for each message."""
 
     def __init__(self) -> None:
         self.seqs = array("q")
         self.times = array("Q")
-        self.subjects: list[bytes] = []
-        self.headers: list[bytes] = []
-        self.payloads: list[bytes] = []
+        self.kept = bytearray()
+        """One for each message that is there; 0 for one that was deleted, or is outside of the block."""
+        self.lengths = bytearray()
+        self.parts: list[bytes | memoryview] = []
         self.size_bytes = 0
 
     def __len__(self) -> int:
         return len(self.seqs)
 
-    def add(self, found: DecodedEntry, start: int, end: int, kept: list[bool] | None) -> None:
-        """An entry's messages from one place to another; `kept` says which of them are there, None: all."""
-        times = found.times_ns[start:end] if found.times_ns else array("Q", (found.time_ns,)) * (end - start)
-        seqs = range(found.first_seq + start, found.first_seq + end)
-        columns = [found.parts[3 * start + part : 3 * end : 3] for part in range(3)]
-        if kept is not None:
-            seqs, times = compress(seqs, kept), compress(times, kept)  # type: ignore[assignment]
-            columns = [list(compress(column, kept)) for column in columns]
-        self.seqs.extend(seqs)
-        self.times.extend(times)
-        for gathered, column in zip((self.subjects, self.headers, self.payloads), columns, strict=True):
-            gathered += column
-        self.size_bytes += sum(map(len, columns[1])) + sum(map(len, columns[2]))
+    def columns(self, names: Sequence[str]) -> pa.RecordBatch:
+        lengths = array("I")
+        lengths.frombytes(self.lengths)
+        # Subject, header and payload of each message behind each other: one text is every third one.
+        offsets = array("i", accumulate(lengths, initial=0))
+        if offsets[-1] != self.size_bytes:
+            raise JobError(f"parts of {self.size_bytes} bytes have lengths of {offsets[-1]}")
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(self.parts))]
+        parts = pa.Array.from_buffers(pa.binary(), len(lengths), buffers)
+        kept = None
+        if not all(self.kept):
+            kept = pa.Array.from_buffers(pa.uint8(), len(self), [None, pa.py_buffer(self.kept)]).cast(
+                pa.bool_()
+            )
 
-    def array_of(self, column: str) -> pa.Array:
-        return _ARRAYS[column](self)
+        def column(name: str) -> pa.Array:
+            if name in PARTS:
+                places = array("i", range(PARTS.index(name), len(lengths), len(PARTS)))
+                found = parts.take(_integers(places, pa.int32()))
+            else:
+                found = (
+                    _integers(self.seqs, pa.int64())
+                    if name == "sequence"
+                    else _integers(self.times, pa.uint64())
+                )
+            return _CONVERTED[name](found if kept is None else found.filter(kept))
+
+        return pa.RecordBatch.from_arrays([column(name) for name in names], names=list(names))
 
 
 def _integers(values: array[int], kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
-def _times(rows: _Rows) -> pa.Array:
-    return pc.divide(_integers(rows.times, pa.uint64()), 1000).cast(pa.int64()).cast(TYPES["time"])
+def _times(found: pa.Array) -> pa.Array:
+    return pc.divide(found, 1000).cast(pa.int64()).cast(TYPES["time"])
 
 
-def _subjects(rows: _Rows) -> pa.Array:
-    found = pa.array(rows.subjects, pa.binary())
+def _texts(found: pa.Array) -> pa.Array:
     try:
         return found.cast(pa.string())
     except pa.ArrowInvalid:
-        return pa.array([subject.decode("utf-8", "replace") for subject in rows.subjects], pa.string())
+        return pa.array([text.decode("utf-8", "replace") for text in found.to_pylist()], pa.string())
 
 
-def _headers(rows: _Rows) -> pa.Array:
-    if not any(rows.headers):
-        return pa.nulls(len(rows), TYPES["headers"])
-    known: dict[bytes, list[tuple[str, list[str]]] | None] = {b"": None}
-    for block in rows.headers:
-        if block not in known:
-            known[block] = list(parse_headers(block).items())
-    return pa.array(list(map(known.__getitem__, rows.headers)), TYPES["headers"])
+def _headers(found: pa.Array) -> pa.Array:
+    if not pc.any(pc.greater(pc.binary_length(found), 0)).as_py():
+        return pa.nulls(len(found), TYPES["headers"])
+    ends: list[int | None] = []
+    names: list[bytes] = []
+    counts: list[int] = [0]
+    values: list[bytes] = []
+    for block in found.to_pylist():
+        ends.append(len(names) if block else None)
+        for name, those in parse_headers(block).items() if block else ():
+            names.append(name)
+            values += those
+            counts.append(len(values))
+    of_names = pa.ListArray.from_arrays(pa.array(counts, pa.int32()), _texts(pa.array(values, pa.binary())))
+    offsets = pa.array([*ends, len(names)], pa.int32())
+    return pa.MapArray.from_arrays(offsets, _texts(pa.array(names, pa.binary())), of_names)
 
 
-_ARRAYS: dict[str, Callable[[_Rows], pa.Array]] = {
-    "sequence": lambda rows: _integers(rows.seqs, pa.int64()),
+_CONVERTED: dict[str, Callable[[pa.Array], pa.Array]] = {
+    "sequence": lambda found: found,
     "time": _times,
-    "subject": _subjects,
+    "subject": _texts,
     "headers": _headers,
-    "payload": lambda rows: pa.array(rows.payloads, pa.binary()),
+    "payload": lambda found: found,
 }
 
 
-def parse_headers(header: bytes) -> dict[str, list[str]]:
-    """As Spark's source reads them: a repeated name keeps all its values."""
-    values: dict[str, list[str]] = {}
+def parse_headers(header: bytes) -> dict[bytes, list[bytes]]:
+    """As Spark's source reads them: a repeated name keeps all its values. Names that are no UTF-8 are compared as they are read."""
+    values: dict[bytes, list[bytes]] = {}
     for line in header.split(b"\r\n")[1:]:
         name, colon, value = line.partition(b":")
         if colon:
-            text = value.strip().decode("utf-8", "replace")
-            values.setdefault(name.decode("utf-8", "replace"), []).append(text)
+            if not name.isascii():
+                name = name.decode("utf-8", "replace").encode()
+            values.setdefault(name, []).append(value.strip())
     return values
 
 
@@ -136,8 +163,8 @@ class _Column:
         self._sink = pa.OSFile(str(self._unfinished), "wb")
         self._writer = pa.ipc.new_stream(self._sink, self._schema)
 
-    def write(self, rows: _Rows) -> None:
-        self._writer.write_batch(pa.RecordBatch.from_arrays([rows.array_of(self.name)], schema=self._schema))
+    def write(self, found: pa.Array) -> None:
+        self._writer.write_batch(pa.RecordBatch.from_arrays([found], schema=self._schema))
 
     @property
     def size_bytes(self) -> int:
@@ -162,42 +189,100 @@ class _Column:
         self._unfinished.unlink(missing_ok=True)
 
 
-def entries(path: str, begin: int, end: int) -> Iterator[DecodedEntry]:
-    """The messages of the entries in a range of a file. Raises JobError, CorruptRecordError, OSError."""
-    with Path(path).open("rb", buffering=READ_BYTES) as file:
-        file.seek(begin)
-        while begin < end:
-            head = file.read(HEADER.size)
-            if len(head) < HEADER.size:
-                raise JobError("the file ends before the block does")
-            size: int = HEADER.unpack(head)[0]
-            if not HEADER.size <= size <= end - begin:
-                raise CorruptRecordError(begin, f"size {size} leaves the block")
-            entry = decode_entry(head + file.read(size - HEADER.size))
-            if entry.count:
-                yield decode_stored(entry)
-            begin += size
+def _read(path: str, begin: int, end: int) -> bytes:
+    """Raises JobError, OSError."""
+    with Path(path).open("rb", buffering=0) as file:
+        data = os.pread(file.fileno(), end - begin, begin)
+    if len(data) < end - begin:
+        raise JobError("the file ends before the block does")
+    return data
+
+
+def _plain_block(data: bytes, at: int, end: int, count: int) -> int:
+    """Where the block of an entry's payload begins, if that has the messages of one session and no other section, and all of them
+    were stored; else 0."""
+    size: int
+    kind, size = SECTION.unpack_from(data, at)
+    at += SECTION.size
+    if kind != Section.MESSAGES or at + size != end:
+        return 0
+    for _ in range(2):
+        at += 2 + data[at] + (data[at + 1] << 8)
+    at += 16
+    _, stored, _, exceptions = RUN.unpack_from(data, at)
+    return at + RUN.size if stored == count and not exceptions else 0
+
+
+def gather(data: bytes, at: int, rows: _Rows, holes: _Holes) -> int:
+    """Take an entry's messages; returns where the next entry begins. Raises CorruptRecordError, WireError."""
+    size: int
+    size, crc, _, _, time_ns, first, count, kind = HEADER.unpack_from(data, at)
+    end = at + size
+    if not HEADER.size <= size or end > len(data):
+        raise CorruptRecordError(at, f"size {size} leaves the block")
+    if not count:
+        return end
+    if kind != EntryKind.BATCH:
+        raise CorruptRecordError(at, f"messages in an entry of kind {kind}")
+    start = _plain_block(data, at + HEADER.size, end, count)
+    if start:
+        if crc32(memoryview(data)[at + 8 : end]) != crc:
+            raise CorruptRecordError(at, "checksum differs")
+        body = start + 4 + 12 * count
+        rows.lengths += data[start + 4 : body]
+        rows.parts.append(memoryview(data)[body:end])
+        rows.size_bytes += end - body
+        times: Sequence[int] = ()
+    else:
+        decoded = decode_stored(decode_entry(data, at))
+        rows.lengths += array("I", map(len, decoded.parts)).tobytes()
+        rows.parts += decoded.parts
+        rows.size_bytes += decoded.size_bytes
+        times = decoded.times_ns
+    if count == 1 and not times:
+        rows.seqs.append(first)
+        rows.times.append(time_ns)
+    else:
+        rows.seqs.extend(range(first, first + count))
+        rows.times.extend(times or array("Q", (time_ns,)) * count)
+    rows.kept += holes.kept(first, count)
+    return end
 
 
 class _Holes:
-    """Sequences without a message."""
+    """Sequences without a message, and those that are outside of the block. They are asked for in rising order."""
 
     def __init__(self, job: dict[str, Any]) -> None:
-        self.deleted = InteriorDeletes()
+        self._first, self._last = job["first"], job["last"]
+        deleted = InteriorDeletes()
         for piece in job["deleted"]:
-            self.deleted.take(Reader(memoryview(base64.b64decode(piece))))
-        self.ranges = _joined([*_runs(self.deleted, job["first"], job["last"]), *map(tuple, job["gaps"])])
+            deleted.take(Reader(memoryview(base64.b64decode(piece))))
+        self.ranges = _joined([*_runs(deleted, self._first, self._last), *map(tuple, job["gaps"])])
+        self._at = 0
+        """Ranges before this one were passed."""
 
-    def kept(self, first: int, end: int) -> list[bool] | None:
-        if not self.deleted:
-            return None
-        there = self.deleted.absent(first, end)
-        if len(there) == end - first:
-            return None
-        kept = [False] * (end - first)
-        for seq in there:
-            kept[seq - first] = True
-        return kept
+    def kept(self, first: int, count: int) -> bytes:
+        """One for each sequence that has a message of the block."""
+        ranges, last = self.ranges, first + count - 1
+        while self._at < len(ranges) and ranges[self._at][1] < first:
+            self._at += 1
+        is_inside = self._first <= first and last <= self._last
+        if is_inside and (self._at == len(ranges) or last < ranges[self._at][0]):
+            return b"\1" * count
+        there = bytearray(b"\1" * count)
+        for begin, end in ((first, self._first - 1), (self._last + 1, last)):
+            _blank(there, first, begin, end)
+        for at in range(self._at, len(ranges)):
+            if ranges[at][0] > last:
+                break
+            _blank(there, first, *ranges[at])
+        return bytes(there)
+
+
+def _blank(there: bytearray, first: int, begin: int, end: int) -> None:
+    start, stop = max(0, begin - first), min(len(there), end + 1 - first)
+    if start < stop:
+        there[start:stop] = bytes(stop - start)
 
 
 def _runs(deleted: InteriorDeletes, first: int, last: int) -> Iterator[tuple[int, int]]:
@@ -231,35 +316,23 @@ def transcode(job: dict[str, Any]) -> dict[str, Any]:
     Raises:
         JobError, CorruptRecordError, OSError, ValueError: they cannot be made; no file is left.
     """
-    first, last, holes = job["first"], job["last"], _Holes(job)
+    holes = _Holes(job)
+    data = _read(job["path"], job["begin"], job["end"])
     columns: list[_Column] = []
-    total = 0
+    total = at = 0
     try:
-        columns += [
-            _Column(COLUMNS[COLUMNS.index(name)], Path(path)) for name, path in job["columns"].items()
-        ]
-        rows = _Rows()
-
-        def flush() -> None:
-            nonlocal rows, total
-            for column in columns:
-                column.write(rows)
-            total += len(rows)
+        columns += [_Column(name, Path(path)) for name, path in job["columns"].items()]
+        while at < len(data) or not at:
             rows = _Rows()
+            while at < len(data) and len(rows) < ROWS_PER_BATCH and rows.size_bytes < BYTES_PER_BATCH:
+                at = gather(data, at, rows, holes)
+            found = rows.columns([column.name for column in columns])
+            for column, values in zip(columns, found.columns, strict=True):
+                for start in range(0, len(values), _step(rows)) or (0,):
+                    column.write(values.slice(start, _step(rows)))
+            total += found.num_rows
             if sum(column.size_bytes for column in columns) > job["bytes_max"]:
                 raise JobError(f"the columns take more than {job['bytes_max']} bytes")
-
-        for found in entries(job["path"], job["begin"], job["end"]):
-            start = max(0, first - found.first_seq)
-            end = min(found.count, last + 1 - found.first_seq)
-            while start < end:
-                stop = min(end, start + ROWS_PER_BATCH - len(rows))
-                rows.add(found, start, stop, holes.kept(found.first_seq + start, found.first_seq + stop))
-                start = stop
-                if len(rows) >= ROWS_PER_BATCH or rows.size_bytes >= BYTES_PER_BATCH:
-                    flush()
-        if rows or not total:
-            flush()
         if total != job["rows"]:
             raise JobError(f"there are {total} messages, not {job['rows']}")
         made = {column.name: column.finish() for column in columns}
@@ -269,6 +342,11 @@ def transcode(job: dict[str, Any]) -> dict[str, Any]:
             column.drop()
             column.path.unlink(missing_ok=True)
         raise
+
+
+def _step(rows: _Rows) -> int:
+    """So many of the rows are a batch: an entry may have more than one has."""
+    return max(1, min(ROWS_PER_BATCH, len(rows) * BYTES_PER_BATCH // max(1, rows.size_bytes)))
 
 
 def answer(line: str) -> dict[str, Any]:

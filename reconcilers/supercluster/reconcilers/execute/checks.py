@@ -182,13 +182,7 @@ async def no_stream_is_retained(case: Case) -> str:
     if await policy_is_delete(case):
         return ""
     cluster = case.resource.metadata.name
-    held = {
-        stream.metadata.name
-        for stream in case.cache.of_super_cluster(Stream, case.namespace, case.super_cluster)
-        if stream.metadata.deletion_timestamp is None
-        and stream.spec.deletion_policy == "Retain"
-        and stream.status.cluster == cluster
-    }
+    held = _retained_in(case, case.own)
     if case.kind == "StatefulSet" and not isinstance(case.target, str):
         try:
             found = [living_stream(answer) for answer in await case.brokers.stream_infos(case.target)]
@@ -207,15 +201,30 @@ async def no_stream_is_retained(case: Case) -> str:
     return f"Streams with spec.deletionPolicy Retain live there: {', '.join(sorted(held)[:NAMED_MAX])}"
 
 
+def _retained_in(case: Case, cluster: Mapping[str, Any]) -> set[str]:
+    """Streams that are to be retained and live in a Cluster that goes with its data, by their resources."""
+    if mapping(cluster.get("spec")).get("deletionPolicy") != "Delete":
+        return set()
+    return {
+        stream.metadata.name
+        for stream in case.cache.of_super_cluster(Stream, case.namespace, case.super_cluster)
+        if stream.metadata.deletion_timestamp is None
+        and stream.spec.deletion_policy == "Retain"
+        and stream.status.cluster == name_of(cluster)
+    }
+
+
 async def brokers_have_parted(case: Case) -> str:
-    """Where another Cluster stays, by the API server: no broker of this one is a voter or a member, by the map's own word."""
+    """Where another Cluster stays, by the API server, or is held by Streams: no broker of this one is a voter or a member, by the
+    map's own word."""
     name = case.resource.metadata.name
     listed = await case.kube.list(API_VERSION, "Cluster", case.namespace)
-    stays = any(
-        name_of(body) != name and not is_terminating(body) and _names(body, case.super_cluster)
+    others = [
+        body
         for body in map(mapping, listed.get("items") or ())
-    )
-    if not stays:
+        if name_of(body) != name and _names(body, case.super_cluster)
+    ]
+    if all(is_terminating(body) and not _retained_in(case, body) for body in others):
         return ""
     if isinstance(case.target, str):
         return case.target

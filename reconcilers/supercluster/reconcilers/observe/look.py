@@ -40,7 +40,7 @@ from supercluster.reconcilers.planners.cluster.broker_config import is_join_only
 from supercluster.reconcilers.planners.cluster.certificates import CertificatesView, is_exchanging, issues
 from supercluster.reconcilers.planners.cluster.cluster import running_brokers
 from supercluster.reconcilers.planners.cluster.cluster_observed import ClusterObserved
-from supercluster.reconcilers.planners.cluster.departure import PartingBroker, others_stay
+from supercluster.reconcilers.planners.cluster.departure import PartingBroker, needs_parting
 from supercluster.reconcilers.planners.cluster.rollout_plan import is_at_it, is_rolling
 from supercluster.reconcilers.planners.cluster.scale_down import (
     GoingView,
@@ -202,7 +202,7 @@ async def _parting(
     cache: ObjectCache, brokers: Brokers, desired: Cluster, observed: ClusterObserved
 ) -> tuple[PartingBroker, ...] | None:
     """The brokers of a cluster that is being deleted, as the others know them; None: nobody says."""
-    if not others_stay(desired, observed.siblings):
+    if not needs_parting(desired, observed.siblings, observed.streams):
         return ()
     target = broker_target(cache, desired.metadata.namespace, desired.spec.super_cluster)
     told = await brokers_answer(brokers, target)

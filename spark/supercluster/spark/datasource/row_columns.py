@@ -6,7 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from supercluster.spark.datasource import arrow_blocks
+from supercluster.spark.datasource.arrow_blocks import MessageColumns
 from supercluster.spark.datasource.option_values import OptionError
+from supercluster.spark.sink_calls import Block
 from supercluster.spark.wire import Row, header_block
 
 if TYPE_CHECKING:
@@ -54,6 +57,35 @@ class RowColumns:
             right = "give the rows' subject here, or as a column subject" + (", not both" if subject else "")
             raise OptionError("subject", subject or None, right)
         return cls(tuple(names), subject)
+
+    def blocks(self, batches: Iterable[pa.RecordBatch], bytes_max: int) -> Iterator[Block]:
+        """
+        Raises:
+            RowError: a value cannot be said in a message.
+            RowTooLargeError: a row does not fit into a block.
+        """
+        return arrow_blocks.blocks(map(self._message_columns, batches), bytes_max)
+
+    def _message_columns(self, batch: pa.RecordBatch) -> MessageColumns:
+        import pyarrow as pa
+
+        columns = {name: batch.column(at) for at, name in enumerate(self.names)}
+        named = [columns[name] for name in ("subject", "payload") if name in columns]
+        is_large = any(
+            pa.types.is_large_string(each.type) or pa.types.is_large_binary(each.type) for each in named
+        )
+        kind = pa.large_binary() if is_large else pa.binary()
+        subject: pa.Array | bytes = self.subject.encode()
+        if "subject" in columns:
+            if columns["subject"].null_count:
+                raise RowError("subject", "is null in a row")
+            subject = columns["subject"].cast(kind)
+        headers = columns.get("headers")
+        if headers is not None and headers.offsets[0] != headers.offsets[-1]:
+            headers = pa.array(map(_header, headers.to_pylist()), kind)
+        else:
+            headers = None
+        return MessageColumns(subject, headers, columns["payload"].cast(kind))
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
         """

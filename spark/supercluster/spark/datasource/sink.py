@@ -12,6 +12,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -124,7 +125,7 @@ class _Sink:
         def act(calls: SinkCalls) -> Staged:
             calls.check()
             try:
-                return calls.stage(writer, number, token, self.columns.rows(batches))
+                return calls.stage(writer, number, token, partial(self.columns.blocks, batches))
             except Exception:
                 with contextlib.suppress(Exception):
                     calls.abort(writer, number, [token])

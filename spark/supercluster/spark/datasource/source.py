@@ -1,6 +1,6 @@
 """The data source that Spark finds under the name `supercluster`, and its readers.
 
-Partitions are ranges of sequences; `reader.read_range` reads each completely or raises. Readers keep no
+Partitions are ranges of sequences; a RangeReader reads each completely or raises. Readers keep no
 connection between calls: they are pickled to executors, which connect by themselves.
 """
 
@@ -24,6 +24,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from supercluster.spark.columns import KINDS, STREAM, check_columns
 from supercluster.spark.datasource.option_values import OptionError
 from supercluster.spark.datasource.options import (
     PARTITIONS_DEFAULT,
@@ -45,12 +46,12 @@ from supercluster.spark.datasource.plan import (
     unread,
 )
 from supercluster.spark.datasource.row_columns import RowColumns
-from supercluster.spark.datasource.rows import KINDS, STREAM, check_columns, to_batches
 from supercluster.spark.datasource.sink import SinkBatchWriter, SinkStreamWriter
 from supercluster.spark.datasource.streams import looking_at
 from supercluster.spark.datasource.write_options import write_options
 from supercluster.spark.jetstream import JetStreamSession, StreamState, settled
-from supercluster.spark.reader import read_range
+from supercluster.spark.nats.nats_reader import NatsReader
+from supercluster.spark.range_reader import RangeReader
 from supercluster.spark.retention import OVERTAKEN, RetentionWatch
 
 if TYPE_CHECKING:
@@ -139,15 +140,14 @@ class _Tasks:
             session, stream = streams.session, partition.stream
             planned = Offset(stream, partition.lineage, partition.first)
             planned.check(stream=stream, lineage=session.stream_state(stream, was_read=True).lineage)
-            records = read_range(
+            reader: RangeReader = NatsReader(
                 session,
                 stream,
-                partition.first,
-                partition.last,
+                self.columns,
                 patience_seconds=self.options.patience_seconds,
                 fail_on_data_loss=self.options.fail_on_data_loss,
             )
-            yield from to_batches(records, self.columns, stream=stream)
+            yield from reader.read(partition.first, partition.last)
             # A consumer that was renewed may have read another stream of that name; Spark throws a failed task's rows away.
             planned.check(stream=stream, lineage=session.stream_state(stream, was_read=True).lineage)
 

@@ -8,8 +8,7 @@ import struct
 from collections.abc import Iterable
 from typing import Any
 
-from supercluster.spark.reader import Record
-from supercluster.spark.wire import parse_headers
+from supercluster.spark.wire import Record, parse_headers
 
 DIGEST_BYTES = 16
 Headers = Iterable[tuple[str, list[str]]] | None

@@ -11,8 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
-from supercluster.spark.reader import Record
-from supercluster.spark.wire import parse_headers
+from supercluster.spark.wire import Record, parse_headers
 
 RIGHT = "give json:PATH (like json:meta.id), header:NAME or subject:N (tokens count from 1)"
 

@@ -15,8 +15,9 @@ from supercluster.spark.datasource.options import ReadOptions
 from supercluster.spark.datasource.plan import Offset
 from supercluster.spark.datasource.streams import open_session
 from supercluster.spark.jetstream import StreamState
-from supercluster.spark.reader import Record, read_range
+from supercluster.spark.nats.reader import read_range
 from supercluster.spark.retention import Left
+from supercluster.spark.wire import Record
 
 R = TypeVar("R")
 

@@ -44,12 +44,17 @@ class SinkStory(StreamStory):
     def stage(
         self, token: str, *payloads: str, batch: int = 0, number: int = 1, writer: str = "q"
     ) -> Outcome:
-        raw = block(*rows(*payloads))
+        return self.stage_rows(token, *rows(*payloads), batch=batch, number=number, writer=writer)
+
+    def stage_rows(
+        self, token: str, *found: Triple, batch: int = 0, number: int = 1, writer: str = "q"
+    ) -> Outcome:
+        raw = block(*found)
         request = StageRequest(BatchKey(writer, batch), token, number, raw)
         outcome = Outcome(self._do(Section.SINK_STAGE, *map(bytes, request.encode())))
         if outcome is Outcome.TAKEN:
             count, crc = self._crcs.get(token, (0, 0)) if number > 1 else (0, 0)
-            self._crcs[token] = count + len(payloads), crc32(raw, crc)
+            self._crcs[token] = count + len(found), crc32(raw, crc)
         return outcome
 
     def commit_batch(

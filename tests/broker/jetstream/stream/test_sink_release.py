@@ -14,6 +14,7 @@ from supercluster.broker.jetstream.stream import sink_release
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sink_release, "PART_ROWS_MAX", 2)
+    monkeypatch.setattr(sink_release, "WHOLE_ROWS_MAX", 2)
 
 
 def test_staged_rows_are_unseen_until_the_commit_entry() -> None:

@@ -7,7 +7,8 @@ Other payloads are JSON.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from zlib import crc32
+
+from isal.isal_zlib import crc32
 
 from supercluster.broker.bounds import U32_MAX
 from supercluster.broker.jetstream import errors

@@ -118,10 +118,10 @@ class StoredSubjects:
         self.any_stored = False
         """Were messages stored, perhaps such as nobody has a verdict for?"""
 
-    def note(self, entry: Entry, reader: MessageReader) -> None:
-        """An entry with messages was applied."""
+    def note(self, entry: Entry, reader: MessageReader, *, are_consumers: bool) -> None:
+        """An entry with messages was applied. Without consumers it is not decoded for their sake."""
         self.any_stored = True
-        stored = reader.entry_of(entry.first_seq)
+        stored = reader.entry_of(entry.first_seq) if are_consumers else None
         if stored is not None and len(self._subjects) < SUBJECTS_MAX:
             self._subjects.update(stored.parts[::3])
         else:

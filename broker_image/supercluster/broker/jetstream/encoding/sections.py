@@ -23,7 +23,7 @@ from isal import igzip_lib, isal_zlib
 from supercluster.broker.bounds import RECORD_BYTES_MAX
 from supercluster.broker.jetstream.encoding.codec import Reader, WireError, blob, text, u64
 
-_SECTION = struct.Struct("<BI")
+SECTION = struct.Struct("<BI")
 _U32 = struct.Struct("<I")
 # Less than this is not worth the work.
 PACKED_BYTES_MIN = 256
@@ -140,14 +140,14 @@ class VerdictRun:
         return VerdictRun(number, self.count - skip, self.first_seq + skip - before, kept)
 
 
-_RUN = struct.Struct("<QIQI")
+RUN = struct.Struct("<QIQI")
 _EXCEPTIONAL = struct.Struct("<IBHQ")
 # In a verdict's byte: a text follows. Most have none, and brokers of before know none.
 _HAS_TEXT = 0x80
 
 
 def encode_run(run: VerdictRun) -> bytes:
-    parts = [_RUN.pack(run.first_number, run.count, run.first_seq, len(run.exceptions))]
+    parts = [RUN.pack(run.first_number, run.count, run.first_seq, len(run.exceptions))]
     for item in run.exceptions:
         verdict = item.verdict | _HAS_TEXT if item.text else item.verdict
         parts.append(_EXCEPTIONAL.pack(item.offset, verdict, item.code, item.seq))
@@ -157,7 +157,7 @@ def encode_run(run: VerdictRun) -> bytes:
 
 
 def decode_run(reader: Reader) -> VerdictRun:
-    first_number, count, first_seq, exceptions = reader.fields(_RUN)
+    first_number, count, first_seq, exceptions = reader.fields(RUN)
     if exceptions > count:
         raise WireError(f"{exceptions} exceptions in a run of {count}")
     return VerdictRun(
@@ -233,6 +233,22 @@ class Block:
             append(data[at : at + size])
             at += size + header + payload
         return out
+
+    def cut(self, first: int, end: int) -> Block:
+        """The messages from place `first` on, before place `end`."""
+        if (first, end) == (0, self.count):
+            return self
+        at, lengths = sum(self.lengths[: 3 * first]), self.lengths[3 * first : 3 * end]
+        return Block(end - first, lengths, self.data[at : at + sum(lengths)])
+
+    def encode(self) -> list[bytes | memoryview]:
+        """The block's buffers, as `decode_block` reads them joined."""
+        return [_U32.pack(self.count), self.lengths.tobytes(), self.data]
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all messages together."""
+        return len(self.data)
 
     @property
     def _is_uniform(self) -> bool:
@@ -336,7 +352,7 @@ def decode_mirrored(body: bytes | memoryview) -> tuple[array[int], Block]:
 
 def section(kind: int, body: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
     """A section's buffers, to be joined into the entry's payload."""
-    return [_SECTION.pack(kind, sum(map(len, body))), *body]
+    return [SECTION.pack(kind, sum(map(len, body))), *body]
 
 
 def sections(payload: bytes | memoryview) -> Iterator[tuple[int, memoryview]]:
@@ -344,10 +360,10 @@ def sections(payload: bytes | memoryview) -> Iterator[tuple[int, memoryview]]:
     view = memoryview(payload)
     at, end = 0, len(view)
     while at < end:
-        if at + _SECTION.size > end:
+        if at + SECTION.size > end:
             raise WireError("a section's head is cut off")
-        kind, size = _SECTION.unpack_from(view, at)
-        at += _SECTION.size
+        kind, size = SECTION.unpack_from(view, at)
+        at += SECTION.size
         if at + size > end:
             raise WireError(f"a section of {size} bytes is cut off")
         if kind == Section.PACKED:
@@ -363,9 +379,9 @@ def packed(payload: bytes) -> bytes:
         return payload
     deflated = isal_zlib.compress(payload, 1)
     size = _U32.size + len(deflated)
-    if _SECTION.size + size >= len(payload):
+    if SECTION.size + size >= len(payload):
         return payload
-    return b"".join((_SECTION.pack(Section.PACKED, size), _U32.pack(len(payload)), deflated))
+    return b"".join((SECTION.pack(Section.PACKED, size), _U32.pack(len(payload)), deflated))
 
 
 def _unpacked(body: memoryview) -> bytes:

@@ -154,20 +154,9 @@ class Admission:
 
     def _plain(self, forward: Forward, block: Block) -> bool:
         """Can the whole block be taken without a look at each message?"""
-        config = self.end.config
-        if forward.config_version != self.end.config_version or config.sealed or block.has_headers:
-            return False
-        if config.subject_transform is not None or config.allow_msg_counter:
-            return False
-        if config.discard == "new" and (
-            config.max_msgs > 0 or config.max_bytes > 0 or config.max_msgs_per_subject > 0
-        ):
-            return False
-        lengths = block.lengths
         # An empty subject marks a number that its taker gave up (SF-15).
-        if not all(lengths[0::3]):
-            return False
-        return config.max_msg_size < 0 or max(lengths[2::3]) <= config.max_msg_size
+        is_newest = forward.config_version == self.end.config_version
+        return is_newest and self.messages.takes_whole(block) and all(block.lengths[0::3])
 
     def _judge_each(
         self, forward: Forward, block: Block, first_number: int, now_ns: int, *, room: bool

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from supercluster.broker.bounds import HEADER_BYTES_MAX, MESSAGE_ID_BYTES_MAX, whole_number
 from supercluster.broker.jetstream.config.transforms import SubjectMap, TransformConfig
-from supercluster.broker.jetstream.encoding.sections import Exceptional, Verdict
+from supercluster.broker.jetstream.encoding.sections import Block, Exceptional, Verdict
 from supercluster.broker.jetstream.publish import counters
 from supercluster.broker.jetstream.publish.atomic_batches import DUPLICATE_ID, UNSUPPORTED_HEADER, Candidate
 from supercluster.broker.jetstream.publish.counters import CounterError
@@ -74,7 +74,7 @@ class MessageAdmission:
         config = self.end.config
         if not message.subject:
             return Exceptional(0, Verdict.VOID)
-        if not any(matches(message.subject, pattern.encode()) for pattern in config.subjects):
+        if not self.captures(message.subject):
             return Exceptional(0, Verdict.REROUTE)
         if config.sealed:
             return refused(STREAM_SEALED)
@@ -83,6 +83,22 @@ class MessageAdmission:
         if 0 <= config.max_msg_size < len(message.payload) + len(message.header):
             return refused(MESSAGE_TOO_LARGE)
         return None
+
+    def takes_whole(self, block: Block) -> bool:
+        """Is each message of the block stored as it stands, if the stream captures its subject? False: they are judged one by one."""
+        config = self.end.config
+        if config.sealed or config.subject_transform is not None or config.allow_msg_counter:
+            return False
+        if config.discard == "new" and (
+            config.max_msgs > 0 or config.max_bytes > 0 or config.max_msgs_per_subject > 0
+        ):
+            return False
+        if block.has_headers:
+            return False
+        return config.max_msg_size < 0 or max(block.lengths[2::3]) <= config.max_msg_size
+
+    def captures(self, subject: bytes) -> bool:
+        return any(matches(subject, pattern.encode()) for pattern in self.end.config.subjects)
 
     def judge(
         self, message: Candidate, seq: int, now_ns: int, *, room: bool, batch: InBatch | None = None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from supercluster.broker.jetstream.encoding.ack_subjects import Ack
 from supercluster.broker.jetstream.encoding.sections import (
+    Block,
     Section,
     SessionKey,
     VerdictRun,
@@ -66,6 +67,11 @@ class Proposal:
         if parts:
             self.count_from(first_seq, len(parts) // 3)
             self.add(Section.OWN_MESSAGES, [encode_block(parts)])
+
+    def put_block(self, block: Block, first_seq: int) -> None:
+        """The same of messages that are encoded already."""
+        self.count_from(first_seq, block.count)
+        self.add(Section.OWN_MESSAGES, block.encode())
 
     def count_from(self, first_seq: int, count: int) -> None:
         """`count` messages from `first_seq` on are in the entry, behind those that it has already."""

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from zlib import crc32
+
+from isal.isal_zlib import crc32
 
 from supercluster.broker.jetstream.encoding.codec import Reader, u8, u32
 from supercluster.broker.jetstream.encoding.sections import decode_block

@@ -176,18 +176,25 @@ class StreamState(RetainedMessages):
             left_out = {item.offset for item in found.run.exceptions}
             yield from self._store_with_headers(block, left_out, next_seq, time_ns)
         else:
-            self.bytes += sum(block.lengths) + stored * MESSAGE_OVERHEAD_BYTES
-            self.subjects.add_many(block.subjects(), next_seq)
+            self._store_plain(block, next_seq, time_ns)
             if self.schedules:
                 self.schedules.plain(block.subjects())
-            self.last_message_id = b""
-            self._add_stored(next_seq, stored, time_ns)
         return self._were_stored(next_seq, stored)
 
     def _store_own(self, block: Block, next_seq: int, time_ns: int) -> Generator[int, None, int]:
         self._forget_message_ids(time_ns)
-        yield from self._store_with_headers(block, (), next_seq, time_ns)
+        if block.has_headers or self.config.allow_msg_schedules:
+            yield from self._store_with_headers(block, (), next_seq, time_ns)
+        elif block.count:
+            self._store_plain(block, next_seq, time_ns)
         return self._were_stored(next_seq, block.count)
+
+    def _store_plain(self, block: Block, first_seq: int, time_ns: int) -> None:
+        """A block without headers: nothing is looked at but its subjects."""
+        self.bytes += block.size_bytes + block.count * MESSAGE_OVERHEAD_BYTES
+        self.subjects.add_many(block.subjects(), first_seq)
+        self.last_message_id = b""
+        self._add_stored(first_seq, block.count, time_ns)
 
     def _store_mirrored(
         self, times_ns: Sequence[int], block: Block, first_seq: int

@@ -137,7 +137,7 @@ class StreamLeader:
         """A committed entry was applied."""
         copy, state, replica_id = self._copy, self._stream.state, self._replica.id
         if entry.count:
-            self._stored.note(entry, state.reader)
+            self._stored.note(entry, state.reader, are_consumers=len(state.consumers) > 0)
         opens = done.cut and not self._stream.is_closed
         if opens:
             self._appender.opened()

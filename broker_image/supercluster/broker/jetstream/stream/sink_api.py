@@ -7,7 +7,7 @@ its writer repeats it until every row is released.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from supercluster.broker.bounds import HEADER_BYTES_MAX
@@ -194,20 +194,29 @@ def _check_stream(config: StreamConfig) -> None:
 
 
 def _checked(config: StreamConfig, stage: StageRequest) -> Generator[int, None, None]:
-    """
+    """Rows without headers are judged by their subjects and the longest one. Where that finds anything, each row is looked at.
+
     Raises:
         ApiError: the stream would refuse a row.
     """
     patterns = [pattern.encode() for pattern in config.subjects]
-    parts, is_known = decode_block(stage.block).parts(), set[bytes]()
+    block = decode_block(stage.block)
+    if not block.has_headers and not 0 <= config.max_msg_size < max(block.lengths[2::3]):
+        for at, subject in enumerate(set(block.subjects()), 1):
+            if _refused_subject(config, patterns, subject):
+                break
+            if at % _ROWS_PER_SLICE == 0:
+                yield _SLICE_UNITS
+        else:
+            return
+    parts, is_known = block.parts(), set[bytes]()
     for at in range(0, len(parts), 3):
         subject, header, payload = parts[at : at + 3]
         row, size = at // 3, len(header) + len(payload)
         if subject not in is_known:
-            if not is_valid_literal(subject):
-                raise wrong(f"row {row}: subject", f"{_shown(subject)} is no subject to publish to")
-            if not any(matches(subject, pattern) for pattern in patterns):
-                raise wrong(f"row {row}: subject", f"stream {config.name} does not capture {_shown(subject)}")
+            why = _refused_subject(config, patterns, subject)
+            if why:
+                raise wrong(f"row {row}: subject", why)
             is_known.add(subject)
         if header:
             _check_header(row, header)
@@ -215,6 +224,15 @@ def _checked(config: StreamConfig, stage: StageRequest) -> Generator[int, None, 
             raise wrong(f"row {row}: payload", f"{size} bytes, max_msg_size is {config.max_msg_size}")
         if row % _ROWS_PER_SLICE == _ROWS_PER_SLICE - 1:
             yield _SLICE_UNITS
+
+
+def _refused_subject(config: StreamConfig, patterns: Sequence[bytes], subject: bytes) -> str:
+    """Why rows cannot have it; empty: they can."""
+    if not is_valid_literal(subject):
+        return f"{_shown(subject)} is no subject to publish to"
+    if not any(matches(subject, pattern) for pattern in patterns):
+        return f"stream {config.name} does not capture {_shown(subject)}"
+    return ""
 
 
 def _check_header(row: int, header: bytes) -> None:

@@ -21,6 +21,7 @@ GATEWAY_SEEDS_MAX = 3
 TLS_FILES = {"certFile": "tls.crt", "keyFile": "tls.key", "caFile": "ca.crt"}
 
 _PAIR = {"certFile": TLS_FILES["certFile"], "keyFile": TLS_FILES["keyFile"]}
+BULK_CACHE_BYTES_MIN = 32 << 20
 PORT_KEYS = {CLIENTS: "clientTls", MONITORING: "monitorTls"}
 # nats-py begins with the handshake where TLS is not required of it. Clients that wait for INFO get it after this time, in which a busy one
 # has to have begun: a program that publishes 10,000 messages a second in the same loop took more than nats-server's 50 ms.
@@ -124,6 +125,16 @@ def broker_config(
             "syncIntervalMs": duration_ms(spec.fsync_interval),
             "segmentBytes": size_bytes(spec.disk_limits.segment),
         },
+        **(
+            {
+                "bulk": {
+                    "port": spec.ports.bulk,
+                    "quotaBytes": max(BULK_CACHE_BYTES_MIN, size_bytes(spec.disk_limits.bulk_cache)),
+                }
+            }
+            if spec.ports.bulk
+            else {}
+        ),
         "raft": {
             "heartbeatMs": duration_ms(spec.raft.heartbeat),
             "electionTimeoutMs": duration_ms(spec.raft.election_timeout),

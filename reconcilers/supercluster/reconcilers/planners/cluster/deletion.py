@@ -14,7 +14,7 @@ from supercluster.api import Cluster
 from supercluster.api.conditions import ConditionType, EventReason, Reason
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.cluster.cluster_observed import ClusterObserved
-from supercluster.reconcilers.planners.cluster.departure import consider, others_stay
+from supercluster.reconcilers.planners.cluster.departure import consider, others_stay, retained_streams
 from supercluster.reconcilers.planners.cluster.volumes import ClaimView
 from supercluster.reconcilers.planners.plan import (
     CLUSTER_ANNOTATION,
@@ -122,7 +122,7 @@ def _brokers_go(
         return Plan(steps, patch_since(since), conditions.notes(), recheck_after_ms=PARTING_RECHECK_MS)
     if running is None or not is_there:
         return None
-    retained = _retained_streams(desired, observed)
+    retained = retained_streams(desired, observed.streams)
     if retained:
         message = (
             "deletion waits: spec.deletionPolicy is Delete, and Streams that are to be retained live here: "
@@ -135,19 +135,6 @@ def _brokers_go(
     name, uid = naming.stateful_set(desired.metadata.name), str(running["metadata"]["uid"])
     step = _delete(desired, "apps/v1", "StatefulSet", name, uid, Ground.BROKERS_PARTED)
     return Plan((step,), patch_since(None))
-
-
-def _retained_streams(desired: Cluster, observed: ClusterObserved) -> list[str]:
-    """Streams that keep a Cluster from being deleted with its data."""
-    if desired.spec.deletion_policy == "Retain":
-        return []
-    return sorted(
-        stream.metadata.name
-        for stream in observed.streams
-        if stream.status.cluster == desired.metadata.name
-        and stream.metadata.deletion_timestamp is None
-        and stream.spec.deletion_policy == "Retain"
-    )
 
 
 def _claims_that_go(desired: Cluster, observed: ClusterObserved) -> list[ClaimView]:

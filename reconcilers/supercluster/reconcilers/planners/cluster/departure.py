@@ -8,9 +8,10 @@ map says that they are no voters.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from supercluster.api import Cluster
+from supercluster.api import Cluster, Stream
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.plan import LeaveBrokers
 
@@ -36,11 +37,37 @@ class Departure:
     message: str
 
 
+def retained_streams(desired: Cluster, streams: Iterable[Stream]) -> list[str]:
+    """Streams that keep a Cluster from being deleted with its data."""
+    if desired.spec.deletion_policy == "Retain":
+        return []
+    return sorted(
+        stream.metadata.name
+        for stream in streams
+        if stream.status.cluster == desired.metadata.name
+        and stream.metadata.deletion_timestamp is None
+        and stream.spec.deletion_policy == "Retain"
+    )
+
+
 def others_stay(desired: Cluster, siblings: tuple[Cluster, ...]) -> bool:
-    """Is there anybody to part from? Those of a SuperCluster that is being deleted go on until each Cluster is deleted."""
+    """Does a Cluster stay that is not being deleted? Those of a SuperCluster that is being deleted go on until each Cluster is
+    deleted."""
     return any(
         sibling.metadata.name != desired.metadata.name and sibling.metadata.deletion_timestamp is None
         for sibling in siblings
+    )
+
+
+def needs_parting(desired: Cluster, siblings: tuple[Cluster, ...], streams: tuple[Stream, ...]) -> bool:
+    """Is there anybody to part from? A Cluster that is being deleted and held by Streams stays too. Where all of them are, nobody
+    parts and nobody goes."""
+    if others_stay(desired, siblings):
+        return True
+    return not retained_streams(desired, streams) and any(
+        retained_streams(sibling, streams)
+        for sibling in siblings
+        if sibling.metadata.name != desired.metadata.name
     )
 
 

@@ -118,6 +118,7 @@ def _ports(cluster: Cluster, *names: str) -> list[dict[str, Any]]:
         "cluster": cluster.spec.ports.cluster,
         "gateway": cluster.spec.ports.gateway,
         "monitor": cluster.spec.ports.monitor,
+        **({"bulk": cluster.spec.ports.bulk} if cluster.spec.ports.bulk else {}),
     }
     return [
         {"name": name, "port": numbers[name], "targetPort": name, "protocol": "TCP"}
@@ -144,7 +145,7 @@ def client_service(cluster: Cluster, identity: str) -> dict[str, Any]:
     spec = {
         "type": "ClusterIP",
         "selector": naming.selector(cluster.metadata.name),
-        "ports": _ports(cluster, "client"),
+        "ports": _ports(cluster, "client", *(["bulk"] if cluster.spec.ports.bulk else [])),
     }
     name = naming.client_service(cluster.metadata.name)
     return signed(_object(cluster, identity, "v1", "Service", name, spec=spec))

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from supercluster.spark.datasource.rows import (
+from supercluster.spark.columns import (
     COLUMNS,
     PAYLOAD_BYTES_PER_BATCH,
     ROWS_PER_BATCH,
     arrow_schema,
-    to_batches,
+    batch_of,
 )
 from supercluster.spark.pipelines.archive.layout import FileFacts, date_of, file_name, parse_name
 from supercluster.spark.pipelines.digest import RowDigest, columns_of
 from supercluster.spark.pipelines.locations import Location
 from supercluster.spark.pipelines.read_task import Block, Reading
-from supercluster.spark.reader import Record
+from supercluster.spark.wire import Record
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -113,8 +113,8 @@ class DayFile:
     def _flush(self) -> None:
         for record in self._records:
             self._digest.add(*columns_of(record))
-        for batch in to_batches([self._records], list(COLUMNS)):
-            self._writer.write_batch(batch)
+        if self._records:
+            self._writer.write_batch(batch_of(self._records, list(COLUMNS)))
         self._rows += len(self._records)
         self._records, self._bytes = [], 0
 

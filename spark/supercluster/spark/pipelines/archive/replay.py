@@ -18,6 +18,7 @@ from pydantic import Field
 
 from supercluster.spark.datasource.streams import open_session
 from supercluster.spark.jetstream import JetStreamSession, StreamState
+from supercluster.spark.nats.reader import read_range
 from supercluster.spark.pipelines.archive.layout import (
     RECORDS,
     ArchiveName,
@@ -32,8 +33,7 @@ from supercluster.spark.pipelines.pipeline import Pipeline, RunOptions
 from supercluster.spark.pipelines.rounds import Record
 from supercluster.spark.pipelines.running import source_of
 from supercluster.spark.publisher import ID_HEADER, ROWS_PER_PUBLISH, Outgoing, Publisher, bounded
-from supercluster.spark.reader import Record as MessageRecord
-from supercluster.spark.reader import read_range
+from supercluster.spark.wire import Record as MessageRecord
 from supercluster.spark.wire import header_block, parse_headers
 
 if TYPE_CHECKING:

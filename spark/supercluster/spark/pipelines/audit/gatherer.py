@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from supercluster.spark.pipelines.fields import FieldSource, values_of
-from supercluster.spark.reader import Record
+from supercluster.spark.wire import Record
 
 DIGITS_MAX = 20
 """Of a number without zeros before it; 64 bits have no more."""

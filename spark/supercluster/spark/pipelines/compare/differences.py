@@ -8,7 +8,7 @@ from itertools import chain
 
 from supercluster.spark.pipelines.digest import RowDigest, columns_of
 from supercluster.spark.pipelines.read_task import Block
-from supercluster.spark.reader import Record
+from supercluster.spark.wire import Record
 
 RANGES_MAX = 1_000
 """Differences that a block names; the rest is only counted."""

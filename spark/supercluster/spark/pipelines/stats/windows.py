@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from supercluster.spark.pipelines.fields import FieldSource, values_of
-from supercluster.spark.reader import Record
+from supercluster.spark.wire import Record
 
 NS_PER_S = 1_000_000_000
 PREFIXES_MAX = 1_000

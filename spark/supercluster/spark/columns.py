@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from supercluster.spark.reader import Record
-from supercluster.spark.wire import parse_headers
+from supercluster.spark.wire import Record, parse_headers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,35 +65,40 @@ _VALUES: dict[str, Callable[[list[Record]], list[Any]]] = {
     "sequence": lambda records: [record[0] for record in records],
     "time": lambda records: [record[1] // 1_000 for record in records],
     "subject": lambda records: [record[2].decode("utf-8", "replace") for record in records],
-    "headers": lambda records: [
-        list(parse_headers(record[3]).items()) if record[3] else None for record in records
-    ],
+    "headers": lambda records: [_headers(record[3]) for record in records],
     "payload": lambda records: [record[4] for record in records],
 }
 
 
-def to_batches(
-    lists: Iterable[list[Record]], names: Sequence[str], *, stream: str = ""
-) -> Iterator[pa.RecordBatch]:
-    """Gather records of one stream into Arrow batches of a bounded number of rows and bytes."""
+def _headers(block: bytes) -> list[tuple[str, list[str]]] | None:
+    return list(parse_headers(block).items()) if block else None
+
+
+def batch_of(records: list[Record], names: Sequence[str], *, stream: str = "") -> pa.RecordBatch:
+    """Records of one stream as an Arrow batch."""
     import pyarrow as pa
 
     schema = arrow_schema(names)
-    gathered: list[Record] = []
-    size_bytes = 0
+    columns = [
+        constant(stream, len(records))
+        if field.name == STREAM
+        else pa.array(_VALUES[field.name](records), type=field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    def values(name: str) -> list[Any]:
-        return [stream] * len(gathered) if name == STREAM else _VALUES[name](gathered)
 
-    def batch() -> pa.RecordBatch:
-        columns = [pa.array(values(field.name), type=field.type) for field in schema]
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
+def constant(text: str, rows: int) -> pa.StringArray:
+    """A column that has the same everywhere."""
+    import pyarrow as pa
 
-    for records in lists:
-        gathered += records
-        size_bytes += sum(len(record[4]) for record in records)
-        if len(gathered) >= ROWS_PER_BATCH or size_bytes >= PAYLOAD_BYTES_PER_BATCH:
-            yield batch()
-            gathered, size_bytes = [], 0
-    if gathered:
-        yield batch()
+    return pa.repeat(text, rows)
+
+
+def map_of_headers(blocks: pa.BinaryArray) -> pa.MapArray:
+    """The column `headers` of header blocks."""
+    import pyarrow as pa
+
+    if not blocks.buffers()[2].size:
+        return pa.nulls(len(blocks), arrow_schema(["headers"])[0].type)
+    return pa.array([_headers(block) for block in blocks.to_pylist()], arrow_schema(["headers"])[0].type)

@@ -20,8 +20,9 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
 
 from supercluster.spark.client import ClientConnection, ConnectionFailedError
 from supercluster.spark.jetstream import (
@@ -33,9 +34,14 @@ from supercluster.spark.jetstream import (
     StreamMissingError,
     UnansweredError,
 )
-from supercluster.spark.wire import ACK_PREFIX, Message, delivery, status_of
+from supercluster.spark.nats.progress import RangeProgress
+from supercluster.spark.wire import ACK_PREFIX, Message, Record, none_of, status_of
 
-BATCH_MESSAGES = 1_000
+if TYPE_CHECKING:
+    from supercluster.spark.nats.frames import Frames
+
+    TakeFrames = Callable[[bytes, bytes], tuple[Frames | None, int]]
+
 EXPIRES_NS = 5_000_000_000
 HEARTBEAT_NS = 1_000_000_000
 SILENCE_SECONDS = 2.5
@@ -45,79 +51,6 @@ CREATE_SECONDS = 2.5
 INACTIVE_NS = 30_000_000_000
 """A consumer that its reader left behind is removed by the broker after this."""
 IDLE_HEARTBEAT = 100
-
-Record = tuple[int, int, bytes, bytes, bytes]
-"""(sequence, time in nanoseconds, subject, header block, payload)."""
-
-
-@dataclass(slots=True)
-class RangeProgress:
-    """What is still wanted of a range; pure, one per reader."""
-
-    next_sequence: int
-    last_sequence: int
-    """Inclusive."""
-    consumer_sequence: int = 0
-    outstanding: int = 0
-    """Messages asked for and not yet delivered."""
-    hole: bool = False
-    asks_for_end: bool = False
-    watches_head: bool = False
-    """Has somebody to ask why sequences are missing?"""
-    passed_over: int | None = None
-    """The first of the sequences that were passed over since somebody last asked."""
-
-    @property
-    def finished(self) -> bool:
-        return self.next_sequence > self.last_sequence
-
-    @property
-    def settled(self) -> bool:
-        """Finished, and nothing is missing without a reason."""
-        return self.finished and self.passed_over is None
-
-    def renewed(self) -> None:
-        """A new consumer starts at the next wanted sequence."""
-        self.consumer_sequence = 0
-        self.outstanding = 0
-        self.hole = False
-        self.asks_for_end = False
-
-    def wanted(self) -> int:
-        """How many messages to ask for now; 0 while enough is on its way."""
-        left = self.last_sequence - self.next_sequence + 1 - self.outstanding
-        if self.outstanding > BATCH_MESSAGES or left <= 0:
-            return 0
-        return min(BATCH_MESSAGES, left)
-
-    def take(self, message: Message) -> Record | None:
-        """Judge one delivery: the record when it is wanted, None when it is dropped. Sets `hole` and `asks_for_end`."""
-        place = delivery(message[2])
-        if place.consumer_sequence != self.consumer_sequence + 1:
-            self.hole = True
-            return None
-        self.consumer_sequence = place.consumer_sequence
-        self.outstanding -= 1
-        if place.sequence < self.next_sequence:
-            return None
-        if place.sequence > self.next_sequence:
-            self._pass_over()
-        if place.sequence > self.last_sequence:
-            self.next_sequence = self.last_sequence + 1
-            return None
-        self.next_sequence = place.sequence + 1
-        if place.pending == 0 and not self.finished:
-            self.asks_for_end = True
-        return place.sequence, place.time_ns, message[1], message[3], message[4]
-
-    def nothing_follows(self) -> None:
-        """The leader has nothing more of the range."""
-        self._pass_over()
-        self.next_sequence = self.last_sequence + 1
-
-    def _pass_over(self) -> None:
-        if self.watches_head and self.passed_over is None:
-            self.passed_over = self.next_sequence
 
 
 def read_range(
@@ -137,6 +70,25 @@ def read_range(
         StreamMissingError, ApiRefusedError, LoginRefusedError: for good.
     """
     progress = RangeProgress(first, last, watches_head=fail_on_data_loss)
+    for found in read_on(session, stream, progress, patience_seconds=patience_seconds):
+        assert isinstance(found, list)
+        yield found
+
+
+def read_on(
+    session: JetStreamSession,
+    stream: str,
+    progress: RangeProgress,
+    *,
+    patience_seconds: float,
+    take_frames: TakeFrames | None = None,
+) -> Iterator[list[Record] | Frames]:
+    """Read until the range is settled. Raises as `read_range`.
+
+    Args:
+        take_frames: makes columns of deliveries that are regular (`frames.take_frames`).
+    """
+    first = progress.next_sequence
     moved_at = time.monotonic()
     said = "nothing was tried"
     while not progress.settled:
@@ -144,7 +96,7 @@ def read_range(
         try:
             _check_head(session, stream, progress)
             if not progress.finished:
-                yield from _read_with_one_consumer(session, stream, progress, patience_seconds)
+                yield from _read_with_one_consumer(session, stream, progress, patience_seconds, take_frames)
             said = "the consumer fell silent"
         except (ConnectionFailedError, TimeoutError, UnansweredError) as failure:
             said = str(failure)
@@ -161,14 +113,18 @@ def read_range(
             moved_at = time.monotonic()
         elif not progress.settled and time.monotonic() - moved_at > patience_seconds:
             raise UnansweredError(
-                f"stream {stream!r}: sequence {progress.next_sequence} of {first} to {last} could not be read"
+                f"stream {stream!r}: sequence {progress.next_sequence} of {first} to {progress.last_sequence} could not be read"
                 f" for {patience_seconds:g} s; last: {said}"
             )
 
 
 def _read_with_one_consumer(
-    session: JetStreamSession, stream: str, progress: RangeProgress, patience_seconds: float
-) -> Iterator[list[Record]]:
+    session: JetStreamSession,
+    stream: str,
+    progress: RangeProgress,
+    patience_seconds: float,
+    take_frames: TakeFrames | None,
+) -> Iterator[list[Record] | Frames]:
     """Read until the range is finished (`progress` says so) or this consumer is of no more use."""
     progress.renewed()
     name = f"spark-{secrets.token_hex(8)}"
@@ -182,6 +138,8 @@ def _read_with_one_consumer(
     connection = session.connection(time.monotonic() + patience_seconds)
     inbox = f"_INBOX.{secrets.token_hex(8)}"
     sid = connection.subscribe(f"{inbox}.*")
+    prefix = b" %b %b%b.%b.1." % (sid, ACK_PREFIX, stream.encode(), name.encode())
+    take = none_of if take_frames is None else partial(take_frames, prefix)
     asks = 0
     end_asked_at = 0
     while not progress.finished:
@@ -192,12 +150,18 @@ def _read_with_one_consumer(
             connection.publish(
                 f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}", f"{inbox}.{asks}", json.dumps(ask).encode()
             )
-        messages = connection.read(time.monotonic() + SILENCE_SECONDS)
+        frames, messages = connection.read_first(time.monotonic() + SILENCE_SECONDS, take)
+        is_silent = frames is None and not messages
+        if frames is not None:
+            if progress.take_all(frames):
+                yield frames
+            else:
+                messages = frames.messages() + messages
         records, usable = _judge(messages, sid, progress)
         if records:
             yield records
         _check_head(session, stream, progress)
-        if not messages or not usable or progress.hole:
+        if is_silent or not usable or progress.hole:
             break
         if progress.asks_for_end:
             progress.asks_for_end = False

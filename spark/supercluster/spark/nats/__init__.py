@@ -1,0 +1,1 @@
+"""Reads ranges of sequences over the NATS protocol."""

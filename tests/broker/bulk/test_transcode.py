@@ -1,0 +1,212 @@
+"""The transcoder: the columns of a block are the messages that the broker's own reader decodes."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from supercluster.broker.bulk import transcode
+from supercluster.broker.bulk.layout import COLUMNS, sum_of
+from supercluster.broker.jetstream.encoding.sections import (
+    Exceptional,
+    MessagesSection,
+    Section,
+    SessionKey,
+    Verdict,
+    VerdictRun,
+    encode_block,
+    encode_messages,
+    encode_mirrored,
+    packed,
+    section,
+)
+from supercluster.broker.jetstream.state.interior_deletes import InteriorDeletes
+from supercluster.broker.jetstream.state.log_reader import decode_stored
+from supercluster.broker.raft.entry import Entry, EntryKind, make_entry
+from supercluster.spark.columns import batch_of
+
+TIME_NS = 1_764_000_000_123_456_789
+HEADERS = (
+    b"",
+    b"NATS/1.0\r\nA: 1\r\nA: 2\r\nB:\xff\r\n\r\n",
+    b"NATS/1.0\r\n\r\n",
+    b"NATS/1.0 503\r\nno colon\r\nC:  spaced \r\n\r\n",
+)
+SUBJECTS = (b"orders.eu", b"orders.\xc3\xa9", b"orders.\xff\xfe")
+Make = Callable[[int, int], Entry]
+
+
+def parts_of(first: int, count: int) -> list[bytes]:
+    found: list[bytes] = []
+    for seq in range(first, first + count):
+        found += (SUBJECTS[seq % 3], HEADERS[seq % 4], b"%d" % seq * (seq % 9))
+    return found
+
+
+def batch(index: int, first: int, count: int, payload: bytes) -> Entry:
+    return make_entry(
+        index=index,
+        term=1,
+        kind=EntryKind.BATCH,
+        time_ns=TIME_NS + index,
+        first_seq=first,
+        count=count,
+        payload=payload,
+    )
+
+
+def joined(kind: int, body: list[bytes | memoryview]) -> bytes:
+    return b"".join(section(kind, body))
+
+
+def messages(first: int, count: int, refused: tuple[int, ...] = ()) -> bytes:
+    """A section of a session, with numbers that were refused between those that were stored."""
+    parts, left = [], parts_of(first, count)
+    for offset in range(count + len(refused)):
+        if offset in refused:
+            parts += [b"refused", b"", b"secret"]
+        else:
+            parts += left[:3]
+            del left[:3]
+    exceptions = tuple(Exceptional(offset, Verdict.REFUSED, 10077) for offset in refused)
+    run = VerdictRun(1, count + len(refused), first, exceptions)
+    key = SessionKey("east-0", "abc", 1)
+    return joined(Section.MESSAGES, encode_messages(MessagesSection(key, 0, run, encode_block(parts))))
+
+
+def of_size(size: int) -> Iterator[Entry]:
+    first = 1
+    for index in range(1, 1500 // size + 2):
+        yield batch(index, first, size, messages(first, size))
+        first += size
+
+
+def mixed() -> Iterator[Entry]:
+    """Each kind of entry that there is, also those that have no messages."""
+    yield make_entry(index=1, term=1, kind=EntryKind.NOOP, time_ns=TIME_NS)
+    yield batch(2, 1, 5, messages(1, 5, refused=(0, 3, 6)))
+    yield batch(3, 6, 4, joined(Section.OWN_MESSAGES, [encode_block(parts_of(6, 4))]))
+    yield batch(4, 0, 0, joined(Section.DELETE_MESSAGE, [b"\x02" + b"\0" * 7]))
+    yield batch(5, 10, 300, packed(messages(10, 300)))
+    times = [TIME_NS - seq * 1_000_007 for seq in range(310, 330)]
+    yield batch(6, 310, 20, joined(Section.MIRRORED, encode_mirrored(times, parts_of(310, 20))))
+    yield batch(7, 400, 30, messages(400, 10) + messages(410, 20, refused=(1,)))
+    stage = joined(Section.SINK_STAGE, [b"staged and unseen"])
+    yield batch(8, 430, 2, stage + joined(Section.OWN_MESSAGES, [encode_block(parts_of(430, 2))]))
+
+
+def write(folder: Path, entries: list[Entry]) -> Path:
+    path = folder / "0.seg"
+    path.write_bytes(b"head" + b"".join(entry.record for entry in entries) + b"behind")
+    return path
+
+
+def job(folder: Path, entries: list[Entry], deleted: tuple[int, ...] = (), **more: Any) -> dict[str, Any]:
+    """All of the entries, as one block."""
+    path = write(folder, entries)
+    stored = [seq for entry in entries for seq in range(entry.first_seq, entry.last_seq + 1) if entry.count]
+    first, last = more.get("first", stored[0]), more.get("last", stored[-1])
+    rows = [seq for seq in stored if first <= seq <= last and seq not in deleted]
+    return {
+        "path": str(path),
+        "begin": 4,
+        "end": 4 + sum(len(entry.record) for entry in entries),
+        "first": first,
+        "last": last,
+        "rows": len(rows),
+        "deleted": [base64.b64encode(piece).decode() for piece in InteriorDeletes(deleted).encoded()],
+        "gaps": [],
+        "columns": {name: str(folder / name) for name in COLUMNS},
+        "bytes_max": 1 << 30,
+        **more,
+    }
+
+
+def expected(entries: list[Entry], names: tuple[str, ...], wanted: Callable[[int], bool]) -> pa.Table:
+    """As Spark's source makes it of messages that come over NATS."""
+    records = []
+    for entry in entries:
+        decoded = decode_stored(entry)
+        found = map(decoded.message, range(entry.first_seq, entry.first_seq + entry.count))
+        records += [
+            (each.seq, each.time_ns, each.subject, each.header, each.payload)
+            for each in found
+            if wanted(each.seq)
+        ]
+    return pa.Table.from_batches([batch_of(records, names)])
+
+
+def made(folder: Path, name: str) -> pa.Table:
+    return pa.ipc.open_stream((folder / name).read_bytes()).read_all()
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [list(of_size(1)), list(of_size(20)), list(of_size(512)), list(mixed())],
+    ids=["1", "20", "512", "mixed"],
+)
+def test_columns_are_those_of_spark_s_own_source(entries: list[Entry], tmp_path: Path) -> None:
+    deleted = (2, 17, 18, 19, 320)
+    asked = job(tmp_path, entries, deleted, gaps=[[330, 399]] if len(entries) == 8 else [])
+    answer = transcode.transcode(asked)
+    for name in COLUMNS:
+        found = made(tmp_path, name)
+        found.validate(full=True)
+        assert found.equals(expected(entries, (name,), lambda seq: seq not in deleted))
+        told, body = answer["columns"][name], (tmp_path / name).read_bytes()
+        assert (told["size"], told["sum"]) == (len(body), sum_of(body))
+    assert answer["rows"] == made(tmp_path, "time").num_rows
+    gap = [(320, 320), (330, 399)] if len(entries) == 8 else [(320, 320)]
+    assert answer["deleted"] == [(2, 2), (17, 19), *gap]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.seg", *sorted(COLUMNS)]
+
+
+def test_sequences_outside_of_the_block_are_left_out(tmp_path: Path) -> None:
+    entries = list(of_size(20))
+    transcode.transcode(job(tmp_path, entries, first=33, last=1111))
+    assert made(tmp_path, "payload").equals(expected(entries, ("payload",), lambda seq: 33 <= seq <= 1111))
+
+
+def test_batches_are_bounded_by_rows_and_by_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transcode, "ROWS_PER_BATCH", 100)
+    monkeypatch.setattr(transcode, "BYTES_PER_BATCH", 900)
+    entries = list(of_size(512))
+    transcode.transcode(job(tmp_path, entries))
+    batches = made(tmp_path, "payload").to_batches()
+    assert max(each.num_rows for each in batches) <= 100
+    assert made(tmp_path, "payload").equals(expected(entries, ("payload",), lambda seq: True))
+
+
+def test_without_headers_the_column_is_null_and_without_rows_empty(tmp_path: Path) -> None:
+    block = encode_block([b"a", b"", b"x"] * 5)
+    entries = [batch(1, 1, 5, joined(Section.OWN_MESSAGES, [block]))]
+    transcode.transcode(job(tmp_path, entries))
+    assert made(tmp_path, "headers").column(0).null_count == 5
+    transcode.transcode(job(tmp_path, entries, (1, 2, 3, 4, 5)))
+    assert [made(tmp_path, name).num_rows for name in COLUMNS] == [0] * 5
+
+
+def test_a_block_that_is_not_what_it_was_leaves_no_file(tmp_path: Path) -> None:
+    entries = list(of_size(20))
+    asked = job(tmp_path, entries)
+    flipped = bytearray(Path(asked["path"]).read_bytes())
+    flipped[len(flipped) // 2] ^= 1
+    cases = {
+        "messages": {"rows": 7},
+        "leaves the block": {"end": asked["end"] - 1},
+        "bytes": {"bytes_max": 1000},
+        "no such": {"path": str(tmp_path / "gone")},
+    }
+    for why, change in cases.items():
+        assert why in json.dumps(transcode.answer(json.dumps({**asked, **change}))).lower()
+    Path(asked["path"]).write_bytes(flipped)
+    assert "checksum" in transcode.answer(json.dumps(asked))["error"]
+    Path(asked["path"]).write_bytes(flipped[:100])
+    assert "ends before" in transcode.answer(json.dumps(asked))["error"]
+    assert [path.name for path in tmp_path.iterdir()] == ["0.seg"]

@@ -243,9 +243,11 @@ class OneBroker:
 
     def ask(self, subject: str, body: object = None) -> bytes:
         """A request, and the turns until it is answered: subjects of requests are those behind `$JS.API.`."""
+        return self.ask_raw(subject, b"" if body is None else json.dumps(body).encode())
+
+    def ask_raw(self, subject: str, payload: bytes) -> bytes:
         self._replies += 1
         reply = b"_R.%d" % self._replies
-        payload = b"" if body is None else json.dumps(body).encode()
         asked = f"$JS.API.{subject}".encode()
         self.step(lambda: self.core.on_api(CLIENT, asked, reply, b"", payload))
         self.until(lambda: reply in self.network.answers)

@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.one_broker import CpuMeter, OneBroker
+from benchmarks.turns_of_sinks import sinks
 from benchmarks.turns_of_state import checkpoint, one_by_one, whole_state
 
 from supercluster.broker.jetstream.publish.window import Window
@@ -361,6 +362,7 @@ SCENARIOS: tuple[Callable[[Turns], None], ...] = (
     by_pattern,
     pulls,
     interest,
+    sinks,
     start,
     one_by_one,
     whole_state,

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.one_broker import SEGMENT_BYTES, BenchClock, CallMeter, OneBroker
 from benchmarks.turns import SCENARIOS, Sizes, Turns
 
-from benchmarks import one_broker
+from benchmarks import one_broker, turns_of_sinks
 from supercluster.broker.jetstream.api import direct_get, subjects_page
 from supercluster.broker.jetstream.consumer import cursor, leader, leaders, pending_counts, working_state
 from supercluster.broker.jetstream.node import pending_requests
@@ -28,6 +28,7 @@ from supercluster.broker.jetstream.state import (
     stream_reader,
     subject_index,
 )
+from supercluster.broker.jetstream.stream import sink_release
 from supercluster.broker.jetstream.turn import share as turn_share
 from supercluster.broker.jetstream.turn import slices
 
@@ -66,6 +67,9 @@ SHORTENED = (
     (trimming, "FIRST_MAX"),
     (trimming, "LOOKED_AT_MAX"),
     (turn_share, "MESSAGES_MAX"),
+    (turns_of_sinks, "BLOCK_ROWS"),
+    (sink_release, "PART_ROWS_MAX"),
+    (sink_release, "WHOLE_ROWS_MAX"),
 )
 FEW, MANY = (
     Sizes(messages=count, subjects=count, ids=count, consumers=count // 20, pulls=count // 125, pulled=500)

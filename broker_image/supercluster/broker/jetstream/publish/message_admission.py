@@ -6,6 +6,7 @@ The rules apply in NATS's order: a message that breaks several of them gets the 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from supercluster.broker.bounds import HEADER_BYTES_MAX, MESSAGE_ID_BYTES_MAX, whole_number
@@ -20,6 +21,7 @@ from supercluster.broker.jetstream.publish.source_rewrite import SOURCE
 from supercluster.broker.jetstream.state.log_reader import logical_bytes
 from supercluster.broker.jetstream.state.message_ttl import TTL, ttl_seconds
 from supercluster.broker.jetstream.state.stream import MSG_ID, ROLLUP
+from supercluster.broker.jetstream.subjects.filters import compile_filters
 from supercluster.broker.protocol.durations import SECOND_NS
 from supercluster.broker.protocol.headers import header_value, with_value
 from supercluster.broker.protocol.subjects import has_wildcard, is_valid_filter, matches
@@ -74,7 +76,7 @@ class MessageAdmission:
         config = self.end.config
         if not message.subject:
             return Exceptional(0, Verdict.VOID)
-        if not self.captures(message.subject):
+        if not any(matches(message.subject, pattern.encode()) for pattern in config.subjects):
             return Exceptional(0, Verdict.REROUTE)
         if config.sealed:
             return refused(STREAM_SEALED)
@@ -97,8 +99,11 @@ class MessageAdmission:
             return False
         return config.max_msg_size < 0 or max(block.lengths[2::3]) <= config.max_msg_size
 
-    def captures(self, subject: bytes) -> bool:
-        return any(matches(subject, pattern.encode()) for pattern in self.end.config.subjects)
+    def captures(self, subjects: Iterable[bytes]) -> bool:
+        """Does the stream have all of these?"""
+        patterns = self.end.config.subjects
+        is_captured = compile_filters(patterns)
+        return bool(patterns) and (is_captured is None or all(map(is_captured, subjects)))
 
     def judge(
         self, message: Candidate, seq: int, now_ns: int, *, room: bool, batch: InBatch | None = None

@@ -7,7 +7,7 @@ its writer repeats it until every row is released.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from typing import Any
 
 from supercluster.broker.bounds import HEADER_BYTES_MAX
@@ -31,8 +31,9 @@ from supercluster.broker.jetstream.sink.sink import STAGED_BYTES_MAX, WRITERS_MA
 from supercluster.broker.jetstream.state.log_reader import logical_bytes
 from supercluster.broker.jetstream.stream.call import StreamCall
 from supercluster.broker.jetstream.stream.sink_release import UNAPPLIED_BYTES_MAX
+from supercluster.broker.jetstream.subjects.filters import Predicate, compile_filters
 from supercluster.broker.protocol.headers import parse_header
-from supercluster.broker.protocol.subjects import is_valid_literal, matches
+from supercluster.broker.protocol.subjects import is_valid_literal
 
 WAITING_BYTES_MAX = 32 * 1024 * 1024
 """Of one stream's blocks that wait to be judged, or for a turn of its leader."""
@@ -199,11 +200,11 @@ def _checked(config: StreamConfig, stage: StageRequest) -> Generator[int, None, 
     Raises:
         ApiError: the stream would refuse a row.
     """
-    patterns = [pattern.encode() for pattern in config.subjects]
+    is_captured = compile_filters(config.subjects) or (lambda subject: True)
     block = decode_block(stage.block)
     if not block.has_headers and not 0 <= config.max_msg_size < max(block.lengths[2::3]):
         for at, subject in enumerate(set(block.subjects()), 1):
-            if _refused_subject(config, patterns, subject):
+            if _refused_subject(config, is_captured, subject):
                 break
             if at % _ROWS_PER_SLICE == 0:
                 yield _SLICE_UNITS
@@ -214,7 +215,7 @@ def _checked(config: StreamConfig, stage: StageRequest) -> Generator[int, None, 
         subject, header, payload = parts[at : at + 3]
         row, size = at // 3, len(header) + len(payload)
         if subject not in is_known:
-            why = _refused_subject(config, patterns, subject)
+            why = _refused_subject(config, is_captured, subject)
             if why:
                 raise wrong(f"row {row}: subject", why)
             is_known.add(subject)
@@ -226,11 +227,11 @@ def _checked(config: StreamConfig, stage: StageRequest) -> Generator[int, None, 
             yield _SLICE_UNITS
 
 
-def _refused_subject(config: StreamConfig, patterns: Sequence[bytes], subject: bytes) -> str:
+def _refused_subject(config: StreamConfig, is_captured: Predicate, subject: bytes) -> str:
     """Why rows cannot have it; empty: they can."""
     if not is_valid_literal(subject):
         return f"{_shown(subject)} is no subject to publish to"
-    if not any(matches(subject, pattern) for pattern in patterns):
+    if not (config.subjects and is_captured(subject)):
         return f"stream {config.name} does not capture {_shown(subject)}"
     return ""
 

@@ -121,7 +121,7 @@ class SinkRelease:
             size += block.size_bytes
             if size > PART_BYTES_MAX or not messages.takes_whole(block):
                 break
-            if not all(map(messages.captures, set(block.subjects()))):
+            if not messages.captures(set(block.subjects())):
                 break
             found.append(block)
             left -= block.count

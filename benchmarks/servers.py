@@ -21,7 +21,7 @@ from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import ClassVar, Self
 
 CLIENT_PORT, CLUSTER_PORT, GATEWAY_PORT, MONITOR_PORT = 4222, 6222, 7222, 8222
 READY_SECONDS = 30.0
@@ -254,6 +254,7 @@ class SuperclusterBrokers(Fleet):
     """Our brokers, run from this source tree with this interpreter."""
 
     kind = "supercluster"
+    more_settings: ClassVar[dict[str, object]] = {}
 
     def command(self, number: int) -> list[str]:
         name, host, cluster = self.names[number], self.hosts[number], self.clusters[number]
@@ -266,6 +267,7 @@ class SuperclusterBrokers(Fleet):
             "metaVoters": list(self.hosts_of("east"))[:3],
             "ports": {"client": CLIENT_PORT, "cluster": CLUSTER_PORT, "monitor": MONITOR_PORT},
             "storage": {"syncIntervalMs": SYNC_INTERVAL_MS},
+            **self.more_settings,
         }
         if len(self.cluster_names) > 1:
             settings["ports"] = {

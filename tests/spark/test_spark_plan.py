@@ -93,6 +93,7 @@ def test_an_offset_survives_json_and_notices_another_stream_of_its_name() -> Non
         ({"maxTriggerDelay": "15"}, "maxTriggerDelay"),
         ({"failOnDataLoss": "perhaps"}, "failOnDataLoss"),
         ({"patienceSeconds": "0"}, "patienceSeconds"),
+        ({"bulk": "always"}, "bulk"),
         ({"startingOfsets": "1"}, "startingOfsets"),
         ({"credentialsFile": "/x", "password": "p"}, "credentialsFile"),
         ({"credentialsFile": "/does/not/exist"}, None),

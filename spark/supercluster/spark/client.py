@@ -18,7 +18,7 @@ import secrets
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,6 +37,8 @@ NO_RESPONDERS = 503
 OURS = "supercluster-"
 """How our brokers' git_commit in INFO begins."""
 PAYLOAD_BYTES_DEFAULT = 1_048_576
+VISITED_MAX = 16
+"""Brokers that are looked at one after another for one that has a copy."""
 SERVERS_MAX = 256
 """Brokers remembered from INFO: a bound on what a server can make a client keep."""
 
@@ -151,6 +153,21 @@ def resolved(host: str) -> str:
     return host
 
 
+@dataclass(frozen=True, slots=True)
+class BulkPort:
+    """Where a broker sends messages as Arrow columns, and how to log in there: as at its NATS port."""
+
+    host: str
+    port: int
+    tls_name: str
+    context: ssl.SSLContext | None
+    """None: without TLS."""
+    credentials: Credentials
+
+    def __str__(self) -> str:
+        return str(Address(self.host, self.port))
+
+
 class ClientConnection:
     """One socket to one broker, after a completed handshake.
 
@@ -169,6 +186,8 @@ class ClientConnection:
     ) -> None:
         self.address = address
         self._tls = tls or Tls()
+        self._credentials = credentials
+        self._context: ssl.SSLContext | None = None
         self._parser = WireParser()
         self._ready: list[Message] = []
         self._inbox = f"_INBOX.{secrets.token_hex(8)}"
@@ -228,6 +247,7 @@ class ClientConnection:
             self._socket.settimeout(max(0.05, deadline - time.monotonic()))
             name = self.address.tls_name or self.address.host
             self._socket = context.wrap_socket(self._socket, server_hostname=name)
+            self._context = context
         except OSError as error:
             raise self._failure(error) from None
 
@@ -261,6 +281,21 @@ class ClientConnection:
     def is_supercluster(self) -> bool:
         """Is the broker one of ours, and no stock nats-server?"""
         return str((self._parser.info or {}).get("git_commit", "")).startswith(OURS)
+
+    @property
+    def server_name(self) -> str:
+        return str((self._parser.info or {}).get("server_name", ""))
+
+    @property
+    def bulk_port(self) -> BulkPort | None:
+        """None: the broker has none."""
+        port = int((self._parser.info or {}).get("bulk_port") or 0)
+        if not port:
+            return None
+        address = self.address
+        return BulkPort(
+            address.host, port, address.tls_name or address.host, self._context, self._credentials
+        )
 
     @property
     def payload_bytes_max(self) -> int:
@@ -484,6 +519,18 @@ class Servers:
                     address = replace(address, tls_name=known_name)
                 if address not in self._known and len(self._known) < SERVERS_MAX:
                     self._known.append(address)
+
+    def others(self, than: Address) -> Iterator[ClientConnection]:
+        """Connections to further brokers, each of which is closed before the next one."""
+        for address in [each for each in self._known if each != than][:VISITED_MAX]:
+            try:
+                connection = ClientConnection(address, self._credentials, tls=self._tls)
+            except (ConnectionFailedError, TimeoutError):
+                continue
+            try:
+                yield connection
+            finally:
+                connection.close()
 
     def connect(self, deadline: float) -> ClientConnection:
         """Connect to the next broker that answers, going round until `deadline`.

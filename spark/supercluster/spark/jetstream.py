@@ -9,11 +9,11 @@ from __future__ import annotations
 import datetime as dt
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from supercluster.spark.client import ClientConnection, ConnectionFailedError, Servers
+from supercluster.spark.client import BulkPort, ClientConnection, ConnectionFailedError, Servers
 from supercluster.spark.retention import Left, Limits, left_of
 
 T = TypeVar("T")
@@ -167,6 +167,20 @@ class JetStreamSession:
     def broker(self) -> ClientConnection:
         """The connection to the broker that is asked next."""
         return self.connection(time.monotonic() + self._patience_seconds)
+
+    def bulk_ports(self, is_wanted: Callable[[str], bool]) -> Iterator[BulkPort]:
+        """The bulk port of the connected broker, then those of further brokers whose names are wanted by then; none where the first
+        one has none."""
+        connection = self.broker()
+        self._servers.learn(connection.server_names, connection.address)
+        port = connection.bulk_port
+        if port is None:
+            return
+        yield port
+        for other in self._servers.others(connection.address):
+            port = other.bulk_port if is_wanted(other.server_name) else None
+            if port is not None:
+                yield port
 
     def ask(
         self,

@@ -71,6 +71,14 @@ def flag(values: Values, option: str, *, default: bool) -> bool:
     return _TRUTH[text.lower()]
 
 
+def choice(values: Values, option: str, known: Sequence[str]) -> str:
+    """One of the known words; the first one by default."""
+    text = values.get(option.lower(), known[0])
+    if text.lower() not in known:
+        raise OptionError(option, text, f"give {', '.join(known[:-1])} or {known[-1]}")
+    return text.lower()
+
+
 def seconds(values: Values, option: str, *, default: float, low: float, high: float) -> float:
     text = values.get(option.lower())
     if text is None:

@@ -18,6 +18,7 @@ from supercluster.spark.datasource.connection import (
 from supercluster.spark.datasource.option_values import (
     OptionError,
     Values,
+    choice,
     duration,
     flag,
     refuse_unknown,
@@ -39,6 +40,9 @@ PARTITIONS_DEFAULT = 4
 PARTITIONS_MAX = 4_096
 PATIENCE_SECONDS_DEFAULT = 60.0
 MAX_TRIGGER_DELAY_SECONDS_DEFAULT = 900.0
+
+AUTO, OFF, ONLY = BULK = ("auto", "off", "only")
+"""Ranges are read from the brokers' bulk ports where that is faster and possible; never; or it is an error if they cannot be."""
 
 KNOWN = (
     "url",
@@ -66,6 +70,7 @@ KNOWN = (
     "failOnDataLoss",
     "includeHeaders",
     "patienceSeconds",
+    "bulk",
 )
 _NO_GROUPS = "readers have no groups here; leave it out"
 ELSEWHERE = {
@@ -104,6 +109,8 @@ class ReadOptions:
     """For so long at most a micro-batch waits for `trigger_rows_min`."""
     fail_on_data_loss: bool
     patience_seconds: float
+    bulk: str = AUTO
+    """One of BULK."""
 
     @property
     def stream(self) -> str:
@@ -185,6 +192,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         patience_seconds=seconds(
             values, "patienceSeconds", default=PATIENCE_SECONDS_DEFAULT, low=0.1, high=86_400
         ),
+        bulk=choice(values, "bulk", BULK),
     )
 
 

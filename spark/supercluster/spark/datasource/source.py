@@ -24,9 +24,13 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from supercluster.spark.bulk.bulk_reader import BULK_BYTES_MIN, BulkReader
 from supercluster.spark.columns import KINDS, STREAM, check_columns
 from supercluster.spark.datasource.option_values import OptionError
 from supercluster.spark.datasource.options import (
+    AUTO,
+    OFF,
+    ONLY,
     PARTITIONS_DEFAULT,
     ReadOptions,
     has_headers,
@@ -139,17 +143,25 @@ class _Tasks:
         with looking_at(self.options, seed=partition.first ^ os.getpid()) as streams:
             session, stream = streams.session, partition.stream
             planned = Offset(stream, partition.lineage, partition.first)
-            planned.check(stream=stream, lineage=session.stream_state(stream, was_read=True).lineage)
-            reader: RangeReader = NatsReader(
-                session,
-                stream,
-                self.columns,
-                patience_seconds=self.options.patience_seconds,
-                fail_on_data_loss=self.options.fail_on_data_loss,
-            )
-            yield from reader.read(partition.first, partition.last)
+            state = session.stream_state(stream, was_read=True)
+            planned.check(stream=stream, lineage=state.lineage)
+            yield from self._reader(session, state, partition).read(partition.first, partition.last)
             # A consumer that was renewed may have read another stream of that name; Spark throws a failed task's rows away.
             planned.check(stream=stream, lineage=session.stream_state(stream, was_read=True).lineage)
+
+    def _reader(self, session: JetStreamSession, state: StreamState, partition: SequenceRange) -> RangeReader:
+        options = self.options
+        over_nats = NatsReader(
+            session,
+            partition.stream,
+            self.columns,
+            patience_seconds=options.patience_seconds,
+            fail_on_data_loss=options.fail_on_data_loss,
+        )
+        size_bytes = (partition.last - partition.first + 1) * state.bytes // max(1, state.messages)
+        if options.bulk == OFF or (options.bulk == AUTO and size_bytes < BULK_BYTES_MIN):
+            return over_nats
+        return BulkReader(over_nats, partition.lineage, is_required=options.bulk == ONLY)
 
 
 class BatchReader(DataSourceReader):

@@ -178,6 +178,16 @@ async def sources(it: Attacker) -> AsyncIterator[None]:
         await it.ask("STREAM.INFO.S")
 
 
+async def subjects(it: Attacker) -> AsyncIterator[None]:
+    """As many as a stream may have, of many tokens; and more than that."""
+    listed = [f"Z.{at}.*.{'a.' * 25}b" for at in range(4_096)]
+    yield
+    await it.create("Z", subjects=listed)
+    await it.create("Z", subjects=[f"Z.{at}.*" for at in range(30_000)])
+    await it.ask("STREAM.UPDATE.Z", {"name": "Z", "subjects": listed, "max_msgs": 5})
+    await it.create("Y")
+
+
 async def metadata(it: Attacker) -> AsyncIterator[None]:
     for at in range(500):
         await it.create(f"M{at}", metadata={"k": "v" * 100_000}, storage="memory")
@@ -231,6 +241,7 @@ ATTACKS: tuple[Attack, ...] = (
     tails,
     details,
     sources,
+    subjects,
     metadata,
     schedules,
     ids,

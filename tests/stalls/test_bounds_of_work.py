@@ -197,6 +197,14 @@ def test_a_stream_has_so_many_sources_and_no_more() -> None:
     config(subjects=[], sources=[{"name": f"o{at}"} for at in range(4_096)])
 
 
+def test_a_stream_has_so_many_subjects_and_no_more() -> None:
+    with pytest.raises(ApiError, match="subjects has 4097 entries, at most 4096 are allowed"):
+        config(subjects=[f"s.{at}" for at in range(4_097)])
+    with pytest.raises(ApiError, match=r"subjects have \d+ bytes, at most 262144 are allowed"):
+        config(subjects=[f"s.{at}.{'a.' * 100}b" for at in range(2_000)])
+    config(subjects=[f"s.{at}.{'a.' * 25}b" for at in range(4_096)])
+
+
 def test_a_page_of_the_list_of_streams_has_so_many_bytes() -> None:
     asked: list[bytes] = []
     large = config(metadata={"k": "v" * 100_000})

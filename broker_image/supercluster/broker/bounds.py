@@ -42,6 +42,8 @@ DESCRIPTION_BYTES_MAX = 4096
 METADATA_BYTES_MAX = 128 * 1024
 MESSAGE_ID_BYTES_MAX = 1024
 """Of `Nats-Msg-Id`: a stream keeps the ids of its whole duplicate window in memory."""
+STREAM_SUBJECTS_MAX, STREAM_SUBJECTS_BYTES_MAX = 4096, 256 * 1024
+"""Of a stream: all are compared with each other, and each change of the map of streams goes through them."""
 SOURCES_MAX = 4096
 """Of a stream: each is read from by itself, and STREAM.INFO repeats them all."""
 

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from supercluster.broker.bounds import metadata_bytes
+from supercluster.broker.bounds import STREAM_SUBJECTS_BYTES_MAX, STREAM_SUBJECTS_MAX, metadata_bytes
 from supercluster.broker.jetstream.config import api_level
 from supercluster.broker.jetstream.config.sources import MIRROR_KEY, Origin, origins_from_json
 from supercluster.broker.jetstream.config.transforms import Republish, TransformConfig
 from supercluster.broker.jetstream.encoding.json_fields import Fields, Stored, nonempty
-from supercluster.broker.jetstream.errors import error
+from supercluster.broker.jetstream.errors import error, invalid_config
 
 DUPLICATE_WINDOW_DEFAULT_NS = 120_000_000_000
 REPLICAS_MAX = 5
@@ -145,7 +145,7 @@ class StreamConfig:
         is_fed = mirror is not None or len(sources) > 0
         return cls(
             name=name,
-            subjects=fields.texts("subjects") or (() if is_fed else (name,)),
+            subjects=_subjects(fields) or (() if is_fed else (name,)),
             description=fields.text("description"),
             retention=fields.choice("retention", RETENTIONS, "limits"),
             storage=fields.choice("storage", STORAGES, "file"),
@@ -224,6 +224,20 @@ class StreamConfig:
                 metadata=dict(self.metadata),
             ),
         }
+
+
+def _subjects(fields: Fields) -> tuple[str, ...]:
+    subjects = fields.texts("subjects")
+    if fields.is_stored:
+        return subjects
+    if len(subjects) > STREAM_SUBJECTS_MAX:
+        raise invalid_config(
+            f"subjects has {len(subjects)} entries, at most {STREAM_SUBJECTS_MAX} are allowed"
+        )
+    size = sum(len(subject.encode()) for subject in subjects)
+    if size > STREAM_SUBJECTS_BYTES_MAX:
+        raise invalid_config(f"subjects have {size} bytes, at most {STREAM_SUBJECTS_BYTES_MAX} are allowed")
+    return subjects
 
 
 def _compression(fields: Fields) -> str:

@@ -177,7 +177,7 @@ def check_update(current: StreamConfig, wanted: StreamConfig) -> None:
     if current.name != wanted.name:
         raise invalid_config("stream configuration name must match original")
     check_origins_update(current, wanted)
-    _check_new_subjects((one for one in wanted.subjects if one not in current.subjects), wanted)
+    _check_new_subjects(frozenset(wanted.subjects).difference(current.subjects), wanted)
     if current.storage != wanted.storage:
         raise invalid_config("stream configuration update can not change storage type")
     if current.retention != wanted.retention and "workqueue" in (current.retention, wanted.retention):

@@ -20,8 +20,10 @@ from supercluster.broker.jetstream.frontend.stream_list import PAGE_BYTES_MAX, S
 from supercluster.broker.jetstream.publish import refusals
 from supercluster.broker.jetstream.publish.message_admission import MESSAGE_ID_TOO_LARGE
 from supercluster.broker.jetstream.publish.republish import Republisher
+from supercluster.broker.jetstream.state import lookup
 from supercluster.broker.jetstream.subjects.filters import compile_filters
 from supercluster.broker.jetstream.subjects.subject_set import SubjectSet
+from supercluster.broker.jetstream.turn.slices import UNITS_PER_TURN, Job, Slices
 from supercluster.broker.net.routing.router import Router
 from supercluster.broker.net.routing.turn import API_CALL_BYTES, ROOM_BYTES, VISIT_BYTES
 from supercluster.broker.ports import ClientInfo
@@ -203,6 +205,27 @@ def test_a_stream_has_so_many_subjects_and_no_more() -> None:
     with pytest.raises(ApiError, match=r"subjects have \d+ bytes, at most 262144 are allowed"):
         config(subjects=[f"s.{at}.{'a.' * 100}b" for at in range(2_000)])
     config(subjects=[f"s.{at}.{'a.' * 25}b" for at in range(4_096)])
+
+
+def test_a_request_for_the_last_messages_of_too_many_subjects_takes_room_of_a_turn() -> None:
+    story = StreamStory()
+    for at in range(12):
+        story.store(message(f"s.{at}".encode()))
+    jobs, refused = Slices(), list[int]()
+
+    def ask(number: int) -> Job:
+        try:
+            yield from lookup.lasts(story.state, ["s.>"], story.state.last_seq, 10)
+        except lookup.TooMuchError:
+            refused.append(number)
+
+    for number in range(100):
+        jobs.begin(None, ask(number))
+    jobs.go_on()
+    assert len(refused) * lookup.SLICE_UNITS < 2 * UNITS_PER_TURN
+    while jobs:
+        jobs.go_on()
+    assert refused == list(range(100))
 
 
 def test_a_page_of_the_list_of_streams_has_so_many_bytes() -> None:

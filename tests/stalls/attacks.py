@@ -1,6 +1,6 @@
 """What one client can do to a broker, as a table: each attack is made ready first, and then done while another client pings.
 
-The sizes are those of the reviews that found them.
+The sizes are those of the reviews that found them, or a half to a third of them where those take a minute.
 """
 
 from __future__ import annotations

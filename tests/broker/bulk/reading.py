@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import socket
+import ssl
 import struct
 from dataclasses import dataclass, field
 from typing import Any
@@ -82,12 +83,21 @@ def parsed(body: bytes, columns: list[str]) -> Answer:
     return answer
 
 
-async def read(port: int, stream: str, columns: list[str] = COLUMNS, login: str = "", **query: Any) -> Answer:
+async def read(
+    port: int,
+    stream: str,
+    columns: list[str] = COLUMNS,
+    login: str = "",
+    tls: ssl.SSLContext | None = None,
+    **query: Any,
+) -> Answer:
     """All of an answer."""
-    url = f"http://127.0.0.1:{port}/bulk/streams/{stream}"
+    url = f"{'https' if tls is not None else 'http'}://127.0.0.1:{port}/bulk/streams/{stream}"
     shown = {"Authorization": "Basic " + base64.b64encode(login.encode()).decode()} if login else {}
     async with aiohttp.ClientSession(headers=shown) as session:
-        async with session.get(url, params={"columns": ",".join(columns), **query}) as response:
+        async with session.get(
+            url, params={"columns": ",".join(columns), **query}, ssl=tls or True
+        ) as response:
             if response.status != 200:
                 return Answer(response.status, await response.json())
             body = bytearray()

@@ -10,13 +10,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import nats
 import pytest
 from nats.js import JetStreamContext
 from nats.js.api import RetentionPolicy, StorageType, StreamConfig
 from tests.broker.bulk.reading import SlowReader, parsed, read
+from tests.support.certificates import Authority
 
 from supercluster.broker.bulk import maker, server, transcoder
+from supercluster.broker.jetstream.stream.sealed import SealedMessages
 from supercluster.broker.runtime import process as process_module
 from supercluster.broker.runtime.process import BrokerProcess
 from supercluster.broker.runtime.process_core import make_core
@@ -79,7 +82,8 @@ async def fill(js: JetStreamContext, count: int = 400, size: int = 500, **config
     await js.add_stream(StreamConfig(name="orders", subjects=["orders.>"], **config))
     for number in range(1, count + 1):
         headers = {"Number": str(number)} if number % 3 == 0 else None
-        await js.publish(f"orders.{number % 7}", bytes([number % 251]) * size, headers=headers)
+        publish = js.publish if number % 10 == 0 else js._nc.publish
+        await publish(f"orders.{number % 7}", bytes([number % 251]) * size, headers=headers)
 
 
 async def test_every_row_comes_once_and_as_it_is(broker: BrokerProcess, js: JetStreamContext) -> None:
@@ -218,7 +222,8 @@ async def large(js: JetStreamContext) -> None:
     """More than a block of large messages: more than what sockets hold."""
     await js.add_stream(StreamConfig(name="orders", subjects=["orders.>"]))
     for number in range(1, 121):
-        await js.publish("orders.a", bytes([number]) * 100_000)
+        publish = js.publish if number % 10 == 0 else js._nc.publish
+        await publish("orders.a", bytes([number]) * 100_000)
 
 
 @pytest.fixture
@@ -340,3 +345,52 @@ async def test_columns_whose_messages_are_gone_are_looked_for(
     await js.delete_stream("orders")
     bulk.look()
     assert list(folder.iterdir()) == []
+
+
+async def test_the_port_has_the_certificate_of_the_client_port(
+    tmp_path: Path, js: JetStreamContext, broker: BrokerProcess
+) -> None:
+    await fill(js)
+    ours, others = Authority(tmp_path, "ours").sign("server"), Authority(tmp_path, "others").sign("other")
+    for certificate in (ours, others):
+        broker.take_over(parsed_settings(clientTls=certificate.settings()))
+        answer = await read(broker.bulk_port, "orders", login=APP, tls=certificate.context())
+        assert answer.is_complete()
+        with pytest.raises(aiohttp.ClientError):
+            await read(broker.bulk_port, "orders", login=APP)
+    with pytest.raises(aiohttp.ClientError):
+        await read(broker.bulk_port, "orders", login=APP, tls=ours.context())
+
+
+def copy_of(broker: BrokerProcess) -> SealedMessages:
+    assert broker.core is not None
+    sealed, nodes = broker.core.sealed("$G", "orders")
+    assert sealed is not None
+    assert nodes == ["east-0"]
+    return sealed
+
+
+async def test_messages_that_were_carried_forward_are_left_to_nats(
+    broker: BrokerProcess, js: JetStreamContext
+) -> None:
+    await fill(js)
+    whole = await read(broker.bulk_port, "orders", login=APP)
+    copy_of(broker)._state.carried.put(1, 120, 10_000)
+    answer = await read(broker.bulk_port, "orders", login=APP)
+    assert answer.covered == (121, whole.covered[1])
+    assert answer.is_complete()
+    assert answer.rows == whole.rows[120:]
+
+
+async def test_a_segment_that_is_gone_ends_the_answer_before_it(
+    broker: BrokerProcess, js: JetStreamContext
+) -> None:
+    await fill(js)
+    whole = await read(broker.bulk_port, "orders", ["time"], APP)
+    third = whole.blocks[2][0]
+    segment = copy_of(broker).segment_of(third)
+    assert segment is not None
+    (broker.place.data_dir / segment.path).rename(broker.place.data_dir / "aside")
+    answer = await read(broker.bulk_port, "orders", ["payload"], APP)
+    assert (answer.covered, len(answer.blocks)) == ((1, third - 1), 2)
+    (broker.place.data_dir / "aside").rename(broker.place.data_dir / segment.path)

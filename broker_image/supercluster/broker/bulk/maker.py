@@ -23,6 +23,8 @@ from supercluster.broker.jetstream.stream.sealed import SealedMessages
 log = logging.getLogger(__name__)
 
 FOLDER = "bulk"
+TRIES = 3
+"""A block that shows other messages once its columns are made is made anew so often at most."""
 BEYOND_BYTES = 1 << 20
 """What columns may take more than the entries that they are made of: for lengths and padding."""
 
@@ -70,13 +72,14 @@ class Maker:
             FailedJobError: no columns can be made of it.
             TranscoderDiedError: nobody knows.
         """
-        while True:
+        for _ in range(TRIES):
             version = version_of(key.block, bounds_of(sealed))
             made = self.cache.find(key, version)
             if made is not None and made.columns.keys() >= set(names):
                 return version, made
             async with self._turn:
                 await self._make(key, sealed, names)
+        raise FailedJobError("its messages go faster than its columns are made")
 
     async def _make(self, key: Key, sealed: SealedMessages, names: Sequence[str]) -> None:
         block, version = key.block, version_of(key.block, bounds_of(sealed))

@@ -1,4 +1,4 @@
-"""Runs the transcoder's process (`transcode.py`): one job at a time, within a time limit.
+"""Runs the transcoder's process (`transcode.py`), and its jobs within a time limit.
 
 The process is started at the first job and ends when there was none for a while. One that dies, or is late,
 fails its job, and the next job starts another one.
@@ -41,7 +41,6 @@ class Transcoder:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._turn = asyncio.Lock()
         self._process: Process | None = None
         self._idle: asyncio.TimerHandle | None = None
         self.jobs = 0
@@ -53,26 +52,25 @@ class Transcoder:
         return self._process.pid if self._process is not None and self._process.returncode is None else None
 
     async def run(self, job: dict[str, Any]) -> dict[str, Any]:
-        """What the process answers.
+        """What the process answers. To be called for one job at a time.
 
         Raises:
             FailedJobError: it says that it cannot.
             TranscoderDiedError: it says nothing.
         """
-        async with self._turn:
-            if self._idle is not None:
-                self._idle.cancel()
-            self.jobs += 1
-            try:
-                async with asyncio.timeout(JOB_S):
-                    answer = await self._ask(json.dumps(job).encode() + b"\n")
-            except (OSError, ValueError, TimeoutError) as error:
-                self._end()
-                raise TranscoderDiedError(f"the transcoder gave no answer: {error!r}") from error
-            except BaseException:
-                self._end()  # Its answer would be taken for the next job's.
-                raise
-            self._idle = self._loop.call_later(IDLE_S, self._end)
+        if self._idle is not None:
+            self._idle.cancel()
+        self.jobs += 1
+        try:
+            async with asyncio.timeout(JOB_S):
+                answer = await self._ask(json.dumps(job).encode() + b"\n")
+        except (OSError, ValueError, TimeoutError) as error:
+            self._end()
+            raise TranscoderDiedError(f"the transcoder gave no answer: {error!r}") from error
+        except BaseException:
+            self._end()  # Its answer would be taken for the next job's.
+            raise
+        self._idle = self._loop.call_later(IDLE_S, self._end)
         if "error" in answer:
             raise FailedJobError(str(answer["error"]))
         return answer

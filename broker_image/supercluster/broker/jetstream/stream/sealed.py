@@ -6,14 +6,10 @@ It tells facts of now. Messages go between two questions, and the copy may, too.
 
 from __future__ import annotations
 
-from supercluster.broker.jetstream.config.metadata_keys import PREFIX
 from supercluster.broker.jetstream.encoding.timestamps import format_time
 from supercluster.broker.jetstream.state.stream import StreamState
 from supercluster.broker.jetstream.stream.copy import StreamCopy
 from supercluster.broker.ports import LogSegment
-
-LINEAGE_KEY = PREFIX + "lineage"
-"""In a stream's metadata; without it the time of its creation stands for its lineage, as readers have it."""
 
 
 class SealedMessages:
@@ -43,7 +39,8 @@ class SealedMessages:
 
     @property
     def lineage(self) -> str:
-        return dict(self._state.config.metadata).get(LINEAGE_KEY) or format_time(self._state.created_ns)
+        """Readers tell streams of one name apart by it."""
+        return format_time(self._state.created_ns)
 
     @property
     def keeps_messages(self) -> bool:

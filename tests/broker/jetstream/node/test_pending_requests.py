@@ -175,8 +175,22 @@ def test_the_meta_leader_sends_on_to_the_stream_that_it_made() -> None:
     assert (world.published, len(requests)) == ([], 0)
 
 
+def test_an_update_that_the_map_has_goes_to_the_next_leader_of_the_stream() -> None:
+    world = World({"g": "a", "stream": "c"})
+    requests = world.requests()
+    ask(requests, UPDATE)
+    ((_, request),) = world.asked()
+    requests.response(request.number, ResponseStatus.CONTINUE, continue_payload("stream", 17), 5)
+    assert [node for node, _ in world.asked()] == ["c"]
+    requests.link_down("c")
+    world.leaders["stream"] = "b"
+    requests.leader_serves("stream", 10)
+    assert [(node, onward.header) for node, onward in world.asked()] == [("b", b"17")]
+    assert world.published == []
+
+
 NO_MESSAGE = b'{"type":"x","error":{"code":404,"err_code":10043,"description":"no message found"}}'
-MESSAGE_DELETE = b"$JS.API.STREAM.MSG.DELETE.S"
+MESSAGE_DELETE, UPDATE = b"$JS.API.STREAM.MSG.DELETE.S", b"$JS.API.STREAM.UPDATE.S"
 
 
 @pytest.mark.parametrize("how", ["answered", "not the leader", "fell"])
@@ -198,7 +212,7 @@ def test_a_message_that_a_fallen_leader_may_have_deleted_is_deleted(how: str) ->
 
 @pytest.mark.parametrize("how", ["its process is lost", "it is silent", "it is deposed"])
 @pytest.mark.parametrize(
-    ("subject", "again"), [(DELETE, False), (PURGE, False), (PULL, True), (INFO_CALL, True)]
+    ("subject", "again"), [(DELETE, False), (PURGE, False), (UPDATE, False), (PULL, True), (INFO_CALL, True)]
 )
 def test_what_a_lost_leader_may_have_removed_is_not_removed_again(
     how: str, subject: bytes, again: bool

@@ -13,12 +13,13 @@ said that it does not lead, or is lost, or was silent for a second. A lost leade
 one that is deposed and lives: it says UNDECIDED of what stands in its log uncommitted, which the next leader may
 commit. Other clients may have done something since:
 
-- Reads change nothing. A creation or a new configuration finds itself there, and gets the same answer. A
-  sequence is never given twice, so a message is deleted once.
+- Reads change nothing. A creation finds itself there, and gets the same answer. A sequence is never given
+  twice, so a message is deleted once.
 - A pull is served anew. Messages that the lost leader had committed are not among those, so no message is lost
   or repeated; the client may get more of them than it asked for.
 - A purge would also take what was stored and confirmed since, and a deletion what was created since under the
-  same name. These are not sent again: the client gets 10008 at once, as nobody knows what became of them.
+  same name. A new configuration would take back a later one, and with a limit of before, messages. These are
+  not sent again: the client gets 10008 at once, as nobody knows what became of them.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ REMOVING = tuple(
     b"$JS.API." + call
     for call in (b"STREAM.PURGE.", b"STREAM.DELETE.", b"CONSUMER.DELETE.", b"CONSUMER.RESET.")
 )
-"""Calls that undo what others did, where they are carried out once more."""
+UPDATE_PREFIX = b"$JS.API.STREAM.UPDATE."
+"""These undo what others did, where they are carried out once more."""
 DIRECT_PREFIX = b"$JS.API.DIRECT.GET."
 
 _U64 = struct.Struct("<Q")
@@ -183,9 +185,12 @@ class PendingRequests:
 
     def _gave_up(self, pending: Pending) -> bool:
         """A leader that is lost or deposed may have carried it out: what must not happen twice fails."""
-        if not pending.request.subject.startswith(REMOVING):
+        request = pending.request
+        # An update that the map has (CONTINUE) is only answered by the stream's leader.
+        is_update = request.subject.startswith(UPDATE_PREFIX) and not request.header
+        if not (is_update or request.subject.startswith(REMOVING)):
             return False
-        self._remove(pending.request.number)
+        self._remove(request.number)
         self._fail(pending)
         return True
 

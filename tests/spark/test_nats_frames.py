@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 from tests.support.tiers import examples
 
-from supercluster.spark.columns import COLUMNS, STREAM, batch_of
+from supercluster.spark.columns import COLUMNS, STREAM, batch_of, map_of_headers
 from supercluster.spark.nats.frames import Frames, take_frames
 from supercluster.spark.nats.progress import RangeProgress
 from supercluster.spark.nats.reader import _judge
-from supercluster.spark.wire import Message, ProtocolError, WireParser, none_of
+from supercluster.spark.wire import Message, ProtocolError, WireParser, none_of, parse_headers
 
 NAMES = (STREAM, *COLUMNS)
 SID = b"2"
@@ -26,7 +26,11 @@ HEADERS = (
     b"NATS/1.0\r\nNats-Msg-Id: 7\r\n\r\n",
     b"NATS/1.0\r\nA: b\r\nC:d: e\r\nA:  f \r\nno colon\r\n\r\n",
     b"NATS/1.0\r\n\xff: \xc3\xa9\r\n\r\n",
+    b"NATS/1.0\r\nA: \t x \r\n B :\r\n:\r\n\r\n",
+    b"NATS/1.0 a: b\r\nA: b\r\n\r\n",
+    b"NATS/1.0\r\nA: \xc3\xa9:\r\nB: \r\nno end",
 )
+REGULAR = (*HEADERS[:4], HEADERS[6], HEADERS[8])
 SUBJECTS = (b"a.b", b"x", b"a.\xc3\xa9", b"bad.\xff", b"MSG", b"HMSG")
 
 
@@ -59,7 +63,7 @@ class Deliveries:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.oddness = self.random.choice([0, 0, 0.002, 0.02, 0.2])
-        self.headers = self.random.choice([HEADERS[:1], HEADERS[3:4], HEADERS])
+        self.headers = self.random.choice([HEADERS[:1], HEADERS[3:4], REGULAR, HEADERS])
         self.sequence, self.count = self.random.choice([1, 99, 10**9]), 0
 
     def some(self) -> bytes:
@@ -221,3 +225,10 @@ def test_only_wanted_columns_are_built() -> None:
     batch = frames.batch(("payload",), "S")
     assert batch.schema.names == ["payload"]
     assert batch.num_rows == 50
+
+
+@pytest.mark.parametrize("blocks", [HEADERS, REGULAR, HEADERS[:3], HEADERS[3:5], HEADERS[5:], HEADERS[-1:]])
+def test_headers_are_those_that_the_parser_has(blocks: tuple[bytes, ...]) -> None:
+    found = map_of_headers(pa.array(blocks, pa.binary()))
+    found.validate(full=True)
+    assert found.to_pylist() == [list(parse_headers(each).items()) if each else None for each in blocks]

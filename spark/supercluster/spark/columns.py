@@ -99,6 +99,71 @@ def map_of_headers(blocks: pa.BinaryArray) -> pa.MapArray:
     """The column `headers` of header blocks."""
     import pyarrow as pa
 
+    kind = arrow_schema(["headers"])[0].type
     if not blocks.buffers()[2].size:
-        return pa.nulls(len(blocks), arrow_schema(["headers"])[0].type)
-    return pa.array([_headers(block) for block in blocks.to_pylist()], arrow_schema(["headers"])[0].type)
+        return pa.nulls(len(blocks), kind)
+    try:
+        found = _regular_headers(blocks, kind)
+    except pa.ArrowInvalid:  # not UTF-8
+        found = None
+    if found is not None:
+        return found
+    return pa.array([_headers(block) for block in blocks.to_pylist()], kind)
+
+
+def _regular_headers(blocks: pa.BinaryArray, kind: pa.MapType) -> pa.MapArray | None:
+    """The same without a step for each block; None where a name is repeated in one, or a first line has a colon.
+
+    Raises:
+        ArrowInvalid: a name or a value is not UTF-8.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    lines = pc.split_pattern(blocks, pattern=b"\r\n")
+    with_colon = pc.greater_equal(pc.find_substring(lines.values, pattern=b":"), 0)
+    places = lines.offsets
+    if pc.any(with_colon.take(places.slice(0, len(blocks)))).as_py():
+        return None
+    before = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(with_colon.cast(pa.int32()))])
+    parts = pc.split_pattern(lines.values.filter(with_colon), pattern=b":", max_splits=1).values.cast(
+        pa.string()
+    )
+    count = len(parts) // 2
+    evens = pc.multiply(_counting(count), 2)
+    names, values = parts.take(evens), pc.ascii_trim_whitespace(parts.take(pc.add(evens, 1)))
+    offsets = before.take(places)
+    if not _are_distinct(names, offsets):
+        return None
+    lists = pa.ListArray.from_arrays(_counting(count + 1), values)
+    entries = pa.StructArray.from_arrays([names, lists], fields=[kind.key_field, kind.item_field])
+    there = pc.greater(pc.binary_length(blocks), 0)
+    return pa.Array.from_buffers(
+        kind, len(blocks), [there.buffers()[1], offsets.buffers()[1]], children=[entries]
+    )
+
+
+def _are_distinct(names: pa.StringArray, offsets: pa.Int32Array) -> bool:
+    """Does each of the lists of names that begin and end there have none twice?"""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    counts = pc.subtract(offsets.slice(1), offsets.slice(0, len(offsets) - 1))
+    if not len(names) or pc.max(counts).as_py() < 2:
+        return True
+    known = names.dictionary_encode()
+    owners = pc.list_parent_indices(pa.ListArray.from_arrays(offsets, names))
+    pairs = pc.add(pc.multiply(owners, len(known.dictionary)), known.indices.cast(pa.int64()))
+    return bool(pc.count_distinct(pairs).as_py() == len(names))
+
+
+_COUNTED: list[pa.Int32Array] = []
+
+
+def _counting(count: int) -> pa.Int32Array:
+    """0, 1, 2, …"""
+    import pyarrow as pa
+
+    if not _COUNTED or len(_COUNTED[0]) < count:
+        _COUNTED[:] = [pa.array(range(max(16_384, 2 * count)), pa.int32())]
+    return _COUNTED[0].slice(0, count)

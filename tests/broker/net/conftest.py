@@ -31,6 +31,12 @@ async def until(condition: Callable[[], bool], what: str) -> None:
         raise AssertionError(f"waited in vain for: {what}") from None
 
 
+SETTINGS = frozenset(
+    ("ports", "gateways", "clusterTls", "gatewayTls", "migrationTls", "clientTls", "tags", "bulk", "storage")
+)
+"""Parts of a broker's configuration that tests give."""
+
+
 class Brokers:
     """Starts brokers and clients, and stops all of them at the end."""
 
@@ -78,11 +84,7 @@ class Brokers:
             "limits": options.get("limits", {}),
             "linkFaults": True,
         }
-        document |= {
-            key: options[key]
-            for key in ("ports", "gateways", "clusterTls", "gatewayTls", "migrationTls", "clientTls", "tags")
-            if key in options
-        }
+        document |= {key: options[key] for key in SETTINGS if key in options}
         folder = self.folder / options.get("identity", "id-1") / name
         folder.mkdir(exist_ok=True, parents=True)
         (folder / "broker.json").write_text(json.dumps(document))

@@ -23,7 +23,9 @@ def shown_by(authorization: str) -> Shown | None:
         user, colon, password = base64.b64decode(encoded, validate=True).decode().partition(":")
     except (binascii.Error, UnicodeDecodeError):
         return None
-    return Shown(user, password) if colon else None
+    if not colon:
+        return None
+    return Shown(user, password) if user else Shown(token=password)
 
 
 async def user_of(server: ClientServer, address: str, shown: Shown) -> User | None:

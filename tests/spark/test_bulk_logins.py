@@ -1,0 +1,123 @@
+"""The bulk port is read with the certificate and the login of the NATS port, and over NATS by those it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import nats
+import pytest
+from tests.broker.net.conftest import Brokers
+from tests.support.certificates import Authority, Certificate
+from tests.support.local_clusters import until
+
+from supercluster.broker.runtime.process_core import make_core
+from supercluster.spark.bulk.bulk_reader import BulkReader, NoBulkError
+from supercluster.spark.client import Address, Credentials, Servers, Tls
+from supercluster.spark.jetstream import JetStreamSession
+from supercluster.spark.nats.nats_reader import NatsReader
+
+pytestmark = pytest.mark.covers("SP-5")
+
+MESSAGES = 200
+USERS = {
+    "users": [
+        {"user": "app", "password": "app-secret", "role": "client"},
+        {"token": "a-long-token", "role": "client"},
+        {
+            "user": "narrow",
+            "password": "narrow-secret",
+            "role": "client",
+            "permissions": {"publish": {"deny": ["$JS.API.STREAM.MSG.GET.S"]}},
+        },
+    ]
+}
+
+
+@pytest.fixture
+async def brokers(tmp_path: Path) -> AsyncIterator[Brokers]:
+    found = Brokers(tmp_path)
+    yield found
+    await found.stop()
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Certificate:
+    return Authority(tmp_path, "ours").sign("east.test")
+
+
+@pytest.fixture
+async def address(
+    brokers: Brokers, certificate: Certificate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Address:
+    """Of a broker with a stream of sealed blocks; its certificate has only the name."""
+    (broker,) = await brokers.start(
+        1,
+        clientTls=certificate.settings(),
+        bulk={"port": 0},
+        storage={"segmentBytes": 64 << 10},
+        credentials={"users.json": USERS},
+        make_core=make_core,
+    )
+    (tmp_path / "hosts").write_text(f"{broker.place.host} east.test\n")
+    monkeypatch.setenv("SUPERCLUSTER_HOSTS_FILE", str(tmp_path / "hosts"))
+    url = f"nats://{broker.place.host}:{broker.client_port}"
+    client = await nats.connect(
+        url, user="app", password="app-secret", tls=certificate.context(), tls_hostname="east.test"
+    )
+    js = client.jetstream()
+
+    async def has_stream() -> bool:
+        with contextlib.suppress(nats.errors.Error):  # until the broker has found its meta leader
+            return bool(await js.add_stream(name="S", subjects=["a"]))
+        return False
+
+    await until(has_stream, "a stream")
+    for _ in range(MESSAGES):
+        await js.publish("a", os.urandom(2_000))
+    await client.close()
+    return Address("east.test", broker.client_port, is_tls=True)
+
+
+async def read(
+    address: Address, credentials: Credentials, certificate: Certificate, *, is_required: bool
+) -> list[int]:
+    servers = Servers([address], credentials, tls=Tls(str(certificate.ca)))
+    session = JetStreamSession(servers, patience_seconds=20)
+
+    def all_of_it() -> list[int]:
+        lineage = session.stream_state("S").lineage
+        over_nats = NatsReader(session, "S", ("sequence",), patience_seconds=20)
+        reader = BulkReader(over_nats, lineage, is_required=is_required)
+        return [each for batch in reader.read(1, MESSAGES) for each in batch.column(0).to_pylist()]
+
+    try:
+        return await asyncio.to_thread(all_of_it)
+    finally:
+        session.drop()
+
+
+@pytest.mark.parametrize("credentials", [Credentials("app", "app-secret"), Credentials(token="a-long-token")])
+async def test_the_login_and_the_certificate_are_those_of_the_nats_port(
+    address: Address, certificate: Certificate, credentials: Credentials
+) -> None:
+    assert await read(address, credentials, certificate, is_required=True) == list(range(1, MESSAGES + 1))
+
+
+async def test_a_user_who_may_not_read_the_whole_stream_reads_over_nats(
+    address: Address, certificate: Certificate, caplog: pytest.LogCaptureFixture
+) -> None:
+    narrow = Credentials("narrow", "narrow-secret")
+    with caplog.at_level(logging.WARNING, "supercluster.spark"):
+        found = await read(address, narrow, certificate, is_required=False)
+    assert found == list(range(1, MESSAGES + 1))
+    (line,) = [each.getMessage() for each in caplog.records if each.name.startswith("supercluster.spark")]
+    assert "read over NATS from sequence 1 on" in line
+    assert "answered 403" in line
+    assert "secret" not in line
+    with pytest.raises(NoBulkError, match="403"):
+        await read(address, narrow, certificate, is_required=True)

@@ -12,7 +12,7 @@ import json
 import multiprocessing
 import resource
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -135,7 +135,7 @@ class OnlyBulk:
         self.patience_seconds, self.fail_on_data_loss = 60.0, False
         self._port = BulkPort("127.0.0.1", port, "", None, Credentials())
 
-    def bulk_ports(self, is_wanted: Callable[[str], bool]) -> list[BulkPort]:
+    def bulk_ports(self, followers: Collection[str], is_wanted: Callable[[str], bool]) -> list[BulkPort]:
         return [self._port]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,7 +48,7 @@ class Brokers:
     lineage: str = LINEAGE
     asked_names: list[str] = field(default_factory=list)
 
-    def bulk_ports(self, is_wanted: Callable[[str], bool]) -> Iterator[BulkPort]:
+    def bulk_ports(self, followers: Collection[str], is_wanted: Callable[[str], bool]) -> Iterator[BulkPort]:
         for place, (name, port) in enumerate(self.ports.items()):
             if not place or is_wanted(name):
                 self.asked_names.append(name)

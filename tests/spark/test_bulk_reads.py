@@ -158,6 +158,39 @@ async def _answers(js: JetStreamContext) -> bool:
     return True
 
 
+async def test_followers_are_asked_before_the_leader_and_brokers_without_a_copy(
+    fleet: Fleet, js: JetStreamContext
+) -> None:
+    await js.add_stream(name="S", subjects=["a.>"], num_replicas=3)
+    await until(partial(_has_followers, js), "followers")
+    names = dict(zip(fleet.hosts, fleet.names, strict=True))
+
+    def asked(connected: int, followers: tuple[str, ...]) -> list[str]:
+        session = session_of(fleet.urls[connected])
+        found = [names[port.host] for port in session.bulk_ports(followers, lambda name: False)]
+        session.drop()
+        return found
+
+    def check() -> None:
+        session = session_of(*fleet.urls)
+        state = session.stream_state("S")
+        session.drop()
+        assert len(state.followers) == 2
+        (leader,) = set(fleet.names) - set(state.followers)
+        for connected, name in enumerate(fleet.names):
+            found = asked(connected, state.followers)
+            assert set(found) == {*state.followers, name}
+            assert found[0] == name if name != leader else found[-1] == name
+            assert asked(connected, ()) == [name]
+
+    await asyncio.to_thread(check)
+
+
+async def _has_followers(js: JetStreamContext) -> bool:
+    cluster = (await js.stream_info("S")).cluster
+    return cluster is not None and len(cluster.replicas or ()) == 2
+
+
 async def test_the_option_bulk_says_which_way_a_task_reads(
     fleet: Fleet, js: JetStreamContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:

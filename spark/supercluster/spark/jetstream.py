@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -142,6 +142,8 @@ class StreamState:
     """How many of a subject it keeps; 0: all."""
     is_interest: bool = False
     """Is a message removed when all consumers have it?"""
+    followers: tuple[str, ...] = ()
+    """The brokers that have a copy and do not lead."""
 
 
 class JetStreamSession:
@@ -168,19 +170,23 @@ class JetStreamSession:
         """The connection to the broker that is asked next."""
         return self.connection(time.monotonic() + self._patience_seconds)
 
-    def bulk_ports(self, is_wanted: Callable[[str], bool]) -> Iterator[BulkPort]:
-        """The bulk port of the connected broker, then those of further brokers whose names are wanted by then; none where the first
-        one has none."""
+    def bulk_ports(self, followers: Collection[str], is_wanted: Callable[[str], bool]) -> Iterator[BulkPort]:
+        """The bulk ports of brokers; none where the connected one has none. That one is the first, but the last if others
+        are the followers. Further brokers are followers, or are wanted by then."""
         connection = self.broker()
         self._servers.learn(connection.server_names, connection.address)
-        port = connection.bulk_port
-        if port is None:
+        own = connection.bulk_port
+        if own is None:
             return
-        yield port
-        for other in self._servers.others(connection.address):
-            port = other.bulk_port if is_wanted(other.server_name) else None
-            if port is not None:
+        is_last = bool(followers) and connection.server_name not in followers
+        if not is_last:
+            yield own
+        for other in self._servers.others(connection.address, followers):
+            name, port = other.server_name, other.bulk_port
+            if port is not None and (name in followers or is_wanted(name)):
                 yield port
+        if is_last:
+            yield own
 
     def ask(
         self,
@@ -251,6 +257,7 @@ class JetStreamSession:
             limits=Limits.of(answer["config"]),
             messages_per_subject=max(0, int(answer["config"].get("max_msgs_per_subject") or 0)),
             is_interest=answer["config"].get("retention") == INTEREST,
+            followers=tuple(each["name"] for each in (answer.get("cluster") or {}).get("replicas") or ()),
         )
 
     def left(self, state: StreamState, next_sequence: int, now: dt.datetime, asks_time: bool) -> Left:

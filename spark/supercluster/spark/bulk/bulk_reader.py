@@ -111,6 +111,8 @@ class BulkReader:
 
     nats: NatsReader
     lineage: str
+    followers: tuple[str, ...] = ()
+    """Brokers that are asked first."""
     is_required: bool = False
     """Raise, instead of reading over NATS what a bulk port should serve."""
 
@@ -140,7 +142,8 @@ class BulkReader:
     def _by_blocks(self, course: _Course) -> Generator[pa.RecordBatch, None, str]:
         """Read what brokers have in blocks. The rest is the reader's over NATS; returns why, where it may be more than the tail."""
         why, nodes = NO_PORT, set[str]()
-        for port in self.nats.session.bulk_ports(lambda name: not nodes or name in nodes):
+        wanted = self.nats.session.bulk_ports(self.followers, lambda name: not nodes or name in nodes)
+        for port in wanted:
             while course.at <= course.last:
                 before = course.at
                 try:

@@ -161,7 +161,7 @@ class _Tasks:
         size_bytes = (partition.last - partition.first + 1) * state.bytes // max(1, state.messages)
         if options.bulk == OFF or (options.bulk == AUTO and size_bytes < BULK_BYTES_MIN):
             return over_nats
-        return BulkReader(over_nats, partition.lineage, is_required=options.bulk == ONLY)
+        return BulkReader(over_nats, partition.lineage, state.followers, is_required=options.bulk == ONLY)
 
 
 class BatchReader(DataSourceReader):

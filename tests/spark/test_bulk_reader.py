@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -197,6 +198,20 @@ def test_an_answer_of_nothing_is_no_error() -> None:
     with site([serves(Copy([200, 300]))]) as found:
         found.check()
         assert found.nats.ranges == [(1, 100)]
+
+
+def _replies(body: bytes, asked: Asked) -> Reply:
+    return Reply(body=body)
+
+
+def test_an_end_without_blocks_covers_nothing() -> None:
+    for end in (COPY.end(1, 0, 0, [], 0), COPY.end(50, 49, 0, [], 0)):
+        with site([partial(_replies, end)]) as found:
+            found.check()
+            assert found.nats.ranges == [(1, 100)]
+    with site([partial(_replies, COPY.end(1, 3, 0, [[1, 3]], 0))]) as found:
+        with pytest.raises(WrongAnswerError):
+            found.read()
 
 
 def test_an_answer_that_ends_early_is_asked_for_the_rest() -> None:

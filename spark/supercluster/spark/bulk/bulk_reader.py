@@ -35,7 +35,7 @@ from supercluster.spark.nats.nats_reader import NatsReader
 
 log = logging.getLogger(__name__)
 
-SILENCE_SECONDS = 30.0
+SILENCE_SECONDS = 65.0
 """A broker that sends nothing for so long is given up. It makes a block in less."""
 BULK_BYTES_MIN = 8 << 20
 """Of a stream, about one block: less is not worth a block that is sent whole."""
@@ -185,7 +185,8 @@ class BulkReader:
                 if isinstance(found, End):
                     gaps = seen.close(found)
                     self._check_end(found, seen)
-                    course.come_to(found.last + 1, gaps)
+                    if seen.first is not None:
+                        course.come_to(found.last + 1, gaps)
                     return
                 is_first = seen.first is None
                 gaps = seen.add(found)

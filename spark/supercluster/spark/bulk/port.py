@@ -7,7 +7,7 @@ import http.client
 import json
 import socket
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from urllib.parse import quote, urlencode
 
 from supercluster.spark.bulk.frames import BrokenAnswerError, ReadInto
@@ -45,17 +45,17 @@ def asked(
     """
     query = urlencode({"first": first, "last": last, "columns": ",".join(columns), "lineage": lineage})
     connection = http.client.HTTPConnection(port.host, port.port, timeout=timeout_seconds)
-    try:
-        connection.sock = _connected(port, timeout_seconds)
-        connection.request("GET", f"/bulk/streams/{quote(stream, safe='')}?{query}", headers=_login(port))
-        response = connection.getresponse()
-        if response.status != http.client.OK:
-            raise _refused(response)
+    with closing(connection):
+        try:
+            connection.sock = _connected(port, timeout_seconds)
+            connection.request("GET", f"/bulk/streams/{quote(stream, safe='')}?{query}", headers=_login(port))
+            response = connection.getresponse()
+            refused = None if response.status == http.client.OK else _refused(response)
+        except (OSError, http.client.HTTPException) as error:
+            raise BrokenAnswerError(f"{type(error).__name__}: {error}") from None
+        if refused is not None:
+            raise refused
         yield _reading(response)
-    except (OSError, http.client.HTTPException) as error:
-        raise BrokenAnswerError(f"{type(error).__name__}: {error}") from None
-    finally:
-        connection.close()
 
 
 def _connected(port: BulkPort, timeout_seconds: float) -> socket.socket:

@@ -170,8 +170,10 @@ class OneBroker:
         clock: BenchClock | None = None,
         *,
         segment_bytes: int = SEGMENT_BYTES,
+        name: str = "n0",
     ) -> None:
         self.directory = directory
+        self.name = name
         self._segment_bytes = segment_bytes
         self.meter = meter
         self.network = _Network()
@@ -187,10 +189,15 @@ class OneBroker:
         rng = random.Random(self._starts)
         volume = open_volume(OsDisk(self.directory), "boot", lambda: f"{rng.getrandbits(64):016x}")
         self._store = VolumeStore(volume, LogOptions(segment_bytes=self._segment_bytes, sync_in_tick=False))
-        settings = CoreSettings(node="n0", cluster="bench", meta_voters=("n0",))
+        settings = CoreSettings(node=self.name, cluster="bench", meta_voters=(self.name,))
         with self.meter.turn():
             self.core = _Core(settings, self._store, self.network, self.clock, rng)
         self.until(lambda: self.core.accepts_clients)
+
+    def stop(self) -> None:
+        """As a process ends that is told to: another one may go on with the directory."""
+        self.core.close(clean=True)
+        self._store.close(clean=True)
 
     def restart(self) -> None:
         """As behind a kill: nothing is written before."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import psutil
 from benchmarks.machine import describe
@@ -42,6 +42,7 @@ ROWS_PER_BATCH = 10_000
 ALL = ("sequence", "time", "subject", "headers", "payload")
 FOUR = ("sequence", "time", "subject", "payload")
 BROKER = "east-0"
+BULK_PORT = 8333
 
 
 # ---- a source that does no I/O --------------------------------------------------------------------------------------------
@@ -89,7 +90,7 @@ class _NoIoReader(DataSourceReader):
 def _batch(names: tuple[str, ...]) -> pa.RecordBatch:
     import pyarrow as pa
 
-    from supercluster.spark.datasource.rows import arrow_schema
+    from supercluster.spark.columns import arrow_schema
 
     values: dict[str, list[Any]] = {
         "sequence": list(range(ROWS_PER_BATCH)),
@@ -128,6 +129,12 @@ def fill(directory: Path, rows: int, per_entry: Sequence[int]) -> None:
             broker.publish(subjects[: min(ROWS_PER_BATCH, rows - at)], payload)
         print(f"{name}: {rows:,} messages in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     broker.stop()
+
+
+class BulkBrokers(SuperclusterBrokers):
+    """With a bulk port."""
+
+    more_settings: ClassVar[dict[str, object]] = {"bulk": {"port": BULK_PORT, "quotaBytes": 8 << 30}}
 
 
 # ---- measuring ------------------------------------------------------------------------------------------------------------
@@ -222,7 +229,7 @@ def no_io(spark: SparkSession, rows: int, partitions: int, columns: Sequence[str
 
 
 def _schema(columns: Sequence[str]) -> str:
-    from supercluster.spark.datasource.rows import KINDS
+    from supercluster.spark.columns import KINDS
 
     return ", ".join(f"{name} {KINDS[name]}" for name in columns)
 
@@ -275,7 +282,7 @@ def main() -> int:
         fill(directory / "broker" / BROKER, arguments.rows, arguments.per_entry)
         spark = spark_local.start(directory / "spark")
         spark.dataSource.register(NoIo)
-        with SuperclusterBrokers(directory / "broker", 1) as fleet:
+        with BulkBrokers(directory / "broker", 1) as fleet:
             cases = cases_of(spark, fleet, arguments.rows, arguments.per_entry)
             measure(cases, arguments.runs, fleet.brokers[0].pid)
         spark.stop()

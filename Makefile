@@ -18,7 +18,7 @@ IN_PARALLEL := --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 SELECT ?= 'not long'
 STAMP := $(VENV)/.supercluster-stamp
 
-.PHONY: help setup check format test test-one test-all test-spark smoke compat kube-table compat-restless sim sim-mutants fuzz demo e2e e2e-kube e2e-kind e2e-moves e2e-cutover e2e-restless demo-cutover bench bench-moves bench-cutovers bench-repairs bench-turns bench-operator image crds docs clean
+.PHONY: help setup check format test test-one test-all test-spark smoke compat kube-table compat-restless sim sim-mutants fuzz demo e2e e2e-kube e2e-kind e2e-moves e2e-cutover e2e-restless demo-cutover bench bench-moves bench-cutovers bench-repairs bench-turns bench-operator bench-spark image crds docs clean
 
 help: ## Show this help
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -123,6 +123,9 @@ bench-turns: $(STAMP) ## Measure the longest turn of a broker's loop on large st
 
 bench-operator: $(STAMP) ## Measure the operator's processor time and writes with 3,000 busy Streams of three StreamMoves each (two minutes; RUNS=3)
 	$(PY) -m benchmarks.operator $(if $(RUNS),--runs $(RUNS))
+
+bench-spark: $(STAMP) ## Measure Spark's reads and writes beside a source and a sink without I/O (an hour; ROWS=1000000 RUNS=3: ten minutes; OUT=NAME)
+	$(PY) -m benchmarks.spark_speed $(if $(ROWS),--rows $(ROWS)) $(if $(RUNS),--runs $(RUNS)) $(if $(OUT),--out $(OUT))
 
 bench: $(STAMP) ## Run the benchmarks beside nats-server, as a table
 	$(PY) -m benchmarks.run

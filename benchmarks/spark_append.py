@@ -136,6 +136,9 @@ class Direct:
     def release(self, staged: Staged) -> None:
         self._calls.commit("direct", staged.batch, [staged], "")
 
+    def close(self) -> None:
+        self._session.drop()
+
 
 def measure(spark: SparkSession, fleet: Fleet, rows: int, runs: int, replicas: int = 1) -> Rates:
     """Write to the fleet, into a stream that is made for it."""
@@ -155,7 +158,14 @@ def measure(spark: SparkSession, fleet: Fleet, rows: int, runs: int, replicas: i
         began = time.monotonic()
         direct.release(staged)
         rates.note(RELEASED, time.monotonic() - began)
+    direct.close()
     return rates
+
+
+def measure_on_one(directory: Path, spark: SparkSession, rows: int, runs: int) -> Rates:
+    """Write to one broker that is started for it."""
+    with SuperclusterBrokers(directory, 1) as fleet:
+        return measure(spark, fleet, max(1, rows // ROWS_PER_BATCH) * ROWS_PER_BATCH, runs)
 
 
 def main() -> int:

@@ -1,31 +1,34 @@
-"""`make bench-spark`: how fast Spark reads streams, beside a source that does no I/O in the same run.
+"""`make bench-spark`: how fast Spark reads and writes streams, beside a source and a sink that do no I/O in the same run.
 
-Each case is read once to warm up, then as often as `--runs` says, in turn with the others of its number of partitions, so that a busy moment
-hits all alike. A rate is rows a second of a query that keeps nothing (`noop`); the ratio is to the source without I/O with as many
-partitions and the same columns, in the same round.
+Each case runs once to warm up, then as often as `--runs` says, in turn with the others of its group, so that a busy moment hits all
+alike. A rate is rows a second of a query that keeps nothing (`noop`); the ratio is to the source without I/O with as many partitions and the
+same columns. "First" is read behind a restart of the broker, which empties its cache. "NATS" is what a tail goes by.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import psutil
 from benchmarks.machine import describe
 from benchmarks.one_broker import BenchClock, CpuMeter, OneBroker
-from benchmarks.servers import Fleet, SuperclusterBrokers
+from benchmarks.servers import CLIENT_PORT, READY_SECONDS, Fleet, SuperclusterBrokers
 from e2e import spark_local
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from benchmarks import one_broker
+from benchmarks import one_broker, spark_append
+from supercluster.localplane import certificates
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,6 +46,8 @@ ALL = ("sequence", "time", "subject", "headers", "payload")
 FOUR = ("sequence", "time", "subject", "payload")
 BROKER = "east-0"
 BULK_PORT = 8333
+NAME = "kubernetes"
+"""One of the names that certificates of the embedded plane have."""
 
 
 # ---- a source that does no I/O --------------------------------------------------------------------------------------------
@@ -131,12 +136,6 @@ def fill(directory: Path, rows: int, per_entry: Sequence[int]) -> None:
     broker.stop()
 
 
-class BulkBrokers(SuperclusterBrokers):
-    """With a bulk port."""
-
-    more_settings: ClassVar[dict[str, object]] = {"bulk": {"port": BULK_PORT, "quotaBytes": 8 << 30}}
-
-
 # ---- measuring ------------------------------------------------------------------------------------------------------------
 
 
@@ -148,9 +147,9 @@ class Case:
     rows: int
     query: Callable[[], object]
     limit: float = 0.0
-    """Of the source without I/O."""
+    """Of the case beside it; 0: none."""
     beside: str = ""
-    """The case that does no I/O."""
+    """The case that it is compared with."""
     before: Callable[[], object] = lambda: None
     seconds: list[float] = field(default_factory=list)
     spark_s: list[float] = field(default_factory=list)
@@ -161,43 +160,46 @@ class Case:
         return self.rows / statistics.median(self.seconds)
 
 
-@dataclass(slots=True)
-class Processor:
-    """Processor time of a process and all that it started, in seconds."""
-
-    pid: int
-
-    def used_s(self) -> float:
-        process, found = psutil.Process(self.pid), 0.0
-        for each in [process, *process.children(recursive=True)]:
-            try:
-                times = each.cpu_times()
-            except psutil.NoSuchProcess:
-                continue
-            found += times.user + times.system + times.children_user + times.children_system
-        return found
+def used_s(pid: int, *, without: int = 0) -> float:
+    """Processor time of a process and all that it started, in seconds, but for those of one of them."""
+    process, found = psutil.Process(pid), 0.0
+    left_out = {each.pid for each in [psutil.Process(without), *_started_by(without)]} if without else set()
+    for each in [process, *_started_by(pid)]:
+        if each.pid in left_out:
+            continue
+        try:
+            times = each.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        found += times.user + times.system + times.children_user + times.children_system
+    return found
 
 
-def measure(cases: Sequence[Case], runs: int, broker_pid: int) -> None:
-    spark, broker = Processor(os.getpid()), Processor(broker_pid)
+def _started_by(pid: int) -> list[psutil.Process]:
+    return psutil.Process(pid).children(recursive=True)
+
+
+def measure(cases: Sequence[Case], runs: int, fleet: Fleet) -> None:
+    """The first run of each warms up."""
     for number in range(runs + 1):
         for case in cases:
             case.before()
-            broker_s, spark_s, began = broker.used_s(), spark.used_s(), time.monotonic()
+            broker = fleet.brokers[0].pid
+            broker_s, spark_s = used_s(broker), used_s(os.getpid(), without=broker)
+            began = time.monotonic()
             case.query()
             seconds = time.monotonic() - began
-            broker_s, all_s = broker.used_s() - broker_s, spark.used_s() - spark_s
-            if number:  # The first one warms up.
+            if number:
                 case.seconds.append(seconds)
-                case.broker_s.append(broker_s)
-                case.spark_s.append(all_s - broker_s)
+                case.broker_s.append(used_s(broker) - broker_s)
+                case.spark_s.append(used_s(os.getpid(), without=broker) - spark_s)
             print(f"{case.name}: {case.rows / seconds:,.0f} rows/s", file=sys.stderr, flush=True)
 
 
 def lines(cases: Sequence[Case]) -> list[str]:
     """A table in Markdown."""
     found = [
-        "| case | rows/s, median (least to most) | of no I/O | limit | Spark µs a row | broker µs a row |",
+        "| case | rows/s, median (least to most) | ratio | limit | Spark µs a row | broker µs a row |",
         "|---|---|---|---|---|---|",
     ]
     by_name = {case.name: case for case in cases}
@@ -206,7 +208,7 @@ def lines(cases: Sequence[Case]) -> list[str]:
         ratio, limit = "", ""
         if case.beside:
             of = case.rate / by_name[case.beside].rate
-            ratio = f"{of:.2f}"
+            ratio = f"{of:.2f} of {case.beside}"
             limit = f"{case.limit:.2f}{'' if of >= case.limit else ' MISSED'}" if case.limit else ""
         per_row = [1e6 * statistics.median(each) / case.rows for each in (case.spark_s, case.broker_s)]
         found.append(
@@ -216,16 +218,32 @@ def lines(cases: Sequence[Case]) -> list[str]:
     return found
 
 
+def draw(cases: Sequence[Case], path: Path) -> None:
+    """Write the PNG: a bar for each case."""
+    import matplotlib as mpl  # Here, since only this picture needs it.
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(10, 0.32 * len(cases) + 1), layout="constrained")
+    shown = list(reversed(cases))
+    rates = [case.rate / 1e6 for case in shown]
+    spread = [
+        [rate - case.rows / max(case.seconds) / 1e6 for rate, case in zip(rates, shown, strict=True)],
+        [case.rows / min(case.seconds) / 1e6 - rate for rate, case in zip(rates, shown, strict=True)],
+    ]
+    colours = ["#999999" if "no I/O" in case.name else "#1668b8" for case in shown]
+    axes.barh([case.name for case in shown], rates, xerr=spread, color=colours)
+    axes.set_xlabel("million rows a second, median, least and most")
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
 # ---- cases ----------------------------------------------------------------------------------------------------------------
 
 
 def _run(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
-
-
-def no_io(spark: SparkSession, rows: int, partitions: int, columns: Sequence[str]) -> DataFrame:
-    source = spark.read.format("no_io").schema(_schema(columns))
-    return source.option("rows", rows).option("partitions", partitions).load()
 
 
 def _schema(columns: Sequence[str]) -> str:
@@ -234,38 +252,139 @@ def _schema(columns: Sequence[str]) -> str:
     return ", ".join(f"{name} {KINDS[name]}" for name in columns)
 
 
-def stream(
-    spark: SparkSession, url: str, name: str, partitions: int, columns: Sequence[str], **options: str
-) -> DataFrame:
-    source = spark.read.format("supercluster").schema(_schema(columns)).options(**options)
-    return source.option("url", url).option("stream", name).option("minPartitions", partitions).load()
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """Queries on the streams of one broker, by one transport."""
+
+    spark: SparkSession
+    fleet: Fleet
+    rows: int
+    folder: Path
+    url: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    transport: str = "plain"
+    awaited: str = ""
+    """A stream: the broker has started when it is there."""
+
+    def no_io(self, partitions: int, columns: Sequence[str]) -> DataFrame:
+        source = self.spark.read.format("no_io").schema(_schema(columns))
+        return source.option("rows", self.rows).option("partitions", partitions).load()
+
+    def stream(
+        self, name: str, partitions: int, columns: Sequence[str] = ALL, *, bulk: str = "only"
+    ) -> DataFrame:
+        source = self.spark.read.format("supercluster").schema(_schema(columns)).options(**self.options)
+        source = source.option("url", self.url).option("stream", name).option("bulk", bulk)
+        return source.option("minPartitions", partitions).load()
+
+    def available_now(self, name: str, partitions: int) -> None:
+        source = self.spark.readStream.format("supercluster").schema(_schema(ALL)).options(**self.options)
+        source = source.option("url", self.url).option("stream", name).option("startingOffsets", "earliest")
+        frame = source.option("minPartitions", partitions).load()
+        checkpoint = self.folder / f"checkpoint-{time.monotonic_ns()}"
+        query = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+        query.trigger(availableNow=True).start().awaitTermination()
+
+    def restart(self) -> None:
+        """The broker begins with an empty cache."""
+        broker = self.fleet.brokers[0]
+        broker.stop()
+        broker.start()
+        broker.wait_until_accepting(time.monotonic() + READY_SECONDS)
+        wait_for_stream(self.url, self.options, self.awaited)
+
+    def cases(self, per_entry: Sequence[int], limits: Limits) -> list[Case]:
+        found: list[Case] = []
+        for partitions, cached in zip(PARTITIONS, limits.cached, strict=True):
+            where = f"{self.transport}, {partitions} partition{'s' * (partitions > 1)}"
+
+            def case(
+                name: str,
+                query: Callable[[], object],
+                limit: float = 0.0,
+                beside: str = "",
+                before: Callable[[], object] = lambda: None,
+                *,
+                where: str = where,
+            ) -> str:
+                title = f"{name}, {where}"
+                beside = f"{beside}, {where}" if beside else ""
+                found.append(Case(title, self.rows, query, limit, beside, before))
+                return title
+
+            case("no I/O", partial(self._read_no_io, partitions))
+            for count in per_entry:
+                name, an_entry = stream_name(count), f"{count} an entry"
+                case(
+                    f"first, {an_entry}",
+                    partial(self._read, name, partitions),
+                    limits.first,
+                    "no I/O",
+                    self.restart,
+                )
+                case(f"cached, {an_entry}", partial(self._read, name, partitions), cached, "no I/O")
+            name, an_entry = stream_name(per_entry[-1]), f"{per_entry[-1]} an entry"
+            all_columns = f"cached, {an_entry}"
+            case("sequence only", partial(self._read, name, partitions, ["sequence"]), 2.0, all_columns)
+            case("filtered by subject", partial(self._read_one_subject, name, partitions), 0.0, all_columns)
+            case("AvailableNow", partial(self.available_now, name, partitions), 0.0, all_columns)
+            case("NATS", partial(self._read, name, partitions, bulk="off"), limits.tail, "no I/O")
+        return found
+
+    def _read_no_io(self, partitions: int) -> None:
+        _run(self.no_io(partitions, ALL))
+
+    def _read(self, name: str, partitions: int, columns: Sequence[str] = ALL, *, bulk: str = "only") -> None:
+        _run(self.stream(name, partitions, columns, bulk=bulk))
+
+    def _read_one_subject(self, name: str, partitions: int) -> None:
+        _run(self.stream(name, partitions).where(f"subject = '{name}.3'"))
 
 
-def cases_of(spark: SparkSession, fleet: Fleet, rows: int, per_entry: Sequence[int]) -> list[Case]:
-    url, cases = fleet.urls[0], []
-    for partitions, limit in zip(PARTITIONS, (0.80, 0.75), strict=True):
-        beside = f"no I/O, {partitions} partitions"
-        cases.append(
-            Case(beside, rows, lambda count=partitions: _run(no_io(spark, rows, count, ALL)))  # type: ignore[misc]
-        )
-        for count in per_entry:
-            for way, least in (("off", 0.0), ("auto", limit)):
-                title = f"{count} an entry, {partitions} partitions, {'NATS' if way == 'off' else 'cached'}"
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of the source without I/O in the same run."""
 
-                def query(name: str = stream_name(count), parts: int = partitions, bulk: str = way) -> None:
-                    _run(stream(spark, url, name, parts, ALL, bulk=bulk))
+    cached: tuple[float, ...]
+    """By number of partitions."""
+    first: float
+    tail: float
 
-                cases.append(Case(title, rows, query, least, beside))
-        sequence = f"{per_entry[-1]} an entry, {partitions} partitions, sequence only"
-        cases.append(
-            Case(
-                sequence,
-                rows,
-                lambda count=partitions: _run(  # type: ignore[misc]
-                    stream(spark, url, stream_name(per_entry[-1]), count, ["sequence"])
-                ),
-            )
-        )
+
+LIMITS = {"plain": Limits((0.80, 0.75), 0.3, 0.25), "TLS": Limits((0.70, 0.60), 0.3, 0.25)}
+
+
+def wait_for_stream(url: str, options: Mapping[str, str], stream: str) -> None:
+    """Until its leader answers."""
+    from supercluster.spark.datasource.options import read_options
+    from supercluster.spark.pipelines.read_task import read_state
+
+    read_state(read_options({"url": url, "stream": stream, **options}, streaming=False))
+
+
+def brokers_with(settings: Mapping[str, object]) -> type[SuperclusterBrokers]:
+    """Brokers with a bulk port, and these settings."""
+    more = {"bulk": {"port": BULK_PORT, "quotaBytes": 8 << 30}, **settings}
+    return type("BulkBrokers", (SuperclusterBrokers,), {"more_settings": more})
+
+
+def run(directory: Path, spark: SparkSession, transport: str, arguments: argparse.Namespace) -> list[Case]:
+    """All cases over one transport."""
+    settings: dict[str, object] = {}
+    options: dict[str, str] = {}
+    if transport == "TLS":
+        found = certificates.ensure(directory, dt.datetime.now(dt.UTC), "broker")
+        settings["clientTls"] = {"certFile": str(found.certificate), "keyFile": str(found.key)}
+        options["caFile"] = str(found.certificate)
+    with brokers_with(settings)(directory / "broker", 1) as fleet:
+        url = fleet.urls[0]
+        if transport == "TLS":  # By a name that the certificate has.
+            (directory / "hosts").write_text(f"{fleet.hosts[0]} {NAME}\n", encoding="utf-8")
+            url = f"tls://{NAME}:{CLIENT_PORT}"
+        awaited = stream_name(arguments.per_entry[-1])
+        reads = Reads(spark, fleet, arguments.rows, directory, url, options, transport, awaited)
+        cases = reads.cases(arguments.per_entry, LIMITS[transport])
+        measure(cases, arguments.runs, fleet)
     return cases
 
 
@@ -276,18 +395,28 @@ def main() -> int:
     parser.add_argument(
         "--per-entry", type=int, nargs="+", default=list(PER_ENTRY), help="messages an entry (%(default)s)"
     )
+    parser.add_argument(
+        "--transport", choices=tuple(LIMITS), nargs="+", default=list(LIMITS), help="plain, TLS (both)"
+    )
+    parser.add_argument("--out", type=Path, help="write a table and a picture there, as NAME.md and NAME.png")
     arguments = parser.parse_args()
     with TemporaryDirectory() as folder:
         directory = Path(folder)
+        os.environ["SUPERCLUSTER_HOSTS_FILE"] = str(directory / "hosts")
         fill(directory / "broker" / BROKER, arguments.rows, arguments.per_entry)
         spark = spark_local.start(directory / "spark")
         spark.dataSource.register(NoIo)
-        with BulkBrokers(directory / "broker", 1) as fleet:
-            cases = cases_of(spark, fleet, arguments.rows, arguments.per_entry)
-            measure(cases, arguments.runs, fleet.brokers[0].pid)
+        cases = [
+            case for transport in arguments.transport for case in run(directory, spark, transport, arguments)
+        ]
+        rates = spark_append.measure_on_one(directory / "append", spark, arguments.rows, arguments.runs)
         spark.stop()
-    print("\n".join([*describe(), "", *lines(cases)]))
-    return 0
+    report = "\n".join([*describe(), "", *lines(cases), "", *rates.lines()])
+    print(report)
+    if arguments.out is not None:
+        arguments.out.with_suffix(".md").write_text(report + "\n", encoding="utf-8")
+        draw(cases, arguments.out.with_suffix(".png"))
+    return 1 if "MISSED" in report else 0
 
 
 if __name__ == "__main__":

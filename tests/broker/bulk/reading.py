@@ -89,10 +89,11 @@ async def read(
     columns: list[str] = COLUMNS,
     login: str = "",
     tls: ssl.SSLContext | None = None,
+    host: str = "127.0.0.1",
     **query: Any,
 ) -> Answer:
     """All of an answer."""
-    url = f"{'https' if tls is not None else 'http'}://127.0.0.1:{port}/bulk/streams/{stream}"
+    url = f"{'https' if tls is not None else 'http'}://{host}:{port}/bulk/streams/{stream}"
     shown = {"Authorization": "Basic " + base64.b64encode(login.encode()).decode()} if login else {}
     async with aiohttp.ClientSession(headers=shown) as session:
         async with session.get(

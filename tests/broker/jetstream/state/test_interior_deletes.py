@@ -142,3 +142,31 @@ def test_a_stretch_changes_its_form_with_room_between() -> None:
         found.discard(seq)
     assert not isinstance(found._parts[0], bytearray)
     assert list(found) == list(range(0, FEW_MAX, 2))
+
+
+@given(
+    st.sets(st.integers(0, 40)),
+    st.lists(st.tuples(st.integers(0, 12), st.integers(1, 3)), max_size=3),
+    st.integers(0, 40),
+    st.integers(0, 40),
+)
+@settings(deadline=None)
+def test_a_part_of_the_set_has_all_that_is_in_it_between_two_sequences(
+    some: set[int], runs: list[tuple[int, int]], low: int, high: int
+) -> None:
+    """Sequences are multiplied, so that they are in several stretches, whole ones among them."""
+    first, last = sorted((low * STRETCH // 3, high * STRETCH // 3))
+    whole = {seq for begin, count in runs for seq in range(begin * STRETCH, (begin + count) * STRETCH)}
+    model = whole | {seq * STRETCH // 3 for seq in some}
+    found = InteriorDeletes(sorted(model))
+    part = found.within(first, last)
+    assert [seq for seq in part if first <= seq <= last] == sorted(
+        seq for seq in model if first <= seq <= last
+    )
+    assert set(part) <= model
+    assert len(part) == sum(1 for _ in part)
+    taken = InteriorDeletes()
+    for piece in part.encoded():
+        taken.take(Reader(piece))
+    assert list(taken) == list(part)
+    assert list(found) == sorted(model)

@@ -190,6 +190,7 @@ class ClientConnection:
         self._context: ssl.SSLContext | None = None
         self._parser = WireParser()
         self._ready: list[Message] = []
+        self._room = bytearray()
         self._inbox = f"_INBOX.{secrets.token_hex(8)}"
         self._requests = 0
         self._answers: dict[bytes, Message | None] = {}
@@ -421,7 +422,9 @@ class ClientConnection:
 
     def _gather(self, data: bytes) -> bytes:
         """With what else comes, up to GATHERED_BYTES or until a pause. An error is the next read's."""
-        buffer, size = memoryview(bytearray(GATHERED_BYTES)), len(data)
+        if not self._room:
+            self._room = bytearray(GATHERED_BYTES)
+        buffer, size = memoryview(self._room), len(data)
         buffer[:size] = data
         with contextlib.suppress(OSError):
             self._socket.settimeout(GATHER_PAUSE_SECONDS)

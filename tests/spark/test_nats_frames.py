@@ -206,6 +206,16 @@ def test_text_in_a_payload_that_looks_like_a_delivery_is_noticed() -> None:
         assert (frames, end) == (None, 0)
 
 
+def test_text_that_looks_like_a_delivery_is_noticed_in_a_payload_that_is_cut() -> None:
+    begin, holding = run(1, 50), delivery(51, 51, payload=b"x" * 40 + delivery(9, 9) + b"y" * 40)
+    at = len(begin) + holding.index(PREFIX) + len(PREFIX)
+    for cut_at in range(at, len(begin) + len(holding)):
+        frames, end = take_frames(PREFIX, (begin + holding)[:cut_at])
+        assert (frames is None and end == 0) or (
+            frames is not None and frames.rows == 50 and end == len(begin)
+        )
+
+
 @pytest.mark.parametrize("bad", [b"x", b"-1", b"", b"99999999999", b"99999999999999999999", b"1 2 3", b"5 3"])
 def test_what_is_no_delivery_is_the_parser_s_to_refuse(bad: bytes) -> None:
     line = b"MSG a%b51.51.1700000000000000000.3 %b\r\nx\r\n" % (PREFIX, bad)

@@ -187,7 +187,11 @@ def take_frames(prefix: bytes, buffer: bytes) -> tuple[Frames | None, int]:
     payload_ends = pc.add(body_starts, total.cast(pa.int32()))
     begins = pc.add(payload_ends, _INT32[2])
     control_starts = pa.concat_arrays([_INT32_ZERO, begins.slice(0, rows - 1)])
-    if pc.min(pc.subtract(starts, control_starts)).as_py() <= 0:
+    # The piece behind the last row may be inside of its payload.
+    if (
+        pc.min(pc.subtract(starts, control_starts)).as_py() <= 0
+        or begins[-1].as_py() > places[rows + 1].as_py()
+    ):
         return None, 0
     controls = _cut_out(data, control_starts, starts)
     if not _are_controls(controls, numbers):

@@ -13,6 +13,7 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,9 @@ import pytest
 import yaml
 from nats.aio.client import Client
 from tests.conftest import Kubectl, eventually, kubectl_runner
+
+from supercluster.spark.datasource.options import read_options
+from supercluster.spark.datasource.source import BatchReader
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -142,6 +146,35 @@ def test_manifests_become_brokers_and_a_stream_that_takes_messages(site: Site) -
     assert status["leader"] in {"east-0", "east-1", "east-2"}
     assert [replica["name"] for replica in status["replicas"]] == ["east-0", "east-1", "east-2"]
     assert status["observedGeneration"] == 1
+
+
+@pytest.mark.covers("SP-1")
+def test_spark_reads_from_the_bulk_ports_that_the_cluster_opens(site: Site) -> None:
+    messages, size_bytes = 12_000, 1_000  # More than a block.
+    site.declare("readings", replicas=3)
+    site.ready("readings")
+
+    async def publish(client: Client) -> None:
+        jetstream = client.jetstream(publish_async_max_pending=4_000)
+        await asyncio.gather(
+            *[await jetstream.publish_async("readings.x", os.urandom(size_bytes)) for _ in range(messages)]
+        )
+
+    site.with_client(publish)
+    given = {"url": site.address(), "user": "app", "password": site.password("app")}
+    options = read_options({**given, "stream": "readings", "bulk": "only"}, streaming=False)
+    reader = BatchReader(options, ("sequence", "payload"))
+    batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
+    found = [sequence for batch in batches for sequence in batch.column("sequence").to_pylist()]
+    assert found == list(range(1, messages + 1))
+    address = site.get("pod", "east-0")["status"]["podIP"]
+    login = base64.b64encode(f"app:{site.password('app')}".encode()).decode()
+    asked = urllib.request.Request(
+        f"http://{address}:8333/bulk/streams/readings?columns=payload",
+        headers={"Authorization": f"Basic {login}"},
+    )
+    with urllib.request.urlopen(asked, timeout=60) as answer:
+        assert len(answer.read()) > 8 << 20
 
 
 @pytest.mark.covers("OP-1")

@@ -150,6 +150,40 @@ async def test_a_read_goes_on_when_its_broker_dies(fleet: Fleet, js: JetStreamCo
     await until(partial(_answers, js), "the stream to be led")
 
 
+async def test_messages_that_are_deleted_during_a_read_cost_no_other_row(
+    fleet: Fleet, js: JetStreamContext
+) -> None:
+    await fill(js, 1)
+    loop, session = asyncio.get_running_loop(), session_of(*fleet.urls)
+    state = await asyncio.to_thread(session.stream_state, "S")
+    gone = list(range(110, MESSAGES, 150))
+
+    async def delete() -> None:
+        for sequence in gone:
+            await js.delete_msg("S", sequence)
+
+    def over_nats_now() -> list[int]:
+        reader = NatsReader(session, "S", ("sequence",), patience_seconds=20)
+        found: list[int] = table(reader.read(1, MESSAGES))["sequence"].to_pylist()
+        return found
+
+    def read() -> list[int]:
+        found: list[int] = []
+        for batch in BulkReader(over_nats(session, ("sequence",)), state.lineage).read(1, MESSAGES):
+            if not found:
+                asyncio.run_coroutine_threadsafe(delete(), loop).result(READY_S)
+            found += batch.column(0).to_pylist()
+        return found
+
+    before = await asyncio.to_thread(over_nats_now)
+    found = await asyncio.to_thread(read)
+    after = await asyncio.to_thread(over_nats_now)
+    session.drop()
+    assert found == sorted(set(found))
+    assert set(after) <= set(found) <= set(before)
+    assert len(after) == len(before) - len(gone)
+
+
 async def _answers(js: JetStreamContext) -> bool:
     try:
         await js.stream_info("S")

@@ -142,7 +142,7 @@ class StreamState:
     """How many of a subject it keeps; 0: all."""
     is_interest: bool = False
     """Is a message removed when all consumers have it?"""
-    followers: tuple[str, ...] = ()
+    followers: tuple[str, ...] = field(default=(), compare=False)
     """The brokers that have a copy and do not lead."""
 
 

@@ -87,6 +87,17 @@ def of_size(size: int) -> Iterator[Entry]:
         first += size
 
 
+def own(size: int) -> Iterator[Entry]:
+    """Those of a sink's batch, which the leader releases, of several blocks or one: its note stands beside them."""
+    note, first = joined(Section.SINK_RELEASED, [b"up to here"]), 1
+    for index in range(1, 1500 // size + 2):
+        head = index % 3 * size // 4
+        blocks = [parts_of(first, head), parts_of(first + head, size - head)]
+        sections = [joined(Section.OWN_MESSAGES, [encode_block(parts)]) for parts in blocks if parts]
+        yield batch(index, first, size, b"".join((*sections, note)))
+        first += size
+
+
 def mixed() -> Iterator[Entry]:
     """Each kind of entry that there is, also those that have no messages."""
     yield make_entry(index=1, term=1, kind=EntryKind.NOOP, time_ns=TIME_NS)
@@ -99,6 +110,9 @@ def mixed() -> Iterator[Entry]:
     yield batch(7, 400, 30, messages(400, 10) + messages(410, 20, refused=(1,)))
     stage = joined(Section.SINK_STAGE, [b"staged and unseen"])
     yield batch(8, 430, 2, stage + joined(Section.OWN_MESSAGES, [encode_block(parts_of(430, 2))]))
+    block = joined(Section.OWN_MESSAGES, [encode_block(parts_of(432, 3))])
+    yield batch(9, 432, 9, block + messages(435, 6))
+    yield batch(10, 441, 6, messages(441, 5) + joined(Section.OWN_MESSAGES, [encode_block(parts_of(446, 1))]))
 
 
 def write(folder: Path, entries: list[Entry]) -> Path:
@@ -148,12 +162,15 @@ def made(folder: Path, name: str) -> pa.Table:
 
 @pytest.mark.parametrize(
     "entries",
-    [list(of_size(1)), list(of_size(20)), list(of_size(512)), list(mixed())],
-    ids=["1", "20", "512", "mixed"],
+    [
+        *(list(of_size(1)), list(of_size(20)), list(of_size(512))),
+        *(list(own(1)), list(own(20)), list(own(512)), list(mixed())),
+    ],
+    ids=["1", "20", "512", "own-1", "own-20", "own-512", "mixed"],
 )
 def test_columns_are_those_of_spark_s_own_source(entries: list[Entry], tmp_path: Path) -> None:
     deleted = (2, 17, 18, 19, 320)
-    asked = job(tmp_path, entries, deleted, gaps=[[330, 399]] if len(entries) == 8 else [])
+    asked = job(tmp_path, entries, deleted, gaps=[[330, 399]] if len(entries) == 10 else [])
     answer = transcode.transcode(asked)
     for name in COLUMNS:
         found = made(tmp_path, name)
@@ -162,9 +179,17 @@ def test_columns_are_those_of_spark_s_own_source(entries: list[Entry], tmp_path:
         told, body = answer["columns"][name], (tmp_path / name).read_bytes()
         assert (told["size"], told["sum"]) == (len(body), sum_of(body))
     assert answer["rows"] == made(tmp_path, "time").num_rows
-    gap = [(320, 320), (330, 399)] if len(entries) == 8 else [(320, 320)]
+    gap = [(320, 320), (330, 399)] if len(entries) == 10 else [(320, 320)]
     assert answer["deleted"] == [(2, 2), (17, 19), *gap]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0.seg", *sorted(COLUMNS)]
+
+
+@pytest.mark.parametrize("entries", [list(of_size(20)), list(own(20))], ids=["published", "own"])
+def test_an_entry_with_one_block_is_not_taken_apart(
+    entries: list[Entry], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transcode, "decode_stored", lambda entry: pytest.fail("a step for each message"))
+    assert transcode.transcode(job(tmp_path, entries))["rows"] == 1520
 
 
 def test_sequences_outside_of_the_block_are_left_out(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from isal.isal_zlib import crc32
 
 from supercluster.broker.bulk.layout import WORD_BYTES
 from supercluster.broker.jetstream.encoding.codec import Reader
-from supercluster.broker.jetstream.encoding.sections import RUN, SECTION, Section
+from supercluster.broker.jetstream.encoding.sections import RUN, SECTION, Section, count_of
 from supercluster.broker.jetstream.state.interior_deletes import InteriorDeletes
 from supercluster.broker.jetstream.state.log_reader import decode_stored
 from supercluster.broker.raft.entry import HEADER, CorruptRecordError, EntryKind, decode_entry
@@ -198,19 +198,30 @@ def _read(path: str, begin: int, end: int) -> bytes:
     return data
 
 
-def _plain_block(data: bytes, at: int, end: int, count: int) -> int:
-    """Where the block of an entry's payload begins, if that has the messages of one session and no other section, and all of them
-    were stored; else 0."""
+def _plain_blocks(data: bytes, at: int, end: int, count: int) -> list[tuple[int, int, int]]:
+    """Where the blocks of an entry's payload begin and end, and how many messages each has. None of them: the entry has other
+    messages too, or a number of a block was not stored."""
     size: int
-    kind, size = SECTION.unpack_from(data, at)
-    at += SECTION.size
-    if kind != Section.MESSAGES or at + size != end:
-        return 0
-    for _ in range(2):
-        at += 2 + data[at] + (data[at + 1] << 8)
-    at += 16
-    _, stored, _, exceptions = RUN.unpack_from(data, at)
-    return at + RUN.size if stored == count and not exceptions else 0
+    found: list[tuple[int, int, int]] = []
+    while at < end:
+        kind, size = SECTION.unpack_from(data, at)
+        block = at + SECTION.size
+        at = block + size
+        if kind == Section.MESSAGES:
+            for _ in range(2):
+                block += 2 + data[block] + (data[block + 1] << 8)
+            block += 16
+            _, messages, _, exceptions = RUN.unpack_from(data, block)
+            if exceptions:
+                return []
+            block += RUN.size
+        elif kind == Section.OWN_MESSAGES:
+            messages = count_of(memoryview(data)[block:at])
+        else:
+            continue
+        found.append((block, at, messages))
+        count -= messages
+    return [] if count else found
 
 
 def gather(data: bytes, at: int, rows: _Rows, holes: _Holes) -> int:
@@ -224,16 +235,17 @@ def gather(data: bytes, at: int, rows: _Rows, holes: _Holes) -> int:
         return end
     if kind != EntryKind.BATCH:
         raise CorruptRecordError(at, f"messages in an entry of kind {kind}")
-    start = _plain_block(data, at + HEADER.size, end, count)
-    if start:
-        if crc32(memoryview(data)[at + 8 : end]) != crc:
-            raise CorruptRecordError(at, "checksum differs")
-        body = start + 4 + 12 * count
+    view = memoryview(data)
+    if crc32(view[at + 8 : end]) != crc:
+        raise CorruptRecordError(at, "checksum differs")
+    blocks = _plain_blocks(data, at + HEADER.size, end, count)
+    for start, stop, messages in blocks:
+        body = start + 4 + 12 * messages
         rows.lengths += data[start + 4 : body]
-        rows.parts.append(memoryview(data)[body:end])
-        rows.size_bytes += end - body
-        times: Sequence[int] = ()
-    else:
+        rows.parts.append(view[body:stop])
+        rows.size_bytes += stop - body
+    times: Sequence[int] = ()
+    if not blocks:
         decoded = decode_stored(decode_entry(data, at))
         rows.lengths += array("I", map(len, decoded.parts)).tobytes()
         rows.parts += decoded.parts

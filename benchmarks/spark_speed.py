@@ -27,7 +27,7 @@ from benchmarks.servers import CLIENT_PORT, READY_SECONDS, Fleet, SuperclusterBr
 from e2e import spark_local
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from benchmarks import one_broker, spark_append
+from benchmarks import one_broker, spark_append, spark_beside
 from supercluster.localplane import certificates
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ SUBJECTS = 16
 PER_ENTRY = (1, 20, 512)
 PARTITIONS = (1, 4)
 ROWS_PER_BATCH = 10_000
+AUDITED_MAX = 500_000
 ALL = ("sequence", "time", "subject", "headers", "payload")
 FOUR = ("sequence", "time", "subject", "payload")
 BROKER = "east-0"
@@ -368,7 +369,13 @@ def brokers_with(settings: Mapping[str, object]) -> type[SuperclusterBrokers]:
     return type("BulkBrokers", (SuperclusterBrokers,), {"more_settings": more})
 
 
-def run(directory: Path, spark: SparkSession, transport: str, arguments: argparse.Namespace) -> list[Case]:
+def run(
+    directory: Path,
+    spark: SparkSession,
+    transport: str,
+    arguments: argparse.Namespace,
+    findings: list[spark_beside.Finding],
+) -> list[Case]:
     """All cases over one transport."""
     settings: dict[str, object] = {}
     options: dict[str, str] = {}
@@ -385,6 +392,21 @@ def run(directory: Path, spark: SparkSession, transport: str, arguments: argpars
         reads = Reads(spark, fleet, arguments.rows, directory, url, options, transport, awaited)
         cases = reads.cases(arguments.per_entry, LIMITS[transport])
         measure(cases, arguments.runs, fleet)
+        if transport == "plain":
+            read = arguments.rows * len(arguments.per_entry)
+            findings += [
+                spark_beside.disk_of_cache(directory / "broker" / BROKER, read),
+                spark_beside.lag(spark, fleet, directory),
+                spark_beside.publishing(fleet, awaited, arguments.runs),
+                spark_beside.audit(spark, fleet, min(arguments.rows, AUDITED_MAX)),
+            ]
+    if transport == "plain":
+
+        def over_nats(url: str, name: str) -> None:
+            frame = spark.read.format("supercluster").schema(_schema(ALL)).option("url", url)
+            _run(frame.option("stream", name).option("minPartitions", 1).load())
+
+        findings.append(spark_beside.of_nats_server(directory / "nats", arguments.rows, over_nats))
     return cases
 
 
@@ -406,12 +428,14 @@ def main() -> int:
         fill(directory / "broker" / BROKER, arguments.rows, arguments.per_entry)
         spark = spark_local.start(directory / "spark")
         spark.dataSource.register(NoIo)
-        cases = [
-            case for transport in arguments.transport for case in run(directory, spark, transport, arguments)
-        ]
+        findings: list[spark_beside.Finding] = []
+        cases: list[Case] = []
+        for transport in arguments.transport:
+            cases += run(directory, spark, transport, arguments, findings)
         rates = spark_append.measure_on_one(directory / "append", spark, arguments.rows, arguments.runs)
         spark.stop()
-    report = "\n".join([*describe(), "", *lines(cases), "", *rates.lines()])
+    beside = ["| besides | |", "|---|---|", *(finding.line for finding in findings)]
+    report = "\n".join([*describe(), "", *lines(cases), "", *rates.lines(), "", *beside])
     print(report)
     if arguments.out is not None:
         arguments.out.with_suffix(".md").write_text(report + "\n", encoding="utf-8")

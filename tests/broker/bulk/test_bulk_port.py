@@ -19,6 +19,7 @@ from tests.broker.bulk.reading import SlowReader, parsed, read
 from tests.support.certificates import Authority
 
 from supercluster.broker.bulk import maker, server, transcoder
+from supercluster.broker.bulk.server import NO_FIGURES
 from supercluster.broker.jetstream.stream.sealed import SealedMessages
 from supercluster.broker.runtime import process as process_module
 from supercluster.broker.runtime.process import BrokerProcess
@@ -100,6 +101,11 @@ async def test_every_row_comes_once_and_as_it_is(broker: BrokerProcess, js: JetS
         assert row["headers"] == ([("Number", [str(number)])] if number % 3 == 0 else None)
         told = await js.get_msg("orders", number) if number % 50 == 0 else None
         assert told is None or told.time is None or row["time"].timestamp() == told.time.timestamp()
+    figures = broker.bulk_figures()
+    assert figures["bulk_jobs"] >= len(answer.blocks)
+    assert figures["bulk_cache_bytes"] > 0
+    assert (figures["bulk_rows"], figures["bulk_readers"]) == (len(answer.rows), 0)
+    assert figures.keys() == NO_FIGURES.keys()
 
 
 async def test_a_part_is_answered_by_whole_blocks_and_some_columns(

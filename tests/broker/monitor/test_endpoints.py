@@ -91,7 +91,13 @@ async def test_metrics_are_prometheus_text(broker: BrokerProcess) -> None:
     assert status == 200
     samples = [line for line in text.splitlines() if not line.startswith("#")]
     assert 'supercluster_broker_in_msgs_total{broker="east-0",cluster="east"} 0.0' in samples
-    for figure in ("unusable_copies", "group_faults_total", "far_links", "far_frames_dropped_total"):
+    for figure in (
+        "unusable_copies",
+        "group_faults_total",
+        "far_links",
+        "far_frames_dropped_total",
+        "bulk_rows_total",
+    ):
         assert f'supercluster_broker_{figure}{{broker="east-0",cluster="east"}} 0.0' in samples
     assert all(float(line.rpartition(" ")[2]) >= 0 for line in samples)
 

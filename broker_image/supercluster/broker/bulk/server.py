@@ -86,6 +86,9 @@ class Ready:
     """With their descriptors, in the order of the request."""
 
 
+NO_FIGURES = dict.fromkeys(("bulk_readers", "bulk_cache_bytes", "bulk_rows", "bulk_jobs"), 0)
+
+
 class BulkServer:
     """See the module."""
 
@@ -109,6 +112,15 @@ class BulkServer:
         self._log_refused = RationedLog(log.warning, host.clock.monotonic_ms)
         self._log_failed = RationedLog(log.warning, host.clock.monotonic_ms)
         self._log_handshake = RationedLog(log.info, host.clock.monotonic_ms)
+
+    def figures(self) -> dict[str, int]:
+        """For /metrics."""
+        return {
+            "bulk_readers": self.readers,
+            "bulk_cache_bytes": self.maker.cache.used_bytes,
+            "bulk_rows": self.sent_rows,
+            "bulk_jobs": self._transcoder.jobs,
+        }
 
     async def start(self, address: str, port: int) -> int:
         """Bind and serve; returns the port.

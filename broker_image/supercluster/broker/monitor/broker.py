@@ -59,6 +59,9 @@ class Broker(Network, Protocol):
     migration_port: int
     monitor_port: int
 
+    def bulk_figures(self) -> dict[str, int]:
+        """Of the bulk port, by the names of /metrics."""
+
     @property
     def loaded_certificates(self) -> dict[str, Loaded]:
         """What new links are made with, by the names of the settings."""

@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 _GAUGES = (
     *("connections", "routes", "gateways", "subscriptions", "mem", "held_bytes", "unusable_copies"),
-    *("redirects_waiting", "redirects_bridged", "far_links"),
+    *("redirects_waiting", "redirects_bridged", "far_links", "bulk_readers", "bulk_cache_bytes"),
 )
 _COUNTERS = (
     "total_connections",
@@ -43,6 +43,8 @@ _COUNTERS = (
     "order_not_kept",
     "group_faults",
     "far_frames_dropped",
+    "bulk_rows",
+    "bulk_jobs",
     "cpu_seconds",
 )
 

@@ -349,7 +349,7 @@ def figures(broker: Broker) -> dict[str, Any]:
         "far_frames_dropped": told.get("far_frames_dropped", 0),
         "far_links": len(broker.mesh.far.links) if broker.mesh is not None else 0,
     }
-    return varz(broker, {}) | own
+    return varz(broker, {}) | own | broker.bulk_figures()
 
 
 def resident_bytes() -> int:

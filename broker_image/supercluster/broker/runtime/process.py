@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from supercluster.broker.auth.credentials import Credentials
-from supercluster.broker.bulk.server import BulkServer
+from supercluster.broker.bulk.server import NO_FIGURES, BulkServer
 from supercluster.broker.bulk.transcoder import is_possible
 from supercluster.broker.monitor import views
 from supercluster.broker.monitor.admin_calls import AdminCalls
@@ -347,6 +347,9 @@ class BrokerProcess:
         self.migration_port = await opened(
             "brokers of other super-clusters", host, settings.ports.migration, listening
         )
+
+    def bulk_figures(self) -> dict[str, int]:
+        return self.bulk.figures() if self.bulk is not None else NO_FIGURES
 
     async def _open_bulk_port(self, host: str) -> None:
         """For readers of whole streams."""

@@ -138,7 +138,8 @@ def test_a_broken_answer_is_gone_on_with_behind_the_last_whole_block(frames: int
             assert [each.first for each in other][:1] == [1 if frames < 5 else 30]
             assert len(own) == 1
         else:
-            assert other == []
+            # Nothing followed the broken answer at its broker: others are asked.
+            assert [each.first for each in other] == ([90] if frames == 15 else [])
             assert own[1].first == (30 if frames < 10 else 59 if frames < 15 else 90)
 
 
@@ -212,6 +213,19 @@ def test_an_end_without_blocks_covers_nothing() -> None:
     with site([partial(_replies, COPY.end(1, 3, 0, [[1, 3]], 0))]) as found:
         with pytest.raises(WrongAnswerError):
             found.read()
+
+
+def test_a_broker_that_is_behind_after_it_broke_off_is_gone_on_from_at_others() -> None:
+    with site([breaks(COPY, 7), serves(Copy([5, 30]))], [serves(COPY)]) as found:
+        found.check()
+        assert found.nats.ranges == [(1, 4), (90, 100)]
+
+
+@pytest.mark.parametrize("status", [404, 409])
+def test_another_life_of_the_stream_is_the_task_s_to_notice_also_where_bulk_is_required(status: int) -> None:
+    with site([refuses(status)]) as found:
+        found.nats.session.lineage = "other"
+        found.read()
 
 
 def test_an_answer_that_ends_early_is_asked_for_the_rest() -> None:

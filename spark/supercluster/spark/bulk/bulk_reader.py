@@ -3,6 +3,8 @@
 * Blocks come whole, so rows before and behind the range are left out.
 * After a broken answer the reader goes on behind the last whole block, at the same broker while it comes on, then at others.
 * Sequences before the first block and behind the last one are read over NATS.
+* An answer without blocks shows that there are no more. Right after a broken one others are asked too, for a broker that was
+  started again may be behind.
 * Sequences without a message have to be those that the end of the answer calls deleted. Where such ones are in the range, the
   stream's leader is asked whether they went with the stream's head, as the reader over NATS does.
 * Where no broker serves the range, all that is left of it is read over NATS, and one line in the log says why.
@@ -126,6 +128,8 @@ class BulkReader:
         course = _Course(first, last)
         why = yield from self._by_blocks(course)
         if why and self.is_required:
+            if self.nats.session.stream_state(self.nats.stream, was_read=True).lineage != self.lineage:
+                return  # The stream was made again, and the task is about to look.
             raise NoBulkError(
                 f"stream {self.nats.stream!r}: sequence {course.at} is not served in bulk: {why}"
             )
@@ -142,13 +146,19 @@ class BulkReader:
     def _by_blocks(self, course: _Course) -> Generator[pa.RecordBatch, None, str]:
         """Read what brokers have in blocks. The rest is the reader's over NATS; returns why, where it may be more than the tail."""
         why, nodes = NO_PORT, set[str]()
+        is_broken = is_at_end = False
         wanted = self.nats.session.bulk_ports(self.followers, lambda name: not nodes or name in nodes)
         for port in wanted:
             while course.at <= course.last:
                 before = course.at
                 try:
                     yield from self._one_answer(port, course)
-                    if course.at == before:
+                    if course.at > before:
+                        is_broken = False
+                    elif is_broken:
+                        is_at_end = True
+                        break
+                    else:
                         return ""
                 except OtherVersionError as error:
                     return f"{port}: {error}"
@@ -162,11 +172,12 @@ class BulkReader:
                     break
                 except BrokenAnswerError as error:
                     why = f"{port}: {error}"
+                    is_broken = True
                     if course.at == before:
                         break
             else:
                 return ""
-        return why
+        return "" if is_at_end else why
 
     def _one_answer(self, port: BulkPort, course: _Course) -> Iterator[pa.RecordBatch]:
         names = [name for name in self.nats.names if name != STREAM]

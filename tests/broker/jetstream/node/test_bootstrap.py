@@ -11,12 +11,13 @@ import pytest
 from tests.simulator.world import World
 
 from supercluster.broker.jetstream.core.broker import BrokerCore
+from supercluster.broker.jetstream.links.frames import Frame
 from supercluster.broker.jetstream.meta.state import MetaState
 from supercluster.broker.jetstream.meta_leader import broker_requests
 from supercluster.broker.jetstream.meta_leader.voter_upkeep import SETTLE_MS, VOTER_PATIENCE_MS
 from supercluster.broker.jetstream.node import bootstrap
 from supercluster.broker.jetstream.replica.lineage import META_GROUP
-from supercluster.broker.ports import ClientInfo
+from supercluster.broker.ports import Channel, ClientInfo
 from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.storage.log.log import FileLog
 from supercluster.broker.storage.volume.volume import GROUPS, directory_name
@@ -596,6 +597,51 @@ def test_who_was_away_for_very_long_and_holds_nothing_is_forgotten_unasked(
     found.pass_time(VOTER_PATIENCE_MS + 10_000)
     assert found.known() == {*found.of("east", "north"), holder}
     assert found.members() == {*found.of("east", "north"), holder}
+
+
+# ---- a leader's word that is lost ----------------------------------------------------------------------------------------------
+
+
+def lose_word(found: SuperCluster, to: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The first word of who leads that is said to that broker from now on does not arrive. Returns who said it."""
+    send, lost = found.world.send, list[str]()
+
+    def lossy(frm: str, there: str, frame: int, body: bytes, channel: Channel = Channel.CONTROL) -> bool:
+        if frame == Frame.LEADER and there == to and not lost:
+            lost.append(frm)
+            return True
+        return send(frm, there, frame, body, channel)
+
+    monkeypatch.setattr(found.world, "send", lossy)
+    return lost
+
+
+def hand_over(found: SuperCluster, group_id: str, frm: str, to: str) -> None:
+    """The group has another leader; all links stay up."""
+    groups = {name: found.core(name).groups[group_id] for name in (frm, to)}
+    now_ms = found.core(frm).clock.monotonic_ms()
+    assert groups[frm].raft.transfer_leadership(groups[to].member, now_ms)
+    found.core(frm).copies.touch(group_id)
+    found.world.want_turn(frm)
+    assert found.world.run_until(lambda: groups[to].serves, 3000)
+
+
+def test_a_leader_of_the_map_whose_word_was_lost_is_asked_while_the_older_ones_link_stays_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Seed 1 of the simulator with moves: a stream's leader told the end of a move to the older leader for ever."""
+    found = SuperCluster(east=3)
+    found.start("east")
+    before = found.leader().env.node
+    found.pass_time(1000)
+    heir, other = (name for name in found.of("east") if name != before)
+    lost = lose_word(found, other, monkeypatch)
+    hand_over(found, META_GROUP, before, heir)
+    assert lost == [heir]
+    assert found.core(other).leaderships.leader_of(META_GROUP) == before
+    found.pass_time(bootstrap.LEADER_SEARCH_MS + 200)
+    assert found.core(other).leaderships.leader_of(META_GROUP) == heir
+    assert "error" not in found.create(other, "SINCE")
 
 
 # ---- a disk that does not give the map's log back ----------------------------------------------------------------------------

@@ -29,7 +29,8 @@ from supercluster.broker.raft.errors import DiskError, UnreadableError
 
 # While the meta group is not started, its starter looks this often whether all voters are there.
 BOOTSTRAP_RETRY_MS = 200
-# While the meta group's leader is not known, the other brokers are asked this often: its own word may have been lost.
+# While the meta group's leader is not known, the other brokers are asked this often: its own word may have been lost. An older
+# leader's link may stay up, so its word would be believed for ever.
 LEADER_SEARCH_MS = 500
 # A meta log that the disk did not give back is opened again this often, and put away after so long.
 MAP_RETRY_MS = 1000
@@ -278,9 +279,13 @@ class MapBootstrap:
 
     @property
     def _is_searching(self) -> bool:
-        return bool(self._peers.linked) and (
-            self._map.replica is None or self._leaderships.leader_of(self._map.meta_id) is None
-        )
+        """Is no leader known, or one of an older term than the leader's that the replica here follows?"""
+        meta, known = self._map.replica, self._leaderships.find(self._map.meta_id)
+        if not self._peers.linked:
+            return False
+        if meta is None or known is None:
+            return True
+        return meta.raft.leader is not None and known[0] < meta.raft.term
 
     @property
     def _is_starting(self) -> bool:

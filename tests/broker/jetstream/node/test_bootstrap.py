@@ -644,6 +644,27 @@ def test_a_leader_of_the_map_whose_word_was_lost_is_asked_while_the_older_ones_l
     assert "error" not in found.create(other, "SINCE")
 
 
+def test_who_asks_an_older_leader_of_a_stream_looks_for_the_newer_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = SuperCluster(east=4)
+    found.start("east")
+    found.leader()
+    found.pass_time(1000)
+    assert "error" not in found.create("east-0", "S")
+    holders = found.nodes_of("S")
+    (other,) = set(found.of("east")) - set(holders)
+    assert "error" not in found.ask(other, "STREAM.INFO.S", None)
+    (group_id,) = (name for name in found.core(holders[0]).groups if name != META_GROUP)
+    before = found.core(other).leaderships.leader_of(group_id)
+    assert before is not None
+    heir = next(name for name in holders if name != before)
+    lost = lose_word(found, other, monkeypatch)
+    hand_over(found, group_id, before, heir)
+    assert lost == [heir]
+    assert "error" not in found.ask(other, "STREAM.INFO.S", None)
+
+
 # ---- a disk that does not give the map's log back ----------------------------------------------------------------------------
 
 

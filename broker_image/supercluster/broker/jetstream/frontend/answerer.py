@@ -21,6 +21,7 @@ from supercluster.broker.jetstream.links.frames import (
     decode_request,
     encode_request,
     encode_response,
+    encode_texts,
 )
 from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.meta.view import MapView
@@ -98,6 +99,8 @@ class Answerer:
             send(ResponseStatus.ANSWER, answers.error_answer(parser.answer_kind(request.subject), refusal))
             return
         if replica is None or not replica.serves:
+            # Whoever believes that it leads may have missed the next leader's word.
+            post(node, Frame.NOT_LEADER, encode_texts(request.group, ""))
             send(ResponseStatus.NOT_LEADER)
             return
         known = cache.begin(asked)

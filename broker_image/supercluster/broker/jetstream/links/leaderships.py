@@ -1,8 +1,9 @@
 """The leader of each group as far as this broker knows, and the announcements of groups that it leads itself.
 
 A leader announces itself when it begins to serve, and to every broker that is linked later. A broker that
-missed the announcement asks for it. The newest term counts until that broker withdraws or is lost. Brokers of
-other super-clusters get announcements and questions only about shared groups (`far_groups.py`).
+missed the announcement asks for it. The newest term counts until that broker withdraws, is lost, or says to who
+asks it that it does not lead. Brokers of other super-clusters get announcements and questions only about shared
+groups (`far_groups.py`).
 """
 
 from __future__ import annotations

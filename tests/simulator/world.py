@@ -495,14 +495,13 @@ class World:
             return
         if self._links.get((here, there)) != epoch or node.core is None or peer.core is None:
             return
-        meta = peer.core.meta
         info = PeerInfo(
             node=self.called(here, there),
             cluster=self.cluster_of[there],
             incarnation=peer.store.incarnation,
             process=f"{there}-{peer.process}",
             client_url="",
-            meta_state=max(1, meta.log.last_index) if meta is not None else 0,
+            meta_state=peer.core.meta_state,
             version=frames.VERSION,
             tags=self.tags_of.get(there, ()),
             lineage=peer.core.map.lineage,

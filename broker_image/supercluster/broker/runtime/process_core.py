@@ -138,10 +138,6 @@ class ProcessCore(BrokerCore):
         return self._volume_store.process_count
 
     @property
-    def meta_state(self) -> int:
-        return max(1, self.meta.log.last_index) if self.meta is not None else 0
-
-    @property
     def lineage(self) -> str:
         return self.map.lineage
 

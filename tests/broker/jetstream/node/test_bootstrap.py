@@ -20,6 +20,7 @@ from supercluster.broker.jetstream.replica.lineage import META_GROUP
 from supercluster.broker.ports import Channel, ClientInfo
 from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.storage.log.log import FileLog
+from supercluster.broker.storage.volume.registry import REGISTRY
 from supercluster.broker.storage.volume.volume import GROUPS, directory_name
 
 APP = ClientInfo("$G", "app", False)
@@ -706,6 +707,29 @@ def test_brokers_that_start_while_the_map_cannot_be_read_are_the_same_voters_whe
     found.leader()
     assert {name: member_of(found, name) for name in members} == members
     assert found.ask("east-1", "STREAM.INFO.KEPT", None)["config"]["name"] == "KEPT"
+
+
+@pytest.mark.covers("SF-4", "SF-32")
+def test_a_founder_that_forgot_its_groups_begins_no_map_while_the_others_logs_cannot_be_read() -> None:
+    """They had no replica of it for the moment, and said that their volumes held none (seed 760021)."""
+    found = SuperCluster(east=3)
+    found.start("east")
+    found.leader()
+    assert "error" not in found.create("east-0", "KEPT")
+    voters = voting_members(found)
+    found.kill("east")
+    found.world.nodes["east-0"].store.disk.lose(REGISTRY)
+    found.world.nodes["east-0"].store.may_be_another = True
+    disks = [blind(found, name) for name in ("east-1", "east-2")]
+    found.start("east")
+    found.pass_time(5000)
+    assert [found.core(name).meta for name in found.of("east")] == [None, None, None]
+    assert [found.core(name).meta_state for name in found.of("east")] == [0, 1, 1]
+    for disk in disks:
+        disk.heal()
+    found.leader()
+    assert {member_of(found, "east-1"), member_of(found, "east-2")} <= set(voters)
+    assert found.world.run_until(lambda: "KEPT" in str(found.core("east-0").map.streams), 10_000)
 
 
 @pytest.mark.covers("SF-32")

@@ -533,6 +533,13 @@ class BrokerCore:
         self.turns.turn()
 
     @property
+    def meta_state(self) -> int:
+        """The last index of the map's log on this volume, at least 1 where there is one, read or not; 0: there is none."""
+        if self.meta is not None:
+            return max(1, self.meta.log.last_index)
+        return int(self.map.meta_id in self.store.registered())
+
+    @property
     def has_work(self) -> bool:
         """Is there something that the next turn would do without any new input?"""
         return self.turns.has_work

@@ -21,7 +21,7 @@ CHOSEN_MAX = 60
 CHOSEN: dict[str, tuple[int, ...]] = {
     "cluster": (
         *(*range(6), *range(8, 15), *range(18, 22), 25, 27, 28, *range(34, 39), 40, 41, 44, 45),
-        *(52, 57, 59, 62, *range(64, 68), 69, 70, 73, 85, 117, 1109),
+        *(52, 57, 59, 62, *range(64, 68), 69, 70, 73, 85, 117, 669, 1109),
     ),
     "moves": (7, 12, 15, 16, 23, 39, 47, 55, 79, 87, 119, 473, 547, 1373),
     "stream": (1, 2, 10, 12, 24),
@@ -35,6 +35,7 @@ CHOSEN: dict[str, tuple[int, ...]] = {
 MET_BY: dict[str, int] = {
     "clock forwards": 28,
     "clock back": 1,
+    "clock wrong at a start": 12,
     "one way": 18,
     "lasting cut": 4,
     "put back": 14,
@@ -149,6 +150,7 @@ CAUGHT_BY: dict[str, int] = {
     "forgotten-when-cleaned": 9,
     "earlier-states-are-believed": 0,
     "leader-time-by-one-clock": 5,
+    "leads-before-it-knows-the-time": 669,
     "put-back-keeps-its-names": 0,
     "loss-goes-unnoticed": 0,
 }

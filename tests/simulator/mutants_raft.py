@@ -6,6 +6,16 @@ from tests.simulator.mutation import Mutant, mutant
 
 RAFT_MUTANTS: tuple[Mutant, ...] = (
     mutant(
+        "leads-before-it-knows-the-time",
+        "SF-28",
+        "A broker leads by its own clock before it has heard another one.",
+        (
+            "raft/election.py",
+            "        if not self.config.may_lead():\n",
+            "        if False:\n",
+        ),
+    ),
+    mutant(
         "other-history-is-taken",
         "SF-26",
         "A follower takes what its leader has behind another entry in the place of a committed one.",

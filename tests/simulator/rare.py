@@ -23,7 +23,16 @@ LONG_S = 60.0
 
 
 MET = (
-    *("clock forwards", "clock back", "one way", "lasting cut", "put back", "lost founder", "bad sectors"),
+    *(
+        "clock forwards",
+        "clock back",
+        "clock wrong at a start",
+        "one way",
+        "lasting cut",
+        "put back",
+        "lost founder",
+        "bad sectors",
+    ),
     *("end in an fsync", "snapshot in chunks", "busy turn", "end in a start"),
 )
 """What `World.met` counts, and a chosen seed has to meet."""

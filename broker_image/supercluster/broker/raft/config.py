@@ -76,6 +76,8 @@ class RaftConfig:
     """Can messages reach a node at all? Where nobody knows: yes."""
     patience_ms: Callable[[str], int] = lambda node: 0
     """By how much longer a node may be silent, which is known to stand still now and then (SF-29)."""
+    may_lead: Callable[[], bool] = lambda: True
+    """May this member stand for election by now? If not, it asks again after a heartbeat (SF-28)."""
 
     def __post_init__(self) -> None:
         if self.heartbeat_ms < 1 or self.election_timeout_ms < 2 * self.heartbeat_ms:

@@ -127,6 +127,9 @@ class Election:
         if not self.timer.may_campaign:
             self.timer.reset()
             return
+        if not self.config.may_lead():
+            self.timer.due_ms = state.now_ms + self.config.heartbeat_ms
+            return
         if not pre:
             self.first_tries = 0
             state.set_term(state.term + 1, state.id)

@@ -122,6 +122,7 @@ class RaftNode:
         if memberships.current.all_voters == (self.id,):
             # Nobody else could be the leader, so there is nothing to wait for.
             election.stand()
+            timer.bring_forward(0)  # Where it may not lead yet, the first tick asks again.
 
     @property
     def is_leader(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from supercluster.broker.jetstream.core.agreed_clock import BOUND_NS, AgreedClock
+from supercluster.broker.jetstream.core.agreed_clock import ALONE_MS, BOUND_NS, AgreedClock
 
 pytestmark = pytest.mark.covers("SF-28")
 YEAR_NS = 365 * 86_400 * 10**9
@@ -82,3 +82,17 @@ def test_alone_a_broker_has_its_own_clock_and_no_other() -> None:
     clock = AgreedClock(machine)
     machine.wrong_ns = YEAR_NS
     assert clock.now_ns() == machine.right_ns() + YEAR_NS
+
+
+def test_a_clock_counts_when_another_one_was_heard_or_waited_for() -> None:
+    machine = Machine()
+    alone, clock = AgreedClock(machine), AgreedClock(machine)
+    assert not clock.counts
+    clock.heard("b", machine.right_ns())
+    assert clock.counts
+    clock.forget("b")
+    assert clock.counts, "what was known stands"
+    machine.ms += ALONE_MS - 1
+    assert not alone.counts
+    machine.ms += 1
+    assert alone.counts

@@ -36,6 +36,8 @@ class Environment:
     """Takes group, reason and text: a log line, and an event of the resource."""
     accounts: AccountBook = NO_ACCOUNTS
     """What accounts import and export, and which have no JetStream."""
+    knows_time: Callable[[], bool] = lambda: True
+    """Does the clock count? Before, no group is led and nothing goes because of its age (SF-28)."""
     node: str = field(init=False)
 
     def __post_init__(self) -> None:

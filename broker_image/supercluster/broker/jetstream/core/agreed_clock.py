@@ -7,7 +7,7 @@ once: leader time never falls.
 
 Each report is kept as its distance from this machine's monotonic clock, which no step of the wall clock
 changes. If all links are lost, the last median stands. A broker that never heard another one has only its own
-clock.
+clock, and where the map has other brokers it leads nothing for a while after its start (`counts`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from supercluster.broker.ports import Clock
 
 BOUND_NS = 10 * 1_000_000_000
 """Clocks that NTP keeps differ by milliseconds, and a report may be late by a stall. At most so much too early something expires."""
+ALONE_MS = 5000
+"""A broker that hears no other clock for so long after its start goes by its own: so long clients wait for the map, too."""
 VOTES_MIN = 3
 """Of two clocks that differ nobody knows which one is wrong."""
 
@@ -30,11 +32,18 @@ class AgreedClock:
         """Broker → how far its clock is ahead of this machine's monotonic one, by its last report."""
         self._most_ns: int | None = None
         """The median of them and the bound; None: no other clock was ever known."""
+        self._alone_ms = clock.monotonic_ms() + ALONE_MS
+        """Until then another clock is waited for."""
 
     def now_ns(self) -> int:
         """Unix time, for leader time and for what is compared with it."""
         own_ns = self._clock.now_ns()
         return own_ns if self._most_ns is None else min(own_ns, self._machine_ns() + self._most_ns)
+
+    @property
+    def counts(self) -> bool:
+        """Was another clock heard, or waited for long enough?"""
+        return self._most_ns is not None or self._clock.monotonic_ms() >= self._alone_ms
 
     def heard(self, node: str, clock_ns: int) -> bool:
         """A linked broker said what its clock shows. True: most clocks contradict this machine's, which is ahead."""

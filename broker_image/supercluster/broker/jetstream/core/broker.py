@@ -109,7 +109,7 @@ class BrokerCore:
         clock = self.clock = AgreedClock(clock)
         self.invalidate_captures: Callable[[], None] = lambda: None
         self.far_changed: Callable[[], None] = lambda: None
-        env = self.env = Environment(settings, store, clock, rng, on_event)
+        env = self.env = Environment(settings, store, clock, rng, on_event, knows_time=self._knows_time)
         peers = self.peers = Peers(env, network)
         copies = self.copies = Copies(clock, peers.far_groups.broker_of)
         map_view = self.map = MapView(joined_lineage(store.registered()))
@@ -512,6 +512,10 @@ class BrokerCore:
         text = f"is more than {BOUND_NS // 1_000_000_000} s ahead of most other brokers' clocks: others lead until it is right"
         self.env.event("", "ClockAhead", f"the clock of {self.node} {text}")
         self.drain.begin(CLOCK_ASIDE_MS)
+
+    def _knows_time(self) -> bool:
+        """A broker that is alone in the map has nobody to hear."""
+        return self.clock.counts or self.map.has_nobody_but(self.node)
 
     # ---- turns and time -------------------------------------------------------------------------------------------
 

@@ -57,6 +57,10 @@ class MapView:
         """Which beginning the map goes back to that this broker goes by; empty while it has read none (SF-26)."""
         return self.replica.state.bootstrap_id if self.replica is not None else ""
 
+    def has_nobody_but(self, node: str) -> bool:
+        """Is there a map, and no other broker in it?"""
+        return self.replica is not None and self.replica.state.brokers.keys() <= {node}
+
     @property
     def level(self) -> int:
         """What a broker has to speak to read this broker's map."""

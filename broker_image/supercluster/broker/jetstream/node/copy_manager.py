@@ -48,6 +48,8 @@ OPENED_AT_ONCE = 2
 FIRST_ELECTION_MS = 50
 # Whether a retired copy's grace time is over is looked at this often at least: clocks jump.
 RETIRED_CHECK_MS = 60_000
+# Where the broker does not know the time yet, this often.
+TIME_CHECK_MS = 1000
 # Whether the group can do without a copy that nobody can explain is looked at this often.
 UNEXPLAINED_CHECK_MS = 1000
 # A copy that the disk had no room for, or that failed later, is opened anew after so long, as long as the map gives it to
@@ -245,6 +247,8 @@ class CopyManager:
                 self._open(found, partial(self._open_target, found, copy.member))
             return
         left_ms = (copy.until_ns - self._env.clock.now_ns()) // 1_000_000
+        if not self._env.knows_time():
+            left_ms = max(left_ms, TIME_CHECK_MS)
         if copy.hold is Hold.UNEXPLAINED:
             left_ms = self._look_at_unexplained(found)
             group = self._copies.groups.get(group_id)

@@ -68,6 +68,7 @@ class Opener:
             lot=crc32(group_id.encode()),
             is_linked=partial(self._reaches, group_id),
             patience_ms=partial(self._patience_ms, group_id),
+            may_lead=self._env.knows_time,
             heartbeat_ms=settings.heartbeat_ms,
             election_timeout_ms=settings.election_timeout_ms,
             quiesce_after_ms=settings.quiesce_after_ms,

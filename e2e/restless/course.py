@@ -74,6 +74,7 @@ class Run:
         load = Load(tuple(resources.REPLICAS), site.urls(), site.login)
         before = audit.Before(site.uids(), site.listed(OWNED))
         self.hands = hands = Hands(site, load, Asked(), manifests, site.listed(KINDS))
+        site.watch_deletions(hands.asked.saw)
         load.start()
         self.say(f"seed {self.seed}: {len(self.plan)} acts in {self.minutes:g} minutes")
         self._act(site, load, hands)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,17 @@ SHORT = {
     "PersistentVolumeClaim": "pvc",
     "Pod": "pod",
 }
+
+
+WATCHED = 'jsonpath={.type} {.object.kind} {.object.metadata.name} {.object.metadata.uid}{"\\n"}'
+
+
+def tell_deletions(lines: Iterable[str], saw: Callable[[str, str], None]) -> None:
+    """Of a watch's lines (`WATCHED`), those of objects that are gone."""
+    for line in lines:
+        words = line.split()
+        if len(words) == 4 and words[0] == "DELETED" and words[1] in SHORT:
+            saw(f"{SHORT[words[1]]}/{words[2]}", words[3])
 
 
 class KubectlError(Exception):
@@ -113,6 +124,27 @@ class RestlessSite:
         """Objects by kind/name."""
         items = json.loads(self.kubectl("get", kinds, "-o", "json"))["items"]
         return {f"{SHORT[body['kind']]}/{body['metadata']['name']}": body for body in items}
+
+    def watch_deletions(self, saw: Callable[[str, str], None]) -> None:
+        """Tell kind/name and uid of each object that is deleted from now on. A watch that ends begins anew; what is deleted between
+        two of them shows in the uids at the end alone."""
+        for kind in f"{KINDS},{OWNED}".split(","):
+            threading.Thread(target=self._watch, args=(kind, saw), daemon=True, name=f"watch {kind}").start()
+
+    def _watch(self, kind: str, saw: Callable[[str, str], None]) -> None:
+        """kubectl watches one kind at a time."""
+        words = ("get", kind, "--watch-only", "--output-watch-events", "-o", WATCHED)
+        while True:
+            with subprocess.Popen(
+                [self._binary, "--kubeconfig", str(self.plane.kubeconfig), *words],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                env={**os.environ, "HOME": str(self.directory), "KUBECTL_KUBERC": "false"},
+            ) as process:
+                assert process.stdout is not None
+                tell_deletions(process.stdout, saw)
+            time.sleep(POLL_SECONDS)
 
     def get(self, target: str) -> dict[str, Any]:
         """Empty: it is not there."""

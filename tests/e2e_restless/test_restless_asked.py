@@ -6,6 +6,7 @@ from typing import Any
 
 from e2e.restless.asked import Asked
 from e2e.restless.audit import not_ready, stripped
+from e2e.restless.site import tell_deletions
 
 BEFORE = {
     "ncl/east": "1",
@@ -43,6 +44,25 @@ def test_what_was_asked_to_go_has_to_be_back() -> None:
     asked.delete("ncl/east")
     after = {target: uid for target, uid in BEFORE.items() if target != "sts/east"}
     assert asked.wrongs(BEFORE, after) == ["sts/east is gone"]
+
+
+def test_each_request_is_good_for_one_deletion() -> None:
+    """After the first one that was asked for, no later one was seen."""
+    asked = Asked()
+    asked.delete("ncl/east")
+    lines = [
+        "ADDED StatefulSet east 9",
+        "DELETED StatefulSet east 2",
+        "DELETED StatefulSet east 2",
+        "DELETED Pod",
+    ]
+    tell_deletions([*lines, "DELETED Cluster east 1", "DELETED StatefulSet other 5"], asked.saw)
+    after = BEFORE | {"ncl/east": "8", "sts/east": "9"}
+    assert asked.wrongs(BEFORE, after) == []
+    asked.saw("sts/east", "9")
+    assert asked.wrongs(BEFORE, after) == ["sts/east was deleted 2 times, and asked to be 1 times"]
+    asked.delete("ncl/east")
+    assert asked.wrongs(BEFORE, after) == []
 
 
 def resource(status: str, observed: int = 2, **metadata: Any) -> dict[str, Any]:

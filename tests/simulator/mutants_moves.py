@@ -91,7 +91,7 @@ _MUTANTS: tuple[Mutant, ...] = (
         "The copy of a former member is dropped as soon as the move is over.",
         (
             "jetstream/node/copy_manager.py",
-            "        if copy.hold is Hold.DROPPED or left_ms <= 0:\n",
+            "        if not is_halted and (copy.hold is Hold.DROPPED or left_ms <= 0):\n",
             "        if copy.hold is not Hold.NOTHING:\n",
         ),
     ),

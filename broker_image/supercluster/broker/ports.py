@@ -452,6 +452,21 @@ class GroupStore(Protocol):
             DiskError: the one before stands.
         """
 
+    def halt(self, group: str) -> None:
+        """Mark the group's copy durably as one that contradicted another, if it has files (SF-34).
+
+        Raises:
+            DiskError: the mark may not be there.
+        """
+
+    def is_halted(self, group: str) -> bool:
+        """Has the volume's copy of the group that mark? It goes with the copy, when a person removes it, or when a person chose
+        the copy for a new lineage.
+
+        Raises:
+            DiskError: the disk does not say.
+        """
+
     def destroy(self, group: str) -> None:
         """Remove what the volume has of a group, which may be in no state to be opened.
 

@@ -23,7 +23,7 @@ from supercluster.broker.storage.disk.space import Space
 from supercluster.broker.storage.log.options import LogOptions
 from supercluster.broker.storage.volume import volume
 from supercluster.broker.storage.volume.registry import REGISTRY
-from supercluster.broker.storage.volume.store import NOTE, VolumeStore
+from supercluster.broker.storage.volume.store import HALTED, NOTE, VolumeStore
 from supercluster.broker.storage.volume.volume import VOLUME, directory_name, open_volume
 
 ENTRY = make_entry(index=1, term=1, kind=EntryKind.NOOP, time_ns=1)
@@ -741,3 +741,45 @@ def test_a_new_group_costs_three_fsyncs_of_files_and_three_of_folders(
     assert (
         open_store(disk).open("g", memory=False, fsync="interval", create=False).log.base_state() == b"first"
     )
+
+
+@pytest.mark.covers("SF-34")
+def test_that_a_copy_halted_is_known_as_long_as_its_files_are_there(disk: SimDisk) -> None:
+    store = open_store(disk)
+    for group in ("one", "two"):
+        assert store.open(group, memory=False, fsync="always", create=True).log.last_index == 0
+        store.register(group, "n1@inc")
+    store.open("memory", memory=True, fsync="always", create=True)
+    store.register("memory", "n1@inc")
+    for group in ("one", "memory"):
+        assert not store.is_halted(group)
+        store.halt(group)
+    disk.crash(power=True)
+    store = open_store(disk)
+    assert [store.is_halted(group) for group in ("one", "two", "memory", "other")] == [
+        True,
+        False,
+        False,
+        False,
+    ]
+    opened = store.open("one", memory=False, fsync="always", create=False)
+    assert not opened.lost
+    opened.log.append([ENTRY])
+    assert store.is_halted("one"), "an opening leaves it"
+    opened.log.destroy()
+    store.forget("one")
+    store.open("one", memory=False, fsync="always", create=True)
+    store.register("one", "n1@inc.2")
+    assert not store.is_halted("one"), "it was the other copy's"
+
+
+@pytest.mark.covers("SF-34", "SF-9")
+def test_a_halted_copy_that_was_chosen_for_a_new_lineage_is_halted_no_more(disk: SimDisk) -> None:
+    store = open_store(disk)
+    store.open("old", memory=False, fsync="always", create=True)
+    store.register("old", "n1@inc")
+    store.halt("old")
+    store.register("new", "n1@inc.2", home="old")
+    store.forget("old")
+    assert not store.is_halted("new")
+    assert not disk.exists(f"{store.directory_of('new')}/{HALTED}")

@@ -9,7 +9,8 @@ from tests.broker.jetstream.meta_leader.test_dead_members import MINUTE_MS, five
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.links import frames
 from supercluster.broker.jetstream.meta.state import MetaState
-from supercluster.broker.jetstream.meta_leader.copy_reports import COPIES_MAX, NOTED_MS, SILENT_MS
+from supercluster.broker.jetstream.meta_leader.broker_requests import forgettable, holders
+from supercluster.broker.jetstream.meta_leader.copy_reports import COPIES_MAX, HALTED, NOTED_MS, SILENT_MS
 from supercluster.broker.jetstream.meta_leader.upkeep import UPKEEP_EVERY_MS
 from supercluster.broker.jetstream.node.failed_copies import REPORT_EVERY_MS
 
@@ -164,6 +165,36 @@ def test_the_longer_of_both_absences_counts() -> None:
     silence(leader, 25_000)
     replace(leader, "east-2")
     assert leader.stream().move is not None
+
+
+@pytest.mark.covers("SF-34")
+@pytest.mark.parametrize("node", ["east-2", "east-4"])
+def test_a_halted_copy_counts_as_its_brokers_and_is_nobodys_to_replace(node: str) -> None:
+    """A member's, and one that the stream went away from."""
+    leader = five()
+    state, group = leader.replica.state, leader.stream().group
+    report(leader, 1000, node, f"{HALTED}{group}")
+    assert holders(state) == dict.fromkeys({"east-0", "east-1", "east-2", node}, 1)
+    assert f"the copy of stream S on {node} halted, and stays until a person decides" in leader.host.texts[-1]
+    report(leader, MINUTE_MS, node, f"{HALTED}{group}")
+    assert replace(leader, "east-2").err_code == 19005, "its broker is in contact"
+    assert holders(MetaState.restore(state.snapshot())) == holders(state)
+    lose(leader, node)
+    silence(leader, MINUTE_MS)
+    assert forgettable(state, [node], {node: 10 * MINUTE_MS}) == set()
+    leader.host.contact[node] = ("east", f"vol-{node.replace('-', '_')}")
+    report(leader, 1000, node)
+    assert state.failed_copies == {}, "a person removed the mark"
+
+
+def test_of_a_stream_that_was_deleted_no_halted_copy_counts() -> None:
+    leader = five()
+    group = leader.stream().group
+    report(leader, 1000, "east-4", f"{HALTED}{group}")
+    leader.done("delete", OPERATOR)
+    assert holders(leader.replica.state) == {}
+    silence(leader, 1000)
+    assert leader.replica.state.failed_copies == {}
 
 
 def test_a_report_travels() -> None:

@@ -283,6 +283,22 @@ def test_an_older_volume_of_blue_does_not_bring_the_stream_back(story: Story) ->
     story.until(lambda: not any(story.registered(key) for key in story.brokers(BLUE)), 60_000)
 
 
+@pytest.mark.covers("SF-34")
+def test_a_halted_copy_of_blue_stays_when_the_migration_is_final() -> None:
+    story = Story()
+    story.load("blue-1", "ack")
+    story.migrate()
+    story.until(story.is_open)
+    [source] = story.registered("blue-0")
+    story.core("blue-0").store.halt(source)
+    story.until(lambda: story.copies().keys() == story.greens().keys())
+    story.finish()
+    story.propose(finalize_migration("m1"))
+    story.until(lambda: not any(story.registered(key) for key in story.brokers(BLUE) if key != "blue-0"))
+    story.run_ms(5000)
+    assert list(story.registered("blue-0")) == [source]
+
+
 def test_green_goes_on_from_its_disks_when_all_of_it_restarts_at_once() -> None:
     """SF-20: the same when the map says that the copies follow, and when it says that they are open."""
     story = Story("always")

@@ -510,8 +510,8 @@ def test_a_stream_is_forced_in_the_middle_of_a_move() -> None:
     assert story.publish("n0", 1) == [31]
 
 
-@pytest.mark.covers("SF-9")
-def test_copies_of_before_go_when_the_stream_is_whole_and_the_grace_time_is_over() -> None:
+@pytest.mark.covers("SF-9", "SF-34")
+def test_copies_of_before_go_when_the_stream_is_whole_and_the_grace_time_is_over_unless_they_halted() -> None:
     story = Story(tags=("ssd",))
     story.publish("n0", 5)
     left, others, rest = story.lose_majority()
@@ -526,15 +526,14 @@ def test_copies_of_before_go_when_the_stream_is_whole_and_the_grace_time_is_over
         if one[:1] == "S" and not lineage_of(one)
     ]
     assert len(old) == 2
+    story.core(others[0]).store.halt(old[0])
     grace_ms = story.core(left).env.settings.retired_grace_ms
     story.pass_time(grace_ms + 10_000)
-    left_over = [
-        one
+    left_over = {
+        name: [one for one in story.core(name).store.registered() if one[:1] == "S" and not lineage_of(one)]
         for name in others
-        for one in story.core(name).store.registered()
-        if one[:1] == "S" and not lineage_of(one)
-    ]
-    assert not left_over
+    }
+    assert left_over == {others[0]: old[:1], others[1]: []}
     assert len(story.payloads()) == 5
 
 

@@ -60,6 +60,7 @@ class Jsz:
             "unusable_copies": {
                 group: self._failed_copies.text_of(group) for group in self._failed_copies.groups
             },
+            "halted_copies": self._failed_copies.halted(),
             "group_faults": self._failed_copies.faults_total,
             "far_frames_dropped": self._far_frames.dropped,
             "requests_pending": len(self._requests),

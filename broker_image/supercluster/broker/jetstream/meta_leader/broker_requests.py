@@ -17,6 +17,7 @@ from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.cordons import Cordon, put_cordon
 from supercluster.broker.jetstream.meta.operations import forget_broker, put_broker
 from supercluster.broker.jetstream.meta.state import MetaState
+from supercluster.broker.jetstream.meta_leader.copy_reports import HALTED
 from supercluster.broker.jetstream.meta_leader.host import MetaHost
 from supercluster.broker.jetstream.meta_leader.map_tail import MapTail
 from supercluster.broker.jetstream.meta_leader.map_waits import MapRequests
@@ -102,12 +103,16 @@ class BrokerRequests(MapRequests):
 
 
 def holders(state: MetaState) -> Counter[str]:
-    """Nodes that hold copies of streams, or are to, and of how many."""
+    """Nodes that hold copies of streams, or are to, and of how many. What halted on a node counts as its copy (SF-34)."""
     found: Counter[str] = Counter()
+    halted: dict[str, set[str]] = {}
+    for node, copies in state.failed_copies.items():
+        for name in copies:
+            halted.setdefault(name, set()).add(node)
     for stream in state.streams.values():
         move = stream.move
         members = (*stream.members, *move.targets, *move.origin) if move is not None else stream.members
-        found.update(set(map(node_of, members)))
+        found.update({*map(node_of, members), *halted.get(f"{HALTED}{stream.group}", ())})
     return found
 
 

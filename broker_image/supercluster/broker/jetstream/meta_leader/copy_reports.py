@@ -4,6 +4,9 @@ Brokers report their own unusable copies (`node/failed_copies.py`), and the meta
 in the map. It records a copy that is reported for long enough. It deletes the record when the broker's report
 no longer contains the copy, or when a broker in contact reports nothing, such as a new process. A new leader
 goes by the records.
+
+A broker reports a copy that halted (SF-34) with `HALTED` before its group. It is recorded at once and under that
+name, so no move takes it for a copy that can be replaced. It counts as a copy of its broker, member or not.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ from supercluster.broker.raft.confchange import node_of
 
 # Told in one frame, and kept in the map of one broker; further ones come when those are exchanged or well.
 COPIES_MAX = 1024
+# Before the group of a copy that halted. No group's name begins so.
+HALTED = "halted "
 # What is well again so soon is not worth two entries.
 NOTED_MS = 5000
 # A broker that is in contact and says nothing of its copies for so long has nothing to say.
@@ -74,7 +79,8 @@ class CopyReports:
             mine = {
                 group
                 for group in (*self._first_ms.get(node, ()), *end.failed_copies.get(node, ()))
-                if group in held and any(node_of(member) == node for member in held[group].members)
+                if (found := held.get(group.removeprefix(HALTED))) is not None
+                and (group.startswith(HALTED) or any(node_of(member) == node for member in found.members))
             }
             changes = self._changes(node, mine, now_ms)
             if not changes:
@@ -84,14 +90,14 @@ class CopyReports:
             except NotAppendedError:
                 return  # The next look tries again.
             for group in (group for group, since_ns in changes.items() if since_ns):
+                bare, why = group.removeprefix(HALTED), self._why[node][group]
+                what = "is unusable" if bare == group else "halted, and stays until a person decides"
                 self._host.event(
-                    group,
-                    "CopyUnusable",
-                    f"the copy of stream {held[group].name} on {node} is unusable: {self._why[node][group]}",
+                    bare, "CopyUnusable", f"the copy of stream {held[bare].name} on {node} {what}: {why}"
                 )
 
     def _changes(self, node: str, mine: Collection[str], now_ms: int) -> dict[str, int]:
-        """Group → since when, or 0 for one that is struck. `mine`: the groups that the node is a member of."""
+        """Group → since when, or 0 for one that is struck. `mine`: the groups that the node is a member of, or has a halted copy of."""
         noted, first = self._tail.state.failed_copies.get(node, {}), self._first_ms.get(node, {})
         heard_ms = self._heard_ms.get(node)
         is_silent = now_ms - max(self._began_ms, self._there_ms[node], heard_ms or 0) >= SILENT_MS
@@ -106,7 +112,10 @@ class CopyReports:
         new = {
             group: max(1, time_ns - (now_ms - since_ms) * 1_000_000)
             for group, since_ms in first.items()
-            if group in mine and group not in noted and not is_silent and now_ms - since_ms >= NOTED_MS
+            if group in mine
+            and group not in noted
+            and not is_silent
+            and (group.startswith(HALTED) or now_ms - since_ms >= NOTED_MS)
         }
         room = max(0, COPIES_MAX - len(noted) + len(struck))
         return struck | dict(islice(new.items(), room))

@@ -213,8 +213,10 @@ class CopyManager:
                 return
             if registered is not None or self._map.is_fresh:
                 self._open(found, partial(self._open_target, found, copy.member))
-        elif registered is not None and self._map.is_fresh:
-            self._opener.attempt(found.group, partial(self._put_away, found, copy))
+        elif registered is None or not self._map.is_fresh:
+            return
+        elif not self._opener.attempt(found.group, partial(self._put_away, found, copy)):
+            self._try_again_later(found.group)
 
     def _open(self, found: Assignment, act: Callable[[], None]) -> None:
         copy = self._copies.streams.get(found.group)
@@ -232,8 +234,9 @@ class CopyManager:
         self._env.store.set_fsync(found.group, fsync_of(found.config.metadata))
 
     def _put_away(self, found: Assignment, copy: Copy) -> None:
-        """The map does not name the copy that is here: close it, and drop it when its time has come (SF-5)."""
-        group_id = found.group
+        """The map does not name the copy that is here: close it, and drop it when its time has come (SF-5). One that halted
+        stays, and no other begins in its place (SF-34)."""
+        group_id, is_halted = found.group, self._failed_copies.is_halted(found.group)
         if copy.hold is Hold.UNDECIDED:
             self._open(found, partial(self._open_member, found))
             group = self._copies.groups.get(group_id)
@@ -241,7 +244,7 @@ class CopyManager:
                 # Its own log has the last word while the move runs; one that may have lost its end says nothing. A replica
                 # that a disk error took out of its group confirmed nothing as a voter without knowing that it is one.
                 return
-        if copy.hold in (Hold.UNDECIDED, Hold.SUPERSEDED):
+        if copy.hold in (Hold.UNDECIDED, Hold.SUPERSEDED) and not is_halted:
             self._drop(found, "the move does not name it")
             if copy.member:
                 self._open(found, partial(self._open_target, found, copy.member))
@@ -255,15 +258,24 @@ class CopyManager:
             if left_ms > 0 and group is not None and _takes_part(group):
                 self._look_again[group_id] = self._env.clock.monotonic_ms() + UNEXPLAINED_CHECK_MS
                 return
-        if copy.hold is Hold.DROPPED or left_ms <= 0:
+        if not is_halted and (copy.hold is Hold.DROPPED or left_ms <= 0):
             self._drop(found, copy.why or "its grace time is over")
             return
-        self._look_again[group_id] = self._env.clock.monotonic_ms() + min(left_ms, RETIRED_CHECK_MS)
+        wait_ms = RETIRED_CHECK_MS if is_halted else min(left_ms, RETIRED_CHECK_MS)
+        self._look_again[group_id] = self._env.clock.monotonic_ms() + wait_ms
         self._failed_copies.forget(group_id)
         group = self._copies.drop(group_id)
         if group is not None:
             group.stop()
             group.log.close(clean=True)
+        if is_halted and (group is not None or copy.member):
+            where = self._env.store.directory_of(group_id)
+            self._env.event(
+                group_id,
+                "CopyKept",
+                f"the copy halted, and is kept, closed, in {where} of the data directory: to let it go, remove {where}/halted",
+            )
+        elif group is not None:
             self._env.event(
                 group_id, "CopyRetired", f"{group.member} is kept, closed, for {left_ms // 1000} s more"
             )
@@ -410,6 +422,13 @@ class CopyManager:
             self._follow(found)
         else:
             self._opener.attempt(group_id, partial(self._deleted, group_id))
+
+    def may_remove(self, group_id: str) -> bool:
+        """Not what halted (SF-34), nor while the disk does not say whether it did."""
+        try:
+            return not self._failed_copies.is_halted(group_id)
+        except DiskError:
+            return False
 
     def remove_copy(self, group_id: str) -> None:
         """Nobody needs it any more."""

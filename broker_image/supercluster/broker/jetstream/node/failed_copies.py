@@ -6,11 +6,15 @@ itself, since a stream's leader gets no messages from the copies of a silent gro
 them in one frame (`meta_leader/copy_reports.py` receives it), and keeps trying to open them
 (`node/copy_manager.py`). A copy that was reopened counts as usable when it has not failed for a while: one
 whose disk fails at every write is open for a moment at each try.
+
+A copy that contradicts another halts (SF-26), and the volume has a mark of it from then on. Nobody replaces it
+and nobody deletes its files, until a person removes the mark (SF-34). The broker reports it under another name.
 """
 
 from __future__ import annotations
 
 from itertools import islice
+from typing import Any
 
 from supercluster.broker.jetstream.config.environment import Environment
 from supercluster.broker.jetstream.links import frames
@@ -18,9 +22,9 @@ from supercluster.broker.jetstream.links.frames import Frame
 from supercluster.broker.jetstream.links.leaderships import Leaderships
 from supercluster.broker.jetstream.links.peers import Peers
 from supercluster.broker.jetstream.meta.view import MapView
-from supercluster.broker.jetstream.meta_leader.copy_reports import COPIES_MAX
+from supercluster.broker.jetstream.meta_leader.copy_reports import COPIES_MAX, HALTED
 from supercluster.broker.jetstream.node.copies import Copies
-from supercluster.broker.raft.errors import FaultError, HistoryError, ReplicaError
+from supercluster.broker.raft.errors import DiskError, FaultError, HistoryError, ReplicaError
 
 REPORT_EVERY_MS = 2000
 # A copy that was opened anew is usable when it has not failed for so long.
@@ -42,7 +46,9 @@ class FailedCopies:
         self._why: dict[str, str] = {}
         self._advice: dict[str, str] = {}
         self._halted: set[str] = set()
-        """Those of `_why` that contradict another copy. The map is not told: nobody replaces them (SF-34)."""
+        """Those of `_why` that contradict another copy."""
+        self._marked = {group for group in env.store.registered() if self._has_mark(group, unsaid=False)}
+        """Those that the volume has a mark of, as of the last look."""
         self.faults_total = 0
         """How often the broker's own code raised in a stream's group (SF-25)."""
         self._well_ms: dict[str, int] = {}
@@ -60,6 +66,8 @@ class FailedCopies:
         self.faults_total += isinstance(error, FaultError)
         if isinstance(error, HistoryError):
             self._halted.add(group_id)
+            self._mark()
+            self._due_ms = 0
         self._why[group_id] = str(error)[:WHY_CHARACTERS_MAX]
         self._advice[group_id] = error.advice(group_id) if isinstance(error, FaultError) else ""
 
@@ -71,6 +79,44 @@ class FailedCopies:
     def text_of(self, group_id: str) -> str:
         """Why that copy is of no use, and the command that shows the entry it halted at."""
         return "; ".join(filter(None, (self._why[group_id], self._advice.get(group_id))))
+
+    def is_halted(self, group_id: str) -> bool:
+        """Do the copy's files stay, whatever the map says?
+
+        Raises:
+            DiskError: the disk does not say, or did not take the mark.
+        """
+        if group_id in self._halted:
+            self._env.store.halt(group_id)
+        found = self._env.store.is_halted(group_id)
+        if found:
+            self._marked.add(group_id)
+        return found
+
+    def halted(self) -> list[dict[str, Any]]:
+        """For people."""
+        store = self._env.store
+        return [{"group": group, "directory": store.directory_of(group)} for group in sorted(self._marked)]
+
+    def _mark(self) -> None:
+        """Those that have no mark yet, and see which marks are there: a person may have removed one."""
+        for group_id in self._halted - self._marked:
+            try:
+                self._env.store.halt(group_id)
+            except DiskError as error:
+                self._env.event(group_id, "DiskFailed", f"that its copy halted could not be noted: {error}")
+        self._marked = {
+            group
+            for group in self._marked | self._halted
+            if self._has_mark(group, unsaid=group in self._marked)
+        }
+
+    def _has_mark(self, group_id: str, *, unsaid: bool) -> bool:
+        """`unsaid`: where the disk does not say."""
+        try:
+            return self._env.store.is_halted(group_id)
+        except DiskError:
+            return unsaid
 
     def forget(self, group_id: str) -> None:
         """The copy is not needed any more."""
@@ -85,10 +131,13 @@ class FailedCopies:
             return
         self._due_ms = now_ms + REPORT_EVERY_MS
         self._look(now_ms)
+        self._mark()
         leader = self._leaderships.leader_of(self._map.meta_id)
         if leader is None:
             return
-        told = {group: why for group, why in sorted(self._why.items()) if group not in self._halted}
+        told = {f"{HALTED}{group}": self._why.get(group, "it halted") for group in sorted(self._marked)}
+        kept = self._marked | self._halted
+        told |= {group: why for group, why in sorted(self._why.items()) if group not in kept}
         told = dict(islice(told.items(), COPIES_MAX))
         if self._peers.post(leader, Frame.FAILED_COPIES, frames.encode_failed_copies(told)):
             self._is_owing = bool(told)
@@ -103,4 +152,4 @@ class FailedCopies:
 
     def deadline_ms(self) -> int | None:
         """When `tick` has something to do."""
-        return self._due_ms if self._why or self._is_owing else None
+        return self._due_ms if self._why or self._marked or self._is_owing else None

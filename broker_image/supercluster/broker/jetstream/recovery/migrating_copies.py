@@ -118,7 +118,8 @@ class MigratingCopies:
         group_id = way.source
         if group_id not in self._env.store.registered():
             return
-        if way.stage is StreamStage.CLEANED and self._map.is_fresh:
+        is_final = way.stage is StreamStage.CLEANED and self._map.is_fresh
+        if is_final and self._copy_manager.may_remove(group_id):
             self._env.event(group_id, "CopyDropped", f"{found.name} is in another super-cluster for good")
             self._copy_manager.remove_copy(group_id)
             return

@@ -165,7 +165,7 @@ class StreamLineages:
                 finally:
                     log.close(clean=log.failed is None)
             self._kept.add(group_id)
-        if self._may_go(found, recovery):
+        if self._may_go(found, recovery) and self._copy_manager.may_remove(group_id):
             self._forget(group_id)
             self._env.event(group_id, "CopyDropped", f"{found.name} is whole again in its new lineage")
             self._copy_manager.remove_copy(group_id)

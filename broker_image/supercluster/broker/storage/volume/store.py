@@ -32,6 +32,8 @@ UNLIMITED_BYTES = 1 << 62
 DISCARDED = "discarded"
 # What the core keeps besides groups: copies that a recovered map does not know.
 NOTE = "kept.json"
+# In the directory of a group whose copy contradicted another one (SF-34).
+HALTED = "halted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +139,22 @@ class VolumeStore:
         renamed = self._volume.groups().get(group, member) != member
         self._volume.registry.note(group, member, home)
         log = self._logs.get(group)
+        if home:
+            # A person chose that copy, or it has all that was handed over.
+            self._volume.disk.unlink(self._mark(group))
         if renamed and log is not None:
             # The old identity does not vote any more, so what was lost under it is dealt with.
             log.settle()
+
+    def _mark(self, group: str) -> str:
+        return f"{self._volume.group_directory(group)}/{HALTED}"
+
+    def halt(self, group: str) -> None:
+        if self._volume.disk.exists(self._volume.group_directory(group)):
+            self._volume.disk.write_file_durably(self._mark(group), b"")
+
+    def is_halted(self, group: str) -> bool:
+        return group in self._volume.groups() and self._volume.disk.exists(self._mark(group))
 
     def destroy(self, group: str) -> None:
         log = self._logs.get(group)

@@ -181,7 +181,8 @@ def _refusal(desired: Cluster, there: int, new: Sequence[str], view: GoingView) 
     if view.strangers:
         found.append(
             f"{view.strangers} copies belong to streams of other accounts, which the operator does not move: move them off "
-            "with /admin/streams/<account>/<stream>/move (docs/admin.md)"
+            "with /admin/streams/<account>/<stream>/move (docs/admin.md); or they halted, and wait for a person "
+            "(docs/adr/faults-of-groups.md)"
         )
     if not found:
         return ""

@@ -17,8 +17,10 @@ from benchmarks.client import publish_acknowledged, wait_for_jetstream
 from benchmarks.servers import Fleet
 from nats.js import JetStreamContext
 from nats.js.api import StreamConfig
+from tests.broker.bulk.reading import read as ask
 from tests.spark.test_bulk_reads import READY_S, BulkBrokers, session_of, table
 from tests.support.local_clusters import fetch, until
+from tests.support.tiers import case
 
 from supercluster.spark.bulk import port as port_module
 from supercluster.spark.bulk.bulk_reader import BulkReader
@@ -34,6 +36,7 @@ pytestmark = pytest.mark.covers("SP-1")
 
 NAMES = ("sequence", "time", "subject", "payload")
 MESSAGES, PAYLOAD_BYTES = 2_000, 2_000
+PORT = 8333
 SEGMENT_BYTES = 512 << 10
 """A block takes a whole segment: there are seven."""
 CONFIG = StreamConfig(name="S", subjects=["a.>"])
@@ -41,7 +44,7 @@ CONFIG = StreamConfig(name="S", subjects=["a.>"])
 
 class SmallSegments(BulkBrokers):
     more_settings = {
-        "bulk": {"port": 8333},
+        "bulk": {"port": PORT},
         "storage": {"syncIntervalMs": 1_000, "segmentBytes": SEGMENT_BYTES},
     }
 
@@ -208,8 +211,13 @@ def start(fleet: Fleet) -> None:
 
 @pytest.mark.parametrize(
     ("act", "is_leader"),
-    [(kill, False), (kill, True), (restart, False), (restart, True), (step_down, True)],
-    ids=lambda given: given.__name__ if callable(given) else "leader" if given else "follower",
+    [
+        case(kill, False, id="kill-follower", is_short=True),
+        case(kill, True, id="kill-leader", is_short=True),
+        case(restart, False, id="restart-follower", is_short=False),
+        case(restart, True, id="restart-leader", is_short=True),
+        case(step_down, True, id="step-down", is_short=True),
+    ],
 )
 async def test_every_row_comes_once_whatever_happens_to_the_serving_broker(
     fleet: Fleet, js: JetStreamContext, act: Callable[..., Awaitable[None]], is_leader: bool
@@ -239,7 +247,8 @@ async def test_every_row_comes_once_when_the_only_copy_moves_to_another_broker(
         return "error" not in answer
 
     async def has_moved() -> bool:
-        return await leader_of(js) != serving
+        host = fleet.by_name(serving).host
+        return await leader_of(js) != serving and (await ask(PORT, "S", host=host)).status == 404
 
     await until(is_taken, "the move to begin")
     await until(has_moved, "the move to end")

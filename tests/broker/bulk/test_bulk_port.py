@@ -21,6 +21,7 @@ from tests.support.certificates import Authority
 from supercluster.broker.bulk import maker, server, transcoder
 from supercluster.broker.bulk.server import NO_FIGURES
 from supercluster.broker.jetstream.stream.sealed import SealedMessages
+from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.runtime import process as process_module
 from supercluster.broker.runtime.process import BrokerProcess
 from supercluster.broker.runtime.process_core import make_core
@@ -400,3 +401,23 @@ async def test_a_segment_that_is_gone_ends_the_answer_before_it(
     answer = await read(broker.bulk_port, "orders", ["payload"], APP)
     assert (answer.covered, len(answer.blocks)) == ((1, third - 1), 2)
     (broker.place.data_dir / "aside").rename(broker.place.data_dir / segment.path)
+
+
+async def test_a_log_that_cannot_be_read_ahead_leaves_the_block_that_is_sent_alone(
+    broker: BrokerProcess, js: JetStreamContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy's log is closed when the stream moves away. An answer that has begun is no place for a refusal."""
+    await fill(js)
+    asked: list[int] = []
+    found = SealedMessages.segment_of
+
+    def segment_of(self: SealedMessages, seq: int) -> Any:
+        asked.append(seq)
+        if len(asked) == 2:
+            raise DiskError("it is closed")
+        return found(self, seq)
+
+    monkeypatch.setattr(SealedMessages, "segment_of", segment_of)
+    answer = await read(broker.bulk_port, "orders", ["sequence"], APP)
+    assert answer.is_complete()
+    assert answer.covered[1] > 300

@@ -337,8 +337,10 @@ class BulkServer:
         return None
 
     def _make_ahead(self, answer: Answer, at: int) -> None:
-        """Have the columns of the next block made while this one is sent. Raises DiskError."""
-        block = self._block_of(answer.sealed, at) if at <= answer.asked.last else None
+        """Have the columns of the next block made while this one is sent."""
+        block = None
+        with contextlib.suppress(DiskError):  # Who asks for the block hears of it: this answer has begun.
+            block = self._block_of(answer.sealed, at) if at <= answer.asked.last else None
         if block is not None:
             making = self.maker.columns(
                 Key(answer.account, answer.stream, block), answer.sealed, answer.asked.columns
@@ -353,7 +355,7 @@ class BulkServer:
             task.exception()  # Who asks for the block hears of it.
 
     async def _send_block(self, response: web.StreamResponse, answer: Answer, ready: Ready) -> None:
-        """Raises CutError, DiskError."""
+        """Raises CutError."""
         self._make_ahead(answer, ready.block.last + 1)
         stamp: tuple[object, ...] = ()
         for place, (kept, descriptor) in enumerate(ready.files):

@@ -36,7 +36,8 @@ ANSWER_S = 30.0
 """Only ends what hangs."""
 WEB_PORT = 8080
 STALL_MS = 500.0
-"""Of the broker's processor time, for the answer to a ping: twice what is allowed on a quiet machine."""
+"""For the answer to a ping, of the processor time of all the broker's threads. Issue 33 demands 250 ms on one broker. Seed 21 took 328 ms on a
+loaded machine: which request that was, and how much of it other threads took, is not known yet."""
 PINGS_AS = json.dumps({"user": "witness", "pass": "p"})
 TROUBLE = re.compile(r"Traceback|GroupFailed|CRITICAL|Task exception was never retrieved|the core failed")
 PAGES_AS = "Basic " + base64.b64encode(b"operator:p").decode()

@@ -317,6 +317,11 @@ class SimDisk:
         return self._crash_in is not None
 
     @property
+    def will_refuse(self) -> bool:
+        """Will it refuse to take something, or may it?"""
+        return bool(self.failing_writes or self.failing_syncs) or self.capacity_bytes < _UNLIMITED
+
+    @property
     def crashing(self) -> bool:
         """The moment of `crash_after` has come."""
         return self._crash_in == 0

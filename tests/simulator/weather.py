@@ -238,6 +238,8 @@ class Weather:
         node = self.world.nodes[name]
         if node.crash_with_power and node.store.disk.will_crash:
             return False  # The power failure that hit it already is still to come (`_crash_in_write`).
+        if self._restart_loses and node.store.disk.will_refuse:
+            return False  # So is the restart that this may take (`_may_fail`).
         core = node.core
         if core is None or core.meta is None or not core.map.is_fresh:
             return False
@@ -294,6 +296,20 @@ class Weather:
             power_counts and (not self.is_each_synced or bool(self._scars))
         ) or self.plan.storage == "memory"
         return not loses or self.may_lose_data(name)
+
+    @property
+    def _restart_loses(self) -> bool:
+        """Does a restart count as a power failure that may have taken what was confirmed?"""
+        return self.rare.no_boot_id and not self.is_each_synced
+
+    def _may_fail(self, victim: str) -> bool:
+        """May its disk refuse something? A copy may need a restart then: where that loses, the broker is as good as unsure from
+        now on (seed 741166)."""
+        if self._restart_loses:
+            if not self.may_lose_data(victim):
+                return False
+            self._unsure.add(victim)
+        return True
 
     def start_in(self, name: str, ms: float) -> None:
         self.world.at(ms, lambda: self._start(name))
@@ -483,7 +499,7 @@ class Weather:
 
     def _full_disk(self) -> None:
         victim = self._victim()
-        if victim is not None:
+        if victim is not None and self._may_fail(victim):
             disk = self.world.nodes[victim].store.disk
             disk.capacity_bytes = disk.used_bytes + self.rng.randrange(20_000)
             self.world.note(f"{victim}: the disk is full at {disk.capacity_bytes} bytes")
@@ -491,7 +507,7 @@ class Weather:
 
     def _disk_errors(self) -> None:
         victim = self._victim()
-        if victim is not None:
+        if victim is not None and self._may_fail(victim):
             self.world.note(f"{victim}: writes fail")
             self.world.nodes[victim].store.disk.failing_writes = 1 + self.rng.randrange(4)
 
@@ -499,7 +515,7 @@ class Weather:
         """What an fsync did not take is in the page cache, clean, and on no platter: the next process reads it, until the
         power fails."""
         victim = self._victim()
-        if victim is None:
+        if victim is None or not self._may_fail(victim):
             return
         self.world.note(f"{victim}: fsyncs fail")
         disk = self.world.nodes[victim].store.disk

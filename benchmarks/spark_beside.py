@@ -185,6 +185,6 @@ def of_nats_server(
 
 
 def disk_of_cache(directory: Path, rows: int) -> Finding:
-    """Bytes of columns on disk a row of all streams that were read."""
+    """Bytes of columns on disk a row of the stream that was read since the broker was last restarted."""
     size = sum(path.stat().st_size for path in (directory / "bulk").rglob("*") if path.is_file())
     return Finding("disk of the cache", f"{size:,} bytes for {rows:,} rows, {size / max(1, rows):.0f} a row")

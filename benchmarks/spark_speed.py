@@ -393,9 +393,8 @@ def run(
         cases = reads.cases(arguments.per_entry, LIMITS[transport])
         measure(cases, arguments.runs, fleet)
         if transport == "plain":
-            read = arguments.rows * len(arguments.per_entry)
             findings += [
-                spark_beside.disk_of_cache(directory / "broker" / BROKER, read),
+                spark_beside.disk_of_cache(directory / "broker" / BROKER, arguments.rows),
                 spark_beside.lag(spark, fleet, directory),
                 spark_beside.publishing(fleet, awaited, arguments.runs),
                 spark_beside.audit(spark, fleet, min(arguments.rows, AUDITED_MAX)),

@@ -45,7 +45,7 @@ async def test_an_attacker_that_holds_all_it_can_does_not_keep_probes_out(
     monkeypatch.setattr(guard, "CONNECTIONS_MAX", 40)
     monkeypatch.setattr(guard, "PER_ADDRESS_MAX", 30)
     (broker,) = await brokers.start()
-    guards = broker.monitor._guards
+    guards = broker.monitor.port.guards
     held = [await connect(broker, b"GET /varz HTTP/1.1\r\nHost: x\r\nX-Slow: ") for _ in range(100)]
     await until(lambda: sum(is_over(reader) for reader, _ in held) == 70, "the oldest to go")
     assert len(guards) == 30
@@ -73,7 +73,7 @@ async def test_the_next_head_has_its_limit_too_and_idle_connections_may_stay(
 ) -> None:
     monkeypatch.setattr(guard, "SEND_S", 0.01)
     (broker,) = await brokers.start()
-    guards = broker.monitor._guards
+    guards = broker.monitor.port.guards
     whole = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
     reader, writer = await connect(broker, whole)
     for _ in range(3):
@@ -114,7 +114,7 @@ async def test_answers_that_nobody_takes_end_their_connections_and_no_more_are_m
         return 200, "x" * (16 << 20)
 
     broker.monitor.register_admin("GET", "large", large)
-    guards = broker.monitor._guards
+    guards = broker.monitor.port.guards
     _, writer = await connect(broker, b"GET /admin/large HTTP/1.1\r\nHost: x\r\n\r\n")
     await until(lambda: guards.unsent_bytes() > 1 << 20, "the answer to wait")
     async with aiohttp.ClientSession() as session:

@@ -46,7 +46,7 @@ class Site:
         file.write_text(json.dumps(document))
 
     def ports(self) -> dict[str, Any]:
-        return views.encryption_of_ports(self.broker, self.broker.monitor.tls)
+        return views.encryption_of_ports(self.broker, self.broker.monitor.port.tls)
 
     async def reach(self, port: str, stage: str) -> None:
         await self.brokers.until(lambda: self.ports()[port]["stage"] == stage, f"{port} to be {stage}")

@@ -26,12 +26,9 @@ from supercluster.broker.bulk.maker import Key, Maker, bounds_of
 from supercluster.broker.bulk.request import Asked, WrongParameterError, asked_by, may_read
 from supercluster.broker.bulk.transcoder import FailedJobError, Transcoder, TranscoderDiedError
 from supercluster.broker.jetstream.stream.sealed import SealedMessages
-from supercluster.broker.monitor import guard
 from supercluster.broker.monitor.basic_login import TooManyLoginsError, shown_by, user_of
-from supercluster.broker.net.clients.certificates import ClientCertificates
-from supercluster.broker.net.clients.secure_protocol import SecureProtocol
+from supercluster.broker.monitor.http_port import HttpPort
 from supercluster.broker.net.clients.strangers import RationedLog
-from supercluster.broker.net.listen_address import where
 from supercluster.broker.net.routing.router import DEFAULT_ACCOUNT
 from supercluster.broker.raft.errors import DiskError
 
@@ -98,12 +95,8 @@ class BulkServer:
         self._settings = host.settings.bulk
         self._transcoder = Transcoder(loop)
         self.maker = Maker(host.place.data_dir, self._settings.quota_bytes, self._transcoder)
-        self.tls: ClientCertificates | None = None
-        """Of connections that come from now on; None: they are plain."""
+        self.port = HttpPort("bulk", host.clock.monotonic_ms)
         self._loop = loop
-        self._runner: web.AppRunner | None = None
-        self._listener: asyncio.Server | None = None
-        self._guards = guard.Guards(loop)
         self._looked_s = loop.time()
         self._ahead: set[asyncio.Task[tuple[Version, Made]]] = set()
         """They make columns that nobody waits for so far."""
@@ -111,7 +104,6 @@ class BulkServer:
         self.sent_rows = 0
         self._log_refused = RationedLog(log.warning, host.clock.monotonic_ms)
         self._log_failed = RationedLog(log.warning, host.clock.monotonic_ms)
-        self._log_handshake = RationedLog(log.info, host.clock.monotonic_ms)
 
     def figures(self) -> dict[str, int]:
         """For /metrics."""
@@ -131,19 +123,10 @@ class BulkServer:
         self.maker.start()
         app = web.Application(client_max_size=0)
         app.router.add_get("/bulk/streams/{name}", self._serve)
-        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
-        await self._runner.setup()
-        self._listener = await self._loop.create_server(self._connection, **where(address, port), backlog=128)
-        bound: int = self._listener.sockets[0].getsockname()[1]
-        return bound
+        return await self.port.start(app, address, port)
 
     async def stop(self) -> None:
-        if self._listener is not None:
-            self._listener.close()
-            self._listener = None
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
+        await self.port.stop()
         for task in self._ahead:
             task.cancel()
         await self._transcoder.close()
@@ -163,36 +146,14 @@ class BulkServer:
             ):
                 self.maker.cache.drop(key)
 
-    # ---- connections ----------------------------------------------------------------------------------------------
-
-    def _connection(self) -> asyncio.Protocol:
-        if self.tls is None:
-            return self._served()
-        return SecureProtocol(
-            self._loop,
-            self.tls,
-            self._served,
-            failed=lambda reason: self._log_handshake(
-                "a connection to the bulk port was not let in: %s", reason
-            ),
-            greets=False,
-            takes_plain=self.tls.settings.allow_plain,
-        )
-
-    def _served(self) -> guard.Guard:
-        assert self._runner is not None
-        serve = self._runner.server
-        assert serve is not None
-        return self._guards.guard(serve())
-
     # ---- requests -------------------------------------------------------------------------------------------------
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
-        self._guards.begins(request.protocol)
+        self.port.guards.begins(request.protocol)
         try:
             return await self._answered(request)
         finally:
-            self._guards.ended(request.protocol)
+            self.port.guards.ended(request.protocol)
 
     async def _answered(self, request: web.Request) -> web.StreamResponse:
         stream = request.match_info["name"]

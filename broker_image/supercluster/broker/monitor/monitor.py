@@ -20,12 +20,10 @@ from supercluster.broker.bounds import read_json
 from supercluster.broker.monitor import guard, health, nats_pages, same_site, views
 from supercluster.broker.monitor.basic_login import TooManyLoginsError, shown_by, user_of
 from supercluster.broker.monitor.broker import Broker
+from supercluster.broker.monitor.http_port import HttpPort
 from supercluster.broker.monitor.options import Options, WrongOptionsError
 from supercluster.broker.monitor.system_documents import SystemDocuments
-from supercluster.broker.net.clients.certificates import ClientCertificates
-from supercluster.broker.net.clients.secure_protocol import SecureProtocol
 from supercluster.broker.net.clients.strangers import RationedLog
-from supercluster.broker.net.listen_address import where
 
 log = logging.getLogger(__name__)
 
@@ -75,15 +73,10 @@ class Monitor:
     def __init__(self, broker: Broker, documents: SystemDocuments) -> None:
         self._broker = broker
         self._documents = documents
-        self._runner: web.AppRunner | None = None
-        self._listener: asyncio.Server | None = None
-        self.tls: ClientCertificates | None = None
-        """Of connections that come from now on; None: they are plain."""
-        self._guards = guard.Guards(asyncio.get_running_loop())
+        self.port = HttpPort("monitoring", broker.clock.monotonic_ms, judges_plain=True)
         self._admin: dict[tuple[str, str], AdminHandler] = {}
         self._active = 0
         self._log_refused = RationedLog(log.warning, broker.clock.monotonic_ms)
-        self._log_handshake = RationedLog(log.info, broker.clock.monotonic_ms)
 
     def register_admin(self, method: str, path: str, handler: AdminHandler) -> None:
         """Serve `/admin/<path>`; may be called at any time. A part of the path like `{name}` stands for any text."""
@@ -114,51 +107,23 @@ class Monitor:
         app.router.add_get("/healthz", self._health)
         app.router.add_get("/metrics", self._metrics)
         app.router.add_route("*", "/admin/{path:.*}", self._serve_admin)
-        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
-        await self._runner.setup()
-        self._listener = await asyncio.get_running_loop().create_server(
-            self._connection, **where(host, port), backlog=128
-        )
-        bound: int = self._listener.sockets[0].getsockname()[1]
-        return bound
+        return await self.port.start(app, host, port)
 
     async def stop(self) -> None:
         """Close the port."""
-        if self._listener is not None:
-            self._listener.close()
-            self._listener = None
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
-
-    def _connection(self) -> asyncio.Protocol:
-        """For one that comes now."""
-        if self.tls is None:
-            return self._served()
-        loop = asyncio.get_running_loop()
-        return SecureProtocol(
-            loop, self.tls, self._served, failed=self._handshake_failed, greets=False, takes_plain=True
-        )
-
-    def _served(self) -> guard.Guard:
-        serve = self._runner.server if self._runner is not None else None
-        assert serve is not None
-        return self._guards.guard(serve())
-
-    def _handshake_failed(self, reason: str) -> None:
-        self._log_handshake("a connection to the monitoring port was not let in: %s", reason)
+        await self.port.stop()
 
     def _refuses_plain(self, request: web.Request) -> bool:
         """Is TLS required of it? A kubelet's probes go on as they began, whatever becomes of TLS, and show nothing."""
         is_probe = request.path == PROBES and not self._broker.place.shows_nats_pages
-        is_required = self.tls is not None and not self.tls.settings.allow_plain
+        is_required = self.port.tls is not None and not self.port.tls.settings.allow_plain
         return is_required and not request.secure and not is_probe
 
     @web.middleware
     async def _bounded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        self._guards.begins(request.protocol)
+        self.port.guards.begins(request.protocol)
         if self._refuses_plain(request):
-            self._guards.ended(request.protocol)
+            self.port.guards.ended(request.protocol)
             refused = web.Response(status=400, text=PLAIN_REFUSED)
             refused.force_close()
             return refused
@@ -167,7 +132,7 @@ class Monitor:
         try:
             if request.path == PROBES:  # Answered at once, so it counts for nothing.
                 return await handler(request)
-            if self._active >= REQUESTS_MAX or self._guards.unsent_bytes() > UNSENT_BYTES_MAX:
+            if self._active >= REQUESTS_MAX or self.port.guards.unsent_bytes() > UNSENT_BYTES_MAX:
                 return web.json_response({"error": "too many requests at once"}, status=503)
             self._active += 1
             try:
@@ -175,7 +140,7 @@ class Monitor:
             finally:
                 self._active -= 1
         finally:
-            self._guards.ended(request.protocol)
+            self.port.guards.ended(request.protocol)
 
     def _json(self, view: views.View) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def serve(request: web.Request) -> web.Response:

@@ -165,7 +165,7 @@ class BrokerProcess:
             listening = listener.listen_websocket(self.server, *at, websocket_tls)
             self.websocket_port = await opened("websocket clients", *at, listening)
         if self.place.is_monitored:
-            self.monitor.tls = self._client_certificates("monitorTls", self.settings.monitor_tls)
+            self.monitor.port.tls = self._client_certificates("monitorTls", self.settings.monitor_tls)
             at = self.place.monitor_host or host, ports.monitor
             self.monitor_port = await opened("monitoring", *at, self.monitor.start(*at))
         self.monitor.register_routes(RebalanceCalls(self, self.rebalance).routes())
@@ -261,7 +261,7 @@ class BrokerProcess:
             "config": views.config(self),
             "tls": views.certificates(self),
             "links": views.encryption_of_links(self),
-            "ports": views.encryption_of_ports(self, self.monitor.tls),
+            "ports": views.encryption_of_ports(self, self.monitor.port.tls),
         }
 
     async def _open_mesh(self, host: str) -> None:
@@ -360,7 +360,7 @@ class BrokerProcess:
             log.error("the bulk port stays closed: pyarrow is not installed")
             return
         self.bulk = BulkServer(self)
-        self.bulk.tls = self._of_ports.get("clientTls")
+        self.bulk.port.tls = self._of_ports.get("clientTls")
         self.bulk_port = await opened("bulk reads", host, port, self.bulk.start(host, port))
 
     def _migration_url(self) -> str:
@@ -492,9 +492,9 @@ class BrokerProcess:
     def take_over(self, changed: Settings) -> None:
         """What a running broker takes over of changed settings (`settings/reload.py`)."""
         before, self.settings = self.settings, self._with_certificates(changed)
-        self.monitor.tls = self._of_ports.get("monitorTls")
+        self.monitor.port.tls = self._of_ports.get("monitorTls")
         if self.bulk is not None:
-            self.bulk.tls = self._of_ports.get("clientTls")
+            self.bulk.port.tls = self._of_ports.get("clientTls")
         if self.settings.client_tls != before.client_tls:
             self.server.change_tls(self._of_ports.get("clientTls"))
         if changed.limits != before.limits:

@@ -125,7 +125,7 @@ bench-operator: $(STAMP) ## Measure the operator's processor time and writes wit
 	$(PY) -m benchmarks.operator $(if $(RUNS),--runs $(RUNS))
 
 bench-spark: $(STAMP) ## Measure Spark's reads and writes beside a source and a sink without I/O (an hour; ROWS=1000000 RUNS=3: ten minutes; OUT=NAME)
-	$(PY) -m benchmarks.spark_speed $(if $(ROWS),--rows $(ROWS)) $(if $(RUNS),--runs $(RUNS)) $(if $(OUT),--out $(OUT))
+	$(PY) -m benchmarks.spark.speed $(if $(ROWS),--rows $(ROWS)) $(if $(RUNS),--runs $(RUNS)) $(if $(OUT),--out $(OUT))
 
 bench: $(STAMP) ## Run the benchmarks beside nats-server, as a table
 	$(PY) -m benchmarks.run

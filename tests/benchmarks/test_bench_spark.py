@@ -13,9 +13,9 @@ from types import FrameType
 
 import pytest
 from benchmarks.servers import Fleet
-from benchmarks.spark_speed import ALL, Case, brokers_with, fill, stream_name
+from benchmarks.spark import append, speed
+from benchmarks.spark.speed import ALL, Case, brokers_with, fill, stream_name
 
-from benchmarks import spark_append, spark_speed
 from supercluster.spark.datasource.options import read_options
 from supercluster.spark.datasource.source import BatchReader
 
@@ -27,9 +27,9 @@ CALLS_A_ROW_MAX = 0.2
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     directory: Path = tmp_path_factory.mktemp("speed")
-    fill(directory / spark_speed.BROKER, ROWS, PER_ENTRY)
+    fill(directory / speed.BROKER, ROWS, PER_ENTRY)
     with brokers_with({})(directory, 1) as servers:
-        spark_speed.wait_for_stream(servers.urls[0], {}, stream_name(20))
+        speed.wait_for_stream(servers.urls[0], {}, stream_name(20))
         yield servers
 
 
@@ -69,7 +69,7 @@ def test_no_reader_takes_a_step_for_each_row(
 
 @pytest.mark.covers("SP-1")
 def test_the_sink_takes_no_step_for_each_row(fleet: Fleet) -> None:
-    direct = spark_append.Direct(fleet.urls)
+    direct = append.Direct(fleet.urls)
     direct.create(1)
     taken = calls(lambda: direct.release(direct.stage(ROWS)))
     direct.close()
@@ -84,8 +84,8 @@ def test_a_table_says_what_is_missed_and_the_picture_is_drawn(tmp_path: Path) ->
     ]
     for case, seconds in zip(cases, ([1.0, 2.0, 3.0], [4.0, 4.0, 4.0]), strict=True):
         case.seconds, case.spark_s, case.broker_s = seconds, list(repeat(0.1, 3)), list(repeat(0.0, 3))
-    _, _, first, second = spark_speed.lines(cases)
+    _, _, first, second = speed.lines(cases)
     assert first.startswith("| no I/O, plain | 50 (33 to 100) |")
     assert "| 0.50 of no I/O, plain | 0.80 MISSED |" in second
-    spark_speed.draw(cases, tmp_path / f"{next(numbers)}.png")
+    speed.draw(cases, tmp_path / f"{next(numbers)}.png")
     assert (tmp_path / "1.png").stat().st_size > 0

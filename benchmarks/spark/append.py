@@ -169,7 +169,7 @@ def measure_on_one(directory: Path, spark: SparkSession, rows: int, runs: int) -
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.spark_append", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.spark.append", description=__doc__)
     parser.add_argument("--rows", type=int, default=ROWS, help="rows of a write (%(default)s)")
     parser.add_argument("--runs", type=int, default=RUNS, help="runs of each case (%(default)s)")
     parser.add_argument("--brokers", type=int, default=1, help="brokers, and replicas (%(default)s)")

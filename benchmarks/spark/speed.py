@@ -24,10 +24,11 @@ import psutil
 from benchmarks.machine import describe
 from benchmarks.one_broker import BenchClock, CpuMeter, OneBroker
 from benchmarks.servers import CLIENT_PORT, READY_SECONDS, Fleet, SuperclusterBrokers
+from benchmarks.spark import append, beside
 from e2e import spark_local
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from benchmarks import one_broker, spark_append, spark_beside
+from benchmarks import one_broker
 from supercluster.localplane import certificates
 
 if TYPE_CHECKING:
@@ -374,7 +375,7 @@ def run(
     spark: SparkSession,
     transport: str,
     arguments: argparse.Namespace,
-    findings: list[spark_beside.Finding],
+    findings: list[beside.Finding],
 ) -> list[Case]:
     """All cases over one transport."""
     settings: dict[str, object] = {}
@@ -394,10 +395,10 @@ def run(
         measure(cases, arguments.runs, fleet)
         if transport == "plain":
             findings += [
-                spark_beside.disk_of_cache(directory / "broker" / BROKER, arguments.rows),
-                spark_beside.lag(spark, fleet, directory),
-                spark_beside.publishing(fleet, awaited, arguments.runs),
-                spark_beside.audit(spark, fleet, min(arguments.rows, AUDITED_MAX)),
+                beside.disk_of_cache(directory / "broker" / BROKER, arguments.rows),
+                beside.lag(spark, fleet, directory),
+                beside.publishing(fleet, awaited, arguments.runs),
+                beside.audit(spark, fleet, min(arguments.rows, AUDITED_MAX)),
             ]
     if transport == "plain":
 
@@ -405,12 +406,12 @@ def run(
             frame = spark.read.format("supercluster").schema(_schema(ALL)).option("url", url)
             _run(frame.option("stream", name).option("minPartitions", 1).load())
 
-        findings.append(spark_beside.of_nats_server(directory / "nats", arguments.rows, over_nats))
+        findings.append(beside.of_nats_server(directory / "nats", arguments.rows, over_nats))
     return cases
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.spark_speed", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.spark.speed", description=__doc__)
     parser.add_argument("--rows", type=int, default=ROWS, help="messages of a stream (%(default)s)")
     parser.add_argument("--runs", type=int, default=RUNS, help="runs of each case (%(default)s)")
     parser.add_argument(
@@ -427,14 +428,14 @@ def main() -> int:
         fill(directory / "broker" / BROKER, arguments.rows, arguments.per_entry)
         spark = spark_local.start(directory / "spark")
         spark.dataSource.register(NoIo)
-        findings: list[spark_beside.Finding] = []
+        findings: list[beside.Finding] = []
         cases: list[Case] = []
         for transport in arguments.transport:
             cases += run(directory, spark, transport, arguments, findings)
-        rates = spark_append.measure_on_one(directory / "append", spark, arguments.rows, arguments.runs)
+        rates = append.measure_on_one(directory / "append", spark, arguments.rows, arguments.runs)
         spark.stop()
-    beside = ["| besides | |", "|---|---|", *(finding.line for finding in findings)]
-    report = "\n".join([*describe(), "", *lines(cases), "", *rates.lines(), "", *beside])
+    besides = ["| besides | |", "|---|---|", *(finding.line for finding in findings)]
+    report = "\n".join([*describe(), "", *lines(cases), "", *rates.lines(), "", *besides])
     print(report)
     if arguments.out is not None:
         arguments.out.with_suffix(".md").write_text(report + "\n", encoding="utf-8")

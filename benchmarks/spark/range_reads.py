@@ -1,7 +1,7 @@
 """What a row costs a task that reads a range of sequences: CPU of the reading process only.
 
 A broker's part is played by a child process that sends bytes it has made before, so neither a broker's speed nor a disk
-counts. `python -m benchmarks.range_reads --rows 400000 --payload 100`, with `--bulk` for columns of the bulk port.
+counts. `python -m benchmarks.spark.range_reads --rows 400000 --payload 100`, with `--bulk` for columns of the bulk port.
 """
 
 from __future__ import annotations

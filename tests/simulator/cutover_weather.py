@@ -40,6 +40,7 @@ class CutoverWeather(Weather):
             no_boot_id=False,
         )
         self._cuts = oracle
+        self._late_ones: set[str] = set()
         oracle.on_cut = self._cut_made
         world.on_serving = self._leads
         self._has_refused = not plan.refuses
@@ -62,6 +63,29 @@ class CutoverWeather(Weather):
 
     def _followers(self, leader: str | None) -> list[str]:
         return [name for name in self.world.names if name != leader and self.world.nodes[name].up]
+
+    def stop(self, name: str, *, power: bool = False) -> None:
+        """A write that the power tears leaves a doubtful copy, which waits for all others: not beside a late one."""
+        super().stop(name, power=power and not self._late() - {name})
+
+    def _late(self) -> set[str]:
+        """Brokers whose copy did not hear HANDED before the others opened the stream: they have nothing of what was confirmed since,
+        and the copy may come back under another name, which takes a leader (seed 742104 as a cutover)."""
+        cores = [node.core for node in self.world.nodes.values()]
+        maps = [core.meta.state for core in cores if core is not None and core.meta is not None]
+        opened = {
+            found.source_group
+            for state in maps
+            for found in state.streams.values()
+            if found.arrival is not None and not found.far_world
+        }
+        for name in self.world.brokers(GREEN):
+            core = self.world.nodes[name].core
+            if core is not None and opened.isdisjoint(core.store.registered()):
+                self._late_ones.discard(name)
+            elif core is not None:
+                self._late_ones.add(name)
+        return self._late_ones
 
     # ---- whole sides --------------------------------------------------------------------------------------------------
 

@@ -47,6 +47,8 @@ def test_what_is_read_can_be_written_down_again(value: Any) -> None:
         b'{"a":' * 100_000,
         b"NaN",
         b'{"a": -Infinity}',
+        b'{"a": 1e400}',
+        b"[-1e400]",
         b"9" * 5000,
         rb'"\ud800"',
         rb'{"\udfff": 1}',

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from math import isinf
 from typing import Any
 
 U16_MAX = 2**16 - 1
@@ -68,15 +69,29 @@ def metadata_bytes(metadata: Mapping[str, str]) -> int:
     return sum(len(key.encode()) + len(value.encode()) for key, value in metadata.items())
 
 
+def _finite(text: str) -> float:
+    found = float(text)
+    if isinf(found):
+        raise ValueError(f"{text[:_DIGITS_MAX]} is too large a number")
+    return found
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is no number")
+
+
+_JSON = json.JSONDecoder(parse_float=_finite, parse_constant=_no_number)
+
+
 def read_json(raw: bytes | memoryview | str) -> Any:
     """A JSON document of a client, a link or a file, that can be written down again.
 
     Raises:
-        ValueError: it is none, is nested too deeply, has a number that is none or too long, or half of a surrogate pair.
+        ValueError: it is none, is nested too deeply, has a number that is none, too large or too long, or half of a surrogate pair.
     """
     try:
         text = raw if isinstance(raw, str) else str(raw, "utf-8")
-        found = json.loads(text, parse_constant=_no_number)
+        found = _JSON.decode(text)
         if r"\u" in text:
             json.dumps(found, ensure_ascii=False).encode()
     except RecursionError:
@@ -88,7 +103,3 @@ def read_json(raw: bytes | memoryview | str) -> Any:
     except json.JSONDecodeError as problem:
         raise ValueError(f"{problem.msg} at offset {problem.pos}") from None
     return found
-
-
-def _no_number(text: str) -> None:
-    raise ValueError(f"{text} is no number")

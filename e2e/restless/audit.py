@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,8 @@ READY_SECONDS = 300.0
 LOOK_SECONDS = 1.0
 EXAMPLES_MAX = 5
 ERROR = re.compile(r'Traceback|"level": "(error|critical)"|^\S+Z (ERROR|CRITICAL) ')
+TAKEN_AWAY = re.compile(r"certificates stay as they were: .*/tls\.crt .*No such file")
+"""An act took the certificate out of its Secret, and a broker says that it keeps the one that it has."""
 EXCEPTION = re.compile(r"Traceback|\b[A-Z]\w+(Error|Exception)\b: ")
 
 
@@ -81,10 +83,15 @@ def exceptions(site: RestlessSite) -> list[str]:
             found.append(f"event of {about['kind']} {about['name']}: {event['reason']}: {event['message']}")
     for name, path in site.logs().items():
         lines = path.read_text(errors="replace").splitlines() if path.exists() else []
-        bad = [line for line in lines if ERROR.search(line)]
+        bad = errors_of(lines)
         if bad:
             found.append(f"log of {name} ({path}): {len(bad)} errors, the first: {bad[0][:400]}")
     return found
+
+
+def errors_of(lines: Iterable[str]) -> list[str]:
+    """Of a log, those that no act explains. Pure."""
+    return [line for line in lines if ERROR.search(line) and not TAKEN_AWAY.search(line)]
 
 
 def verdicts(site: RestlessSite, load: Load) -> dict[str, Verdict]:

@@ -40,7 +40,8 @@ def all_of() -> dict[str, dict[str, Any]]:
         found[f"ncl/{name}"] = resource("Cluster", name, spec)
     policy = {"superCluster": NAME, "selector": {"matchLabels": {"tier": "gold"}}, "minReplicas": 2, **repair}
     found["rpp/steady"] = resource("ReplicaPolicy", "steady", policy)
-    found["nu/shop"] = resource("User", "shop", {"superCluster": NAME})
+    # Its deletion waits until every broker has been up for so long without having seen it, and some broker ends every minute.
+    found["nu/shop"] = resource("User", "shop", {"superCluster": NAME, "rotation": {"quietTime": "10s"}})
     found |= {f"str/{name}": stream(name) for name in REPLICAS}
     return found
 

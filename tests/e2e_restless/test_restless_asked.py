@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from e2e.restless.asked import Asked
-from e2e.restless.audit import not_ready, stripped
+from e2e.restless.audit import errors_of, not_ready, stripped
 from e2e.restless.site import tell_deletions
 
 BEFORE = {
@@ -85,3 +85,11 @@ def test_labels_and_keys_that_the_operator_wrote_have_to_be_back() -> None:
     after = {"secret/a": {"metadata": {"labels": {"x": "1"}}, "data": {"k": "v"}}}
     assert stripped(before, after) == ["secret/a has no label y any more", "secret/a has no key l any more"]
     assert stripped(before, {}) == []
+
+
+def test_a_certificate_that_an_act_took_away_is_no_error_and_any_other_error_is_one() -> None:
+    stays = "2026-11-29T15:10:27.356Z ERROR    runtime.process: certificates stay as they were: gatewayTls: certFile"
+    taken = f"{stays} /v/tls/tls.crt with keyFile /v/tls/tls.key can't be used: [Errno 2] No such file or directory"
+    damaged = f"{stays} /v/tls/tls.crt with keyFile /v/tls/tls.key can't be used: [SSL] PEM lib"
+    info = "2026-11-29T15:10:27.356Z INFO     runtime.process: west-0 starts"
+    assert errors_of([taken, damaged, info]) == [damaged]

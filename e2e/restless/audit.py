@@ -18,8 +18,8 @@ READY_SECONDS = 300.0
 LOOK_SECONDS = 1.0
 EXAMPLES_MAX = 5
 ERROR = re.compile(r'Traceback|"level": "(error|critical)"|^\S+Z (ERROR|CRITICAL) ')
-TAKEN_AWAY = re.compile(r"certificates stay as they were: .*/tls\.crt .*No such file")
-"""An act took the certificate out of its Secret, and a broker says that it keeps the one that it has."""
+NOT_USED = re.compile(r"certificates stay as they were: .*/tls\.crt ")
+"""An act took the certificate out of its Secret, or put another text there, and a broker says that it keeps the one that it has."""
 EXCEPTION = re.compile(r"Traceback|\b[A-Z]\w+(Error|Exception)\b: ")
 
 
@@ -91,7 +91,7 @@ def exceptions(site: RestlessSite) -> list[str]:
 
 def errors_of(lines: Iterable[str]) -> list[str]:
     """Of a log, those that no act explains. Pure."""
-    return [line for line in lines if ERROR.search(line) and not TAKEN_AWAY.search(line)]
+    return [line for line in lines if ERROR.search(line) and not NOT_USED.search(line)]
 
 
 def verdicts(site: RestlessSite, load: Load) -> dict[str, Verdict]:

@@ -119,6 +119,9 @@ class Turn:
 
     def _run(self) -> None:
         self._scheduled = False
+        self._work()
+
+    def _work(self) -> None:
         self.count += 1
         self._clock.goes_round()
         core = self._core
@@ -182,7 +185,7 @@ class Turn:
             core.tick()
         except Exception as error:
             self.fail(error)
-        self._run()
+        self._work()  # A turn that is asked for stays so: a second one beside it would go on for as long as there is work.
 
     def _arm(self) -> None:
         """Keep one timer, set anew only when an earlier one is wanted: most turns leave it alone."""

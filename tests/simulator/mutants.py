@@ -13,6 +13,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -60,8 +62,11 @@ SEEDS_MAX = 400
 # Seconds of the processor, so that a mutant's fate does not depend on what else the machine does.
 SECONDS_MAX = 400.0
 BATCH = 16
-# A seed that takes so long does not end: mutated code may wait for itself. By the clock, so it is generous.
-SEED_SECONDS_MAX = 300.0
+# A seed that takes so long does not end: mutated code may wait for itself. Of the processor too.
+SEED_SECONDS_MAX = 300
+# By the clock, for a test that waits for what never comes. Beside other work each test is slow, so it is generous.
+TEST_SECONDS_MAX = 3600
+DOES_NOT_END = -signal.SIGXCPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,19 +116,23 @@ def hunt(
 
 def _fails(test: str, environment: dict[str, str]) -> bool:
     """Does a test fail on the mutated code?"""
-    command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", test]
-    found = subprocess.run(
-        command,
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=SEED_SECONDS_MAX,
-        check=False,
-    )
-    if found.returncode not in (0, 1):
+    command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider"]
+    found = run_bounded([*command, f"--timeout={TEST_SECONDS_MAX}", test], environment, SEED_SECONDS_MAX)
+    if found.returncode not in (0, 1, DOES_NOT_END):
         raise RuntimeError(f"the test did not run: {found.stdout[-2000:]}")
-    return found.returncode == 1
+    return found.returncode != 0
+
+
+def run_bounded(
+    command: list[str], environment: dict[str, str], seconds: int
+) -> subprocess.CompletedProcess[str]:
+    """Run a process to its end. It ends with `DOES_NOT_END` once it has used so many seconds of the processor."""
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        resource.prlimit(process.pid, resource.RLIMIT_CPU, (seconds, seconds + 10))
+        out, err = process.communicate()
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
 def _batches(mutant: Mutant, seeds: int, *, from_records: bool) -> Iterator[list[int]]:
@@ -154,17 +163,8 @@ def _first_failure(
             break
         command = [sys.executable, "-m", "tests.simulator.run", "--until-failure", "--json"]
         command += ["--only", *map(str, batch), "--package", folder, *_FLAGS[scenario_of(mutant)]]
-        try:
-            found = subprocess.run(
-                command,
-                cwd=ROOT,
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=SEED_SECONDS_MAX + 8 * len(batch),
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
+        found = run_bounded(command, environment, SEED_SECONDS_MAX + 8 * len(batch))
+        if found.returncode == DOES_NOT_END:
             return Caught(mutant, batch[0], f"one of the runs of {batch} does not end", seconds)
         if found.returncode not in (0, 1) or not found.stdout.strip():  # A traceback ends with 1 as well.
             raise RuntimeError(f"the simulator did not run: {found.stderr[-2000:]}")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from tests.simulator.chosen import CAUGHT_BY, CAUGHT_BY_TEST
-from tests.simulator.mutants import MUTANTS, Caught, conclude
+from tests.simulator.mutants import DOES_NOT_END, MUTANTS, Caught, conclude, run_bounded
 
 BY_SEED = next(found for found in MUTANTS if found.id in CAUGHT_BY)
 BY_TEST = next(found for found in MUTANTS if found.id in CAUGHT_BY_TEST)
@@ -39,3 +41,10 @@ def test_a_mutant_that_nothing_catches_is_an_error(capsys: pytest.CaptureFixture
     out = capsys.readouterr().out
     assert f"survived: {BY_SEED.id}" in out
     assert "records" not in out
+
+
+def test_a_run_that_waits_for_a_processor_is_no_run_that_does_not_end() -> None:
+    """Beside other work a run of eight seconds took five minutes, and its mutant passed for one that was caught."""
+    waits, works = "import time; time.sleep(1.5)", "while True: pass"
+    ends = [run_bounded([sys.executable, "-c", code], {}, 1).returncode for code in (waits, works)]
+    assert ends == [0, DOES_NOT_END]

@@ -203,6 +203,21 @@ CAUGHT_BY_TEST: dict[str, str] = {
     "a-failed-opening-keeps-its-files": (
         "tests/broker/storage/test_log_faults.py::test_an_opening_that_fails_leaves_no_file_open"
     ),
+    "a-newer-checkpoint-does-not-help": (
+        "tests/broker/storage/test_log_faults.py::"
+        "test_a_damaged_state_at_the_base_costs_nothing_where_a_newer_one_is_whole"
+    ),
+    "segments-beyond-32-bits": "tests/broker/settings/test_settings.py::test_errors_name_field_value_and_remedy",
+    "a-damaged-note-is-believed": (
+        "tests/broker/storage/test_volume_store.py::test_a_note_that_cannot_be_read_is_told_from_none"
+    ),
+    "a-close-that-fails-ends-the-process": (
+        "tests/broker/storage/test_volume_store.py::test_a_descriptor_that_cannot_be_closed_is_a_disk_error"
+    ),
+    "removed-file-by-file": (
+        "tests/broker/storage/test_volume_store.py::"
+        "test_a_crash_at_any_step_of_a_removal_leaves_all_of_a_copy_or_nothing"
+    ),
     "short-log-votes-by-what-is-left": (
         "tests/broker/raft/test_raft_following.py::test_a_member_that_lost_a_record_helps_nobody_to_lead_without_it"
     ),

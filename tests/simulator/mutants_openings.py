@@ -1,4 +1,4 @@
-"""Mutants of what a volume and a log take for true when they are opened: mends of D1 to D10, A6, A8 and A9."""
+"""Mutants of what a volume and a log take for true when they are opened: mends of D1 to D15, A6, A8 and A9."""
 
 from __future__ import annotations
 
@@ -150,6 +150,56 @@ OPENING_MUTANTS: tuple[Mutant, ...] = (
             "storage/recovery/recovery.py",
             "        found = opening.run(on_failure)\n        on_failure.pop_all()\n",
             "        found = opening.run(ExitStack())\n",
+        ),
+    ),
+    mutant(
+        "a-newer-checkpoint-does-not-help",
+        "SF-32",
+        "A copy whose state at the log's beginning is damaged is lost, though a newer checkpoint is whole.",
+        (
+            "storage/recovery/recovery.py",
+            "        usable = [index for index in checkpoints.indexes if base.index < index <= last_index]\n",
+            "        usable: list[int] = []\n",
+        ),
+    ),
+    mutant(
+        "segments-beyond-32-bits",
+        "SF-25",
+        "A segment may be larger than the offsets of its index.",
+        (
+            "settings/settings.py",
+            "    segment_bytes: int = _bounded(64 << 20, 64 << 10, 1 << 31)\n",
+            "    segment_bytes: int = _bounded(64 << 20, 64 << 10, 1 << 33)\n",
+        ),
+    ),
+    mutant(
+        "a-damaged-note-is-believed",
+        "SF-9",
+        "The note of the copies that are kept is read whatever its checksum says.",
+        (
+            "storage/volume/store.py",
+            '        return note if crc == b"%08x" % crc32(note) else None\n',
+            "        return note\n",
+        ),
+    ),
+    mutant(
+        "a-close-that-fails-ends-the-process",
+        "SF-25",
+        "A descriptor that cannot be closed is no error of a disk, so it is no fault of its group alone.",
+        (
+            "storage/disk/os_disk.py",
+            '            with _named(self._path, "close"):\n                os.close(fd)\n',
+            "            os.close(fd)\n",
+        ),
+    ),
+    mutant(
+        "removed-file-by-file",
+        "SF-31",
+        "A copy is removed where it is, so that a crash leaves some of its files.",
+        (
+            "storage/disk/removal.py",
+            '    disk.rename(path, target)\n    disk.fsync_dir(path.rpartition("/")[0])\n    disk.rmtree(target)\n',
+            '    disk.rmtree(path)\n    disk.fsync_dir(path.rpartition("/")[0])\n',
         ),
     ),
 )

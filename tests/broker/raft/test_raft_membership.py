@@ -41,6 +41,8 @@ def test_a_joint_membership_needs_both_majorities() -> None:
     assert has_quorum(joint, "abd")
     assert not has_all(joint, "abcd")
     assert has_all(joint, "abcde")
+    reached = {"a": 7, "d": 7, "e": 7, "b": 2, "c": 1}
+    assert quorum_index(joint, reached.__getitem__) == 2
 
 
 def test_a_group_without_voters_decides_nothing() -> None:

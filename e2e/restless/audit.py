@@ -51,17 +51,22 @@ def not_ready(found: dict[str, dict[str, Any]]) -> list[str]:
     return told
 
 
-def wait_ready(site: RestlessSite, expected: set[str], say: Callable[[str], None]) -> list[str]:
-    """Until every resource is Ready; what is wrong when the time is over."""
+def wait_ready(
+    site: RestlessSite, expected: set[str], owned: Mapping[str, Any], say: Callable[[str], None]
+) -> list[str]:
+    """Until every resource is Ready, and what the last act took off the objects in `owned` is there again; what is wrong when the time
+    is over."""
     deadline, told = time.monotonic() + READY_SECONDS, [""]
     while time.monotonic() < deadline:
         site.mind_operator()
         try:
             found = site.listed(KINDS)
+            bare = stripped(owned, site.listed(OWNED))
         except KubectlError as error:
             told = [str(error)]
         else:
             wrongs = not_ready(found) + [f"{target} is gone" for target in sorted(expected - found.keys())]
+            wrongs += bare
             if not wrongs:
                 return []
             if wrongs != told:
@@ -116,7 +121,7 @@ def stripped(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
 
 def wrongs_of(site: RestlessSite, before: Before, asked: Asked, found: dict[str, Verdict]) -> list[str]:
     """Everything that is wrong, but for resources that are not Ready."""
-    wrongs = asked.wrongs(before.uids, site.uids()) + stripped(before.owned, site.listed(OWNED))
+    wrongs = asked.wrongs(before.uids, site.uids())
     for stream, verdict in found.items():
         if not verdict.is_clean:
             wrongs.append(f"stream {stream}: {'; '.join(verdict.examples)}")

@@ -80,7 +80,7 @@ class Run:
         self._act(site, load, hands)
         self.wrongs += [f"did not end: {name}" for name in hands.open]
         self.wrongs += [f"failed: {text}" for text in hands.failed]
-        self.wrongs += audit.wait_ready(site, set(manifests), self.say)
+        self.wrongs += audit.wait_ready(site, set(manifests), before.owned, self.say)
         self.say("stopping the publishers, reading all streams")
         load.stop()
         found = audit.verdicts(site, load)

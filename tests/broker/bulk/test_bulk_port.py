@@ -421,3 +421,18 @@ async def test_a_log_that_cannot_be_read_ahead_leaves_the_block_that_is_sent_alo
     answer = await read(broker.bulk_port, "orders", ["sequence"], APP)
     assert answer.is_complete()
     assert answer.covered[1] > 300
+
+
+@pytest.mark.usefixtures("large_segments")
+async def test_a_message_that_goes_while_deleted_ones_are_forgotten_is_not_sent_any_more(
+    broker: BrokerProcess, js: JetStreamContext
+) -> None:
+    """The count of deleted sequences is as before, and so is the first message that was not carried forward."""
+    await large(js)
+    assert await js.delete_msg("orders", 2)
+    state = copy_of(broker)._state
+    state.carried.put(1, 3, 10_000)
+    reader, begin = await begun(broker)
+    state.first_seq = state.deleted.take_run(2)
+    assert await js.delete_msg("orders", 80)
+    assert bytes([80]) * 100 not in await reader.rest(begin)

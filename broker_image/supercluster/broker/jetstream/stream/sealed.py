@@ -64,9 +64,9 @@ class SealedMessages:
 
     @property
     def stamp(self) -> tuple[object, ...]:
-        """While it is the same, no message was taken away."""
+        """While it is the same, no message was taken away. Deleted sequences are forgotten where the stream begins behind them."""
         state = self._state
-        return state, self.first_seq, len(state.deleted), state.gaps.count, state.emptied
+        return state, state.first_seq, self.first_seq, len(state.deleted), state.gaps.count, state.emptied
 
     def absent(self, first: int, last: int) -> int:
         """How many sequences from one to the other have no message; `first` is not before the stream's first."""

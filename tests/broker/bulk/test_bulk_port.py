@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import signal
@@ -421,6 +422,21 @@ async def test_a_log_that_cannot_be_read_ahead_leaves_the_block_that_is_sent_alo
     answer = await read(broker.bulk_port, "orders", ["sequence"], APP)
     assert answer.is_complete()
     assert answer.covered[1] > 300
+
+
+async def test_head_is_refused_for_its_answer_would_have_a_body(
+    broker: BrokerProcess, js: JetStreamContext
+) -> None:
+    await fill(js, 200)
+    shown = base64.b64encode(APP.encode()).decode()
+    reader, writer = await asyncio.open_connection("127.0.0.1", broker.bulk_port)
+    writer.write(
+        f"HEAD /bulk/streams/orders HTTP/1.1\r\nHost: broker\r\nConnection: close\r\nAuthorization: Basic {shown}\r\n\r\n".encode()
+    )
+    answer = await reader.read()
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 405 ")
+    assert answer.endswith(b"\r\n\r\n")
 
 
 @pytest.mark.usefixtures("large_segments")

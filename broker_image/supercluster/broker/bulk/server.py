@@ -122,7 +122,7 @@ class BulkServer:
         """
         self.maker.start()
         app = web.Application(client_max_size=0)
-        app.router.add_get("/bulk/streams/{name}", self._serve)
+        app.router.add_get("/bulk/streams/{name}", self._serve, allow_head=False)
         return await self.port.start(app, address, port)
 
     async def stop(self) -> None:

@@ -19,7 +19,7 @@ from nats.js.api import RetentionPolicy, StorageType, StreamConfig
 from tests.broker.bulk.reading import SlowReader, parsed, read
 from tests.support.certificates import Authority
 
-from supercluster.broker.bulk import maker, server, transcoder
+from supercluster.broker.bulk import layout, maker, server, transcoder
 from supercluster.broker.bulk.server import NO_FIGURES
 from supercluster.broker.jetstream.stream.sealed import SealedMessages
 from supercluster.broker.raft.errors import DiskError
@@ -452,3 +452,18 @@ async def test_a_message_that_goes_while_deleted_ones_are_forgotten_is_not_sent_
     state.first_seq = state.deleted.take_run(2)
     assert await js.delete_msg("orders", 80)
     assert bytes([80]) * 100 not in await reader.rest(begin)
+
+
+async def test_a_transcoder_that_was_ended_leaves_no_files(
+    broker: BrokerProcess, js: JetStreamContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(js, 200)
+
+    async def dies(self: transcoder.Transcoder, line: bytes) -> dict[str, Any]:
+        for path in json.loads(line)["columns"].values():
+            Path(path + layout.UNFINISHED).write_bytes(b"x")
+        raise OSError("it died")
+
+    monkeypatch.setattr(transcoder.Transcoder, "_ask", dies)
+    assert (await read(broker.bulk_port, "orders", ["time"], APP)).status == 503
+    assert list((broker.place.data_dir / "bulk").iterdir()) == []

@@ -18,6 +18,8 @@ VERSION = 1
 COLUMN, END = 1, 2
 """Kinds of frames."""
 WORD_BYTES = 8
+UNFINISHED = ".new"
+"""Behind the name of a file that is not whole."""
 _HEAD = struct.Struct("<BBHIQQQ")
 HEAD_BYTES = _HEAD.size
 SUM_MODULUS = 1 << 64

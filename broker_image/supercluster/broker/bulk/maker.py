@@ -17,6 +17,7 @@ from pathlib import Path
 
 from supercluster.broker.bulk.blocks import Block, Bounds, Version, version_of
 from supercluster.broker.bulk.cache import Cache, Kept, Made
+from supercluster.broker.bulk.layout import UNFINISHED
 from supercluster.broker.bulk.transcoder import FailedJobError, Transcoder
 from supercluster.broker.jetstream.stream.sealed import SealedMessages
 
@@ -96,20 +97,25 @@ class Maker:
         self._files += 1
         files = {name: f"{self._files:08d}.{name}" for name in missing}
         deleted, gaps = sealed.holes(version.first, block.last)
-        answer = await self.transcoder.run(
-            {
-                "path": str(self._data_dir / block.path),
-                "begin": block.begin,
-                "end": block.end,
-                "first": version.first,
-                "last": block.last,
-                "rows": version.rows,
-                "deleted": [base64.b64encode(piece).decode() for piece in deleted],
-                "gaps": gaps,
-                "columns": {name: str(self._folder / file) for name, file in files.items()},
-                "bytes_max": room,
-            }
-        )
+        job = {
+            "path": str(self._data_dir / block.path),
+            "begin": block.begin,
+            "end": block.end,
+            "first": version.first,
+            "last": block.last,
+            "rows": version.rows,
+            "deleted": [base64.b64encode(piece).decode() for piece in deleted],
+            "gaps": gaps,
+            "columns": {name: str(self._folder / file) for name, file in files.items()},
+            "bytes_max": room,
+        }
+        try:
+            answer = await self.transcoder.run(job)
+        except BaseException:
+            for file in files.values():  # One that was ended has left what it had.
+                self._remove(file)
+                self._remove(file + UNFINISHED)
+            raise
         ranges = [(first, last) for first, last in answer["deleted"]]
         columns = {
             name: Kept(files[name], told["size"], told["sum"]) for name, told in answer["columns"].items()

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from isal.isal_zlib import crc32
 
-from supercluster.broker.bulk.layout import WORD_BYTES
+from supercluster.broker.bulk.layout import UNFINISHED, WORD_BYTES
 from supercluster.broker.jetstream.encoding.codec import Reader
 from supercluster.broker.jetstream.encoding.sections import RUN, SECTION, Section, count_of
 from supercluster.broker.jetstream.state.interior_deletes import InteriorDeletes
@@ -159,7 +159,7 @@ class _Column:
         self.name = name
         self.path = path
         self._schema = pa.schema([pa.field(name, TYPES[name])])
-        self._unfinished = path.with_name(path.name + ".new")
+        self._unfinished = path.with_name(path.name + UNFINISHED)
         self._sink = pa.OSFile(str(self._unfinished), "wb")
         self._writer = pa.ipc.new_stream(self._sink, self._schema)
 

@@ -467,3 +467,17 @@ async def test_a_transcoder_that_was_ended_leaves_no_files(
     monkeypatch.setattr(transcoder.Transcoder, "_ask", dies)
     assert (await read(broker.bulk_port, "orders", ["time"], APP)).status == 503
     assert list((broker.place.data_dir / "bulk").iterdir()) == []
+
+
+async def test_a_file_that_is_gone_is_made_again_and_leaves_nothing_open(
+    broker: BrokerProcess, js: JetStreamContext
+) -> None:
+    await fill(js, 200)
+    bulk = broker.bulk
+    assert bulk is not None
+    whole = await read(broker.bulk_port, "orders", ["time", "payload"], APP)
+    min((broker.place.data_dir / "bulk").glob("*.payload")).unlink()
+    assert (await read(broker.bulk_port, "orders", ["time", "payload"], APP)).status == 503
+    again = await read(broker.bulk_port, "orders", ["time", "payload"], APP)
+    assert again.rows == whole.rows
+    assert bulk.maker.cache.room(1 << 40) == bulk.maker.cache.quota_bytes, "its files are closed"

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -253,9 +253,12 @@ class BulkServer:
         try:
             yield ready
         finally:
-            for kept, descriptor in ready.files if ready is not None else ():
-                os.close(descriptor)
-                self.maker.cache.closed(kept)
+            self._close(ready.files if ready is not None else ())
+
+    def _close(self, files: Iterable[tuple[Kept, int]]) -> None:
+        for kept, descriptor in files:
+            os.close(descriptor)
+            self.maker.cache.closed(kept)
 
     async def _ready(self, answer: Answer) -> Ready | None:
         self._check(answer)
@@ -273,10 +276,15 @@ class BulkServer:
             if answer.first and version.first != answer.at:
                 return None  # What it began with was removed, or carried forward: the next block does not follow.
             files: list[tuple[Kept, int]] = []
-            for name in columns:
-                kept = made.columns[name]
-                files.append((kept, os.open(self.maker.path(kept), os.O_RDONLY)))
-                self.maker.cache.opened(kept)
+            try:
+                for name in columns:
+                    kept = made.columns[name]
+                    files.append((kept, os.open(self.maker.path(kept), os.O_RDONLY)))
+                    self.maker.cache.opened(kept)
+            except OSError as error:
+                self._close(files)
+                self.maker.cache.drop(Key(answer.account, answer.stream, block))
+                raise DiskError(f"columns cannot be opened: {error}") from error
             return Ready(block, version, made, files)
         return None
 

@@ -20,6 +20,7 @@ from tests.broker.bulk.reading import SlowReader, parsed, read
 from tests.support.certificates import Authority
 
 from supercluster.broker.bulk import layout, maker, server, transcoder
+from supercluster.broker.bulk.request import Asked
 from supercluster.broker.bulk.server import NO_FIGURES
 from supercluster.broker.jetstream.stream.sealed import SealedMessages
 from supercluster.broker.raft.errors import DiskError
@@ -481,3 +482,20 @@ async def test_a_file_that_is_gone_is_made_again_and_leaves_nothing_open(
     again = await read(broker.bulk_port, "orders", ["time", "payload"], APP)
     assert again.rows == whole.rows
     assert bulk.maker.cache.room(1 << 40) == bulk.maker.cache.quota_bytes, "its files are closed"
+
+
+async def test_readers_that_went_leave_few_jobs_behind(
+    broker: BrokerProcess, js: JetStreamContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(js, 200)
+    bulk = broker.bulk
+    assert bulk is not None
+
+    async def never(*of: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(bulk.maker, "columns", never)
+    answer = server.Answer(Asked(1, 1 << 40, ("time",), ""), "$G", "orders", None, copy_of(broker), 1, 0.0)
+    for _ in range(100):
+        bulk._make_ahead(answer, 1)
+    assert len(bulk._ahead) == broker.settings.bulk.readers_max

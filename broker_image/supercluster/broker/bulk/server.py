@@ -306,7 +306,9 @@ class BulkServer:
         return None
 
     def _make_ahead(self, answer: Answer, at: int) -> None:
-        """Have the columns of the next block made while this one is sent."""
+        """Have the columns of the next block made while this one is sent. Readers that went leave jobs behind, which are bounded."""
+        if len(self._ahead) >= self._settings.readers_max:
+            return
         block = None
         with contextlib.suppress(DiskError):  # Who asks for the block hears of it: this answer has begun.
             block = self._block_of(answer.sealed, at) if at <= answer.asked.last else None

@@ -300,6 +300,16 @@ def test_a_head_that_was_removed_is_an_error_and_what_was_deleted_inside_is_none
             found.read(45, 59)
 
 
+def test_a_head_that_goes_behind_what_was_read_is_no_error() -> None:
+    with site([serves(COPY)]) as found:
+        nats: Any = found.nats
+        batches = BulkReader(nats, LINEAGE).read(5, 58)
+        rows = next(batches).num_rows
+        found.nats.session.first_sequence = 30
+        rows += sum(batch.num_rows for batch in batches)
+        assert rows == len(COPY.there(5, 58))
+
+
 def test_columns_are_not_copied() -> None:
     with site([serves(COPY)], names=("payload",)) as found:
         batches = list(BulkReader(found.nats, LINEAGE).read(30, 58))  # type: ignore[arg-type]

@@ -67,15 +67,14 @@ class _Course:
     at: int
     """The next wanted sequence."""
     last: int
-    passed_over: int | None = None
-    """The first wanted sequence that had no message."""
 
-    def come_to(self, following: int, gaps: Sequence[tuple[int, int]]) -> None:
-        """All below `following` was read, but for the gaps."""
-        for low, high in gaps:
-            low, high = max(low, self.at), min(high, self.last)
-            if low <= high and self.passed_over is None:
-                self.passed_over = low
+    def passes_over(self, gaps: Sequence[tuple[int, int]]) -> int | None:
+        """The first wanted sequence of the gaps."""
+        wanted = ((max(low, self.at), min(high, self.last)) for low, high in gaps)
+        return next((low for low, high in wanted if low <= high), None)
+
+    def come_to(self, following: int) -> None:
+        """All below `following` was read."""
         self.at = max(self.at, following)
 
 
@@ -141,7 +140,6 @@ class BulkReader:
             )
         if course.at <= last:
             yield from self.nats.read(course.at, last)
-        self._check_head(course)
 
     def _by_blocks(self, course: _Course) -> Generator[pa.RecordBatch, None, str]:
         """Read what brokers have in blocks. The rest is the reader's over NATS; returns why, where it may be more than the tail."""
@@ -197,7 +195,8 @@ class BulkReader:
                     gaps = seen.close(found)
                     self._check_end(found, seen)
                     if seen.first is not None:
-                        course.come_to(found.last + 1, gaps)
+                        self._check_head(course, gaps)
+                        course.come_to(found.last + 1)
                     return
                 is_first = seen.first is None
                 gaps = seen.add(found)
@@ -205,8 +204,9 @@ class BulkReader:
                     before = min(found.first - 1, course.last)
                     yield from self.nats.read(course.at, before)
                     course.at = before + 1
+                self._check_head(course, gaps)
                 yield from self._batches(found, course)
-                course.come_to(seen.following, gaps)
+                course.come_to(seen.following)
 
     def _batches(self, block: Block, course: _Course) -> Iterator[pa.RecordBatch]:
         low, high = block.between(course.at, course.last)
@@ -238,10 +238,15 @@ class BulkReader:
                 stream, f"sequences are missing from {end.first} to {end.last}, or there twice"
             )
 
-    def _check_head(self, course: _Course) -> None:
-        """Raises DataRemovedError: what was passed over has gone with the stream's head."""
-        if course.passed_over is None or not self.nats.fail_on_data_loss:
+    def _check_head(self, course: _Course, gaps: Sequence[tuple[int, int]]) -> None:
+        """Asked as soon as they are seen: later the head may be behind them, and nothing be lost.
+
+        Raises:
+            DataRemovedError: what is passed over has gone with the stream's head.
+        """
+        passed_over = course.passes_over(gaps)
+        if passed_over is None or not self.nats.fail_on_data_loss:
             return
         begin = self.nats.session.stream_state(self.nats.stream, was_read=True).first_sequence
-        if begin > course.passed_over:
-            raise DataRemovedError(self.nats.stream, course.passed_over, begin)
+        if begin > passed_over:
+            raise DataRemovedError(self.nats.stream, passed_over, begin)

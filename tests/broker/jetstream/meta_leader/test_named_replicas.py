@@ -14,6 +14,8 @@ from supercluster.broker.jetstream.admin import broker_calls
 from supercluster.broker.jetstream.admin.moves import read_call
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.move_record import MoveEnd, MoveReport, Outcome
+from supercluster.broker.jetstream.meta_leader.broker_requests import holders
+from supercluster.broker.jetstream.meta_leader.copy_reports import HALTED
 from supercluster.broker.jetstream.placement.dry_run import MovePlan
 from supercluster.broker.jetstream.placement.stream_facts import MemberFacts
 
@@ -85,14 +87,43 @@ def test_one_that_is_beyond_the_count_goes_by_name_and_no_other_does() -> None:
     assert leader.stream().move is None
 
 
-@pytest.mark.covers("MR-3", "MR-7")
-def test_a_usable_copy_does_not_go_while_too_few_others_are_usable() -> None:
+@pytest.mark.covers("MR-3", "MR-7", "SF-34")
+@pytest.mark.parametrize("halted", ["", HALTED])
+def test_a_usable_copy_does_not_go_while_too_few_others_are_usable(halted: str) -> None:
     leader = with_extra()
-    report(leader, 10_000, "east-2", leader.stream().group)
+    report(leader, 10_000, "east-2", f"{halted}{leader.stream().group}")
     told = refused(leader, remove=("east-3",), min_usable=3)
     assert "2 usable ones would be left, and at least 3 are to be kept" in told.description
     leader.done("move", OPERATOR, remove=("east-2",), min_usable=3)
     assert leader.stream().move is not None, "the one of no use may"
+
+
+@pytest.mark.covers("MV-6", "SF-34")
+@pytest.mark.parametrize("halted", ["", HALTED])
+@pytest.mark.parametrize("node", ["east-0", "east-1"])
+def test_of_fewer_replicas_an_unusable_one_goes_first_and_a_halted_one_still_counts(
+    node: str, halted: str
+) -> None:
+    """Its log seems to be current while nothing is published."""
+    leader = five()
+    report(leader, 10_000, node, f"{halted}{leader.stream().group}")
+    leader.done("update", OPERATOR, num_replicas=2)
+    move = leader.stream().move
+    assert move is not None
+    assert sorted(nodes(move.targets)) == sorted({"east-0", "east-1", "east-2"} - {node})
+    finish(leader)
+    report(leader, 2000, node, *([f"{halted}{leader.stream().group}"] if halted else []))
+    assert (node in holders(leader.replica.state)) == bool(halted), "its files stay until a person decides"
+
+
+@pytest.mark.covers("MV-6", "SF-34")
+def test_more_replicas_leave_a_halted_one_where_it_is() -> None:
+    leader = five()
+    report(leader, 10_000, "east-1", f"{HALTED}{leader.stream().group}")
+    leader.done("update", OPERATOR, num_replicas=4)
+    move = leader.stream().move
+    assert move is not None
+    assert {"east-0", "east-1", "east-2"} < set(nodes(move.targets)), "nobody repairs around it"
 
 
 def test_what_can_not_be_added_is_refused_with_the_reason() -> None:

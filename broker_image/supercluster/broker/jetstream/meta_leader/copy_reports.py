@@ -6,7 +6,8 @@ no longer contains the copy, or when a broker in contact reports nothing, such a
 goes by the records.
 
 A broker reports a copy that halted (SF-34) with `HALTED` before its group. It is recorded at once and under that
-name, so no move takes it for a copy that can be replaced. It counts as a copy of its broker, member or not.
+name, so no move takes it for a copy that can be replaced. It counts as a copy of its broker, member or not, and is
+not usable. A lower replica count removes it first, and its files stay.
 """
 
 from __future__ import annotations

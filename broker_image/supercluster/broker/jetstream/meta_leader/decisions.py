@@ -290,7 +290,7 @@ class StreamDecisions:
         elif self._request.names_members:
             found = moves.choose_named(config, facts, self._nodes, self._request.add, self._request.remove)
         elif config.num_replicas != present.config.num_replicas:
-            found = moves.choose_for_count(config, facts, self._nodes, self._state, others)
+            found = moves.choose_for_count(present.group, config, facts, self._nodes, self._state, others)
         else:
             found = moves.choose_targets(config, facts, self._nodes, self._state, not_planned=others)
         if planned and (found.refusal or set(found.nodes) != set(planned)):

@@ -21,6 +21,7 @@ from supercluster.broker.jetstream.config.stream import REPLICAS_MAX, Placement,
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.assignment import Assignment
 from supercluster.broker.jetstream.meta.state import MetaState
+from supercluster.broker.jetstream.meta_leader.copy_reports import HALTED
 from supercluster.broker.jetstream.placement.choice import (
     Choice,
     NodeFacts,
@@ -129,6 +130,7 @@ def why_not_dead(
 
 
 def choose_for_count(
+    group: str,
     config: StreamConfig,
     facts: StreamFacts,
     known: Mapping[str, NodeFacts],
@@ -138,7 +140,11 @@ def choose_for_count(
     """The nodes for a stream that is to have another count of replicas. It does not leave its cluster for them."""
     home, why = _home(facts, known)
     wanted = wanted_of(config, home, copy_bytes(facts), not_planned, cluster_why=why)
-    return choose_scaled(wanted, facts, known, {**(not_planned or {}), **_lost_volumes(facts, state)})
+    nodes = map(node_of, facts.voters)
+    failed = {node: "has an unusable copy" for node in nodes if _has_failed(state, group, node)}
+    return choose_scaled(
+        wanted, facts, known, {**(not_planned or {}), **failed, **_lost_volumes(facts, state)}
+    )
 
 
 def _home(facts: StreamFacts, known: Mapping[str, NodeFacts]) -> tuple[str, str]:
@@ -225,7 +231,12 @@ def why_not_named(
 
 def _is_usable(state: MetaState, group: str, node: str, known: Mapping[str, NodeFacts]) -> bool:
     is_there = node in known and known[node].in_contact and node not in state.away
-    return is_there and group not in state.failed_copies.get(node, ())
+    return is_there and not _has_failed(state, group, node)
+
+
+def _has_failed(state: MetaState, group: str, node: str) -> bool:
+    """Is the copy unusable, or did it halt (SF-34)? The latter's broker may be in contact, and its log seem to be current."""
+    return not state.failed_copies.get(node, {}).keys().isdisjoint((group, f"{HALTED}{group}"))
 
 
 def one_of(wanted: Wanted, preferred: str) -> Wanted:

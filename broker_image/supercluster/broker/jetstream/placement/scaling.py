@@ -26,7 +26,7 @@ from supercluster.broker.jetstream.placement.stream_facts import MemberFacts, St
 def choose_scaled(
     wanted: Wanted, facts: StreamFacts, known: Mapping[str, NodeFacts], lost: Mapping[str, str]
 ) -> Choice:
-    """`wanted` has the new count. `lost`: nodes whose copy is about to be made again, and why."""
+    """`wanted` has the new count. `lost`: nodes whose copy is unusable or is about to be made again, and why."""
     voters = {found.node: found for found in facts.members if found.is_voter}
     if wanted.replicas > len(voters):
         return choose(known.values(), wanted, kept=frozenset(voters))

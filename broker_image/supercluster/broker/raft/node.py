@@ -11,7 +11,7 @@ from supercluster.broker.raft import messages as msg
 from supercluster.broker.raft import quorum
 from supercluster.broker.raft.confchange import ChangeRefusal, Membership, MembershipChange, MembershipTrack
 from supercluster.broker.raft.config import NEVER_MS, RaftConfig, Ready, Rng, Role, SendPace
-from supercluster.broker.raft.election import Election, ElectionTimer
+from supercluster.broker.raft.election import Election, ElectionTimer, Poll
 from supercluster.broker.raft.entry import Entry, EntryKind
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.raft.follower import Follower
@@ -43,6 +43,10 @@ class RaftNode:
     """Leader, and an entry of its own term is committed: its state is no older than what any leader confirmed."""
     doubtful: bool = _view("_state.doubtful")
     """May this member have lost entries that it had confirmed (SF-4)?"""
+    is_unsure: bool = _view("_state.is_unsure")
+    """Is it not known what this member had confirmed?"""
+    poll: Poll | None = _view("_election.poll")
+    """The answers to its last candidature."""
     quiesced: bool = _view("_state.quiesced")
     """Is the group silent (SF-7)?"""
     heard_leader_ms: int = _view("_timer.heard_leader_ms")

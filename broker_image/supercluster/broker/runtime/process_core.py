@@ -239,6 +239,7 @@ class ProcessCore(BrokerCore):
             for group in self.groups.values()
             if group.checkpoints.deferred and not group.failed
         ]
+        found += [f"{group.id}: {group.doubt}" for group in self.groups.values() if group.doubt]
         found += [
             f"{group_id} is out of its group: {self.failed_copies.text_of(group_id)}"
             for group_id in self.failed_copies.groups

@@ -87,6 +87,7 @@ class Jsz:
             "last_index": replica.log.last_index,
             "quiesced": replica.raft.quiesced,
             "failed": str(replica.failed) if replica.failed is not None else "",
+            "doubt": replica.doubt,
             "config": stream.state.config.to_json(),
             "state": state_info(stream.state).to_json(),
             "cluster": cluster_info(copy).to_json(),

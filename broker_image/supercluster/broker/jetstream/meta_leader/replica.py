@@ -100,6 +100,10 @@ class MetaReplica(Replica):
         return self._state if self._shown is None else self._shown
 
     @property
+    def recover_command(self) -> str:
+        return "supercluster recover meta"
+
+    @property
     def replica(self) -> MetaState:
         return self._state
 

@@ -15,6 +15,7 @@ from hashlib import blake2b
 
 from supercluster.broker.jetstream.encoding.codec import WireError
 from supercluster.broker.jetstream.replica.checkpoints import Checkpoints
+from supercluster.broker.jetstream.replica.doubt import DOUBT_TOLD_MS, why_without_leader
 from supercluster.broker.jetstream.replica.host import GroupHost
 from supercluster.broker.jetstream.replica.newcomers import Newcomers
 from supercluster.broker.jetstream.replica.replicated_state import ReplicatedState
@@ -67,6 +68,9 @@ class Replica(ReplicatedState):
         """The term in which this replica serves, or is being made ready to; 0: in none."""
         self._preparing: Job | None = None
         self._doubtful = raft.doubtful
+        self._doubt = ""
+        """Of a doubtful replica: why its last candidature came to nothing."""
+        self._is_doubt_told = False
         self._vote: Ticket | None = None
         self._held: Ready | None = None
         """What Raft said with a term or a vote that is not durable yet: nothing of it is done, and Raft is not asked on."""
@@ -105,6 +109,11 @@ class Replica(ReplicatedState):
     @abstractmethod
     def after_turn(self, now_ms: int) -> None:
         """Commits of this turn are applied: hand out answers and deliveries."""
+
+    @property
+    @abstractmethod
+    def recover_command(self) -> str:
+        """The command with which a person has the group go on from one copy."""
 
     @property
     def is_mid_entry(self) -> bool:
@@ -428,6 +437,23 @@ class Replica(ReplicatedState):
 
     # ---- time -----------------------------------------------------------------------------------------------------
 
+    def _note_doubt(self) -> None:
+        """The answers to the last candidature are in, if there are any: the next one is due."""
+        self._doubt = why_without_leader(self.raft, self.recover_command)
+        if self.doubt and not self._is_doubt_told:
+            self._is_doubt_told = True
+            self.host.event(self.id, "DoubtfulWithoutLeader", self.doubt)
+
+    @property
+    def doubt(self) -> str:
+        """Why this replica, being doubtful, has heard no leader for a while, and what a person can do; empty: it is sure of its log,
+        or hears one."""
+        raft = self.raft
+        if not (self._doubt and raft.doubtful and raft.leader is None):
+            return ""
+        silence_ms = self.host.clock.monotonic_ms() - raft.heard_leader_ms
+        return self._doubt if silence_ms >= DOUBT_TOLD_MS else ""
+
     def tick(self, now_ms: int) -> bool:
         """Do what is due; True when a turn is needed. Called when `deadline_ms` has come, and at no other time: an
         idle group costs nothing (RP-3)."""
@@ -440,6 +466,8 @@ class Replica(ReplicatedState):
         if due:
             self.raft.persisted(now_ms)
         if self._vote is None and now_ms >= self.raft.next_deadline_ms():
+            if self._doubtful:
+                self._note_doubt()
             self.raft.tick(now_ms)
             due = True
         if self.newcomers.waiting and self.serves and now_ms >= self.newcomers.look_ms:

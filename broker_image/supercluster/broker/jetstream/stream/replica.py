@@ -50,6 +50,8 @@ from supercluster.broker.raft.entry import Entry, EntryKind
 from supercluster.broker.raft.errors import ReplicaError
 from supercluster.broker.raft.node import RaftNode
 
+# The account whose streams the command line and the resources name.
+OPERATOR_ACCOUNT = "$G"
 # What takes messages away, and what may make retention do so.
 _FREEING = (
     Section.PURGE,
@@ -127,6 +129,13 @@ class StreamReplica(Replica):
     def state(self) -> StreamState:
         """The stream as far as it is applied."""
         return self.stream.state
+
+    @property
+    def recover_command(self) -> str:
+        account, name = self.assignment.account, self.assignment.name
+        if account == OPERATOR_ACCOUNT:
+            return f"supercluster recover stream {name}"
+        return f"GET /admin/streams/{account}/{name}/recover"
 
     @staticmethod
     def blank_state(assignment: Assignment) -> bytes:

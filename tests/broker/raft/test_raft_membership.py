@@ -45,6 +45,14 @@ def test_a_joint_membership_needs_both_majorities() -> None:
     assert quorum_index(joint, reached.__getitem__) == 2
 
 
+@pytest.mark.covers("SF-4")
+def test_a_learner_counts_for_no_majority() -> None:
+    learning = Membership(0, ("a", "b", "c"), (), ("d", "e"))
+    assert not has_quorum(learning, "ade")
+    reached = {"a": 7, "d": 7, "e": 7, "b": 2, "c": 1}
+    assert quorum_index(learning, reached.__getitem__) == 2
+
+
 def test_a_group_without_voters_decides_nothing() -> None:
     assert not has_quorum(Membership(), "abc")
     assert not has_all(Membership(), "abc")

@@ -61,6 +61,7 @@ CAUGHT_BY: dict[str, int] = {
     "unsynced-is-confirmed": 3,
     "silent-with-other-logs": 3,
     "stranger-becomes-voter": 36,
+    "empty-node-starts-meta-group": 10,
     "first-members-told-once": 21,
     "first-member-joins-as-stranger": 13,
     "deleted-group-comes-back": 4,
@@ -290,10 +291,6 @@ CAUGHT_BY_TEST: dict[str, str] = {
     ),
     "learner-is-counted": (
         "tests/broker/raft/test_raft_membership.py::test_a_learner_counts_for_no_majority"
-    ),
-    "empty-node-starts-meta-group": (
-        "tests/broker/jetstream/node/test_bootstrap.py::"
-        "test_a_founder_that_forgot_its_groups_begins_no_map_while_the_others_logs_cannot_be_read"
     ),
     "deposed-leader-answers": (
         "tests/broker/jetstream/stream/test_replica.py::"

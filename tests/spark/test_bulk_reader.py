@@ -215,6 +215,20 @@ def test_an_end_without_blocks_covers_nothing() -> None:
             found.read()
 
 
+def test_one_that_has_no_room_for_columns_says_so_and_others_are_asked(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    full = partial(_replies, COPY.end(1, 0, 0, [], 0, {"why": "there is no room"}))
+    with site([full], [serves(COPY)]) as found:
+        found.check()
+        assert found.nats.ranges == [(1, 4), (90, 100)]
+    with site([full], [full]) as found:
+        with pytest.raises(NoBulkError, match=r"sequence 1 is not served in bulk: .*there is no room"):
+            found.read()
+        found.check(is_required=False)
+        assert "is read over NATS from sequence 1 on" in caplog.text
+
+
 def test_a_broker_that_is_behind_after_it_broke_off_is_gone_on_from_at_others() -> None:
     with site([breaks(COPY, 7), serves(Copy([5, 30]))], [serves(COPY)]) as found:
         found.check()

@@ -223,7 +223,9 @@ async def test_files_stay_within_the_quota(broker: BrokerProcess, js: JetStreamC
         files = list((broker.place.data_dir / "bulk").iterdir())
         assert sum(path.stat().st_size for path in files) == cache.used_bytes <= cache.quota_bytes
     cache.quota_bytes = 1000
-    assert (await read(broker.bulk_port, "orders", login=APP)).covered == (1, 0)
+    answer = await read(broker.bulk_port, "orders", login=APP)
+    assert answer.covered == (1, 0)
+    assert answer.end["why"] == "there is no room"
     assert list((broker.place.data_dir / "bulk").iterdir()) == []
 
 

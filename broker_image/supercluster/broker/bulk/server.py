@@ -70,6 +70,8 @@ class Answer:
     rows: int = 0
     total: int = 0
     deleted: list[tuple[int, int]] = field(default_factory=list)
+    why: str = ""
+    """Why it ends before a block that is there; empty: there is none, or the reader may go on asking."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +235,7 @@ class BulkServer:
                 "deleted": answer.deleted,
                 "lineage": answer.sealed.lineage,
                 "sums": answer.total,
+                **({"why": answer.why} if answer.why else {}),
             }
             async with asyncio.timeout(PIECE_S):
                 await response.write(layout.end_frame(first, covered))
@@ -272,6 +275,8 @@ class BulkServer:
                 )
             except FailedJobError as error:
                 log.info("bulk port: stream %s: no block from %d on: %s", answer.stream, block.first, error)
+                if version_of(block, bounds_of(sealed)).first <= block.last:
+                    answer.why = str(error)
                 return None
             if answer.first and version.first != answer.at:
                 return None  # What it began with was removed, or carried forward: the next block does not follow.

@@ -150,9 +150,12 @@ class BulkReader:
             while course.at <= course.last:
                 before = course.at
                 try:
-                    yield from self._one_answer(port, course)
+                    ended = yield from self._one_answer(port, course)
                     if course.at > before:
                         is_broken = False
+                    elif ended:
+                        why = f"{port}: {ended}"
+                        break
                     elif is_broken:
                         is_at_end = True
                         break
@@ -177,7 +180,8 @@ class BulkReader:
                 return ""
         return "" if is_at_end else why
 
-    def _one_answer(self, port: BulkPort, course: _Course) -> Iterator[pa.RecordBatch]:
+    def _one_answer(self, port: BulkPort, course: _Course) -> Generator[pa.RecordBatch, None, str]:
+        """Returns why the broker did not send a block that it has."""
         names = [name for name in self.nats.names if name != STREAM]
         columns = names if SEQUENCE in names else [*names, SEQUENCE]
         seen = _Seen()
@@ -197,7 +201,7 @@ class BulkReader:
                     if seen.first is not None:
                         self._check_head(course, gaps)
                         course.come_to(found.last + 1)
-                    return
+                    return found.why
                 is_first = seen.first is None
                 gaps = seen.add(found)
                 if is_first and found.first > course.at:
@@ -207,6 +211,7 @@ class BulkReader:
                 self._check_head(course, gaps)
                 yield from self._batches(found, course)
                 course.come_to(seen.following)
+        return ""
 
     def _batches(self, block: Block, course: _Course) -> Iterator[pa.RecordBatch]:
         low, high = block.between(course.at, course.last)

@@ -23,6 +23,7 @@ MODULUS = 1 << 64
 BODY_BYTES_MAX = 1 << 30
 """A larger size is garbage, and no reason to make room for it."""
 SEQUENCE = "sequence"
+WHY_CHARACTERS_MAX = 400
 
 ReadInto = Callable[[memoryview], int]
 """Reads some bytes, and says how many; 0: there are no more."""
@@ -90,6 +91,8 @@ class End:
     """Ranges without a message, that do not touch one another."""
     lineage: str
     sums: int
+    why: str = ""
+    """Why the broker sends no more, where it has more."""
 
 
 def read_frames(read_into: ReadInto, columns: Sequence[str]) -> Iterator[Block | End]:
@@ -176,6 +179,7 @@ def _end(body: pa.Buffer, total: int) -> End:
             deleted=merged((int(low), int(high)) for low, high in told["deleted"]),
             lineage=str(told["lineage"]),
             sums=int(told["sums"]),
+            why=str(told.get("why", ""))[:WHY_CHARACTERS_MAX],
         )
     except (ValueError, KeyError, TypeError) as error:
         raise BrokenAnswerError(f"its end frame cannot be read: {error!r}") from None

@@ -76,7 +76,6 @@ CAUGHT_BY: dict[str, int] = {
     "stale-map-removes-groups": 0,
     "judged-by-committed-state": 19,
     "fullness-by-committed-state": 27,
-    "verdicts-forgotten-by-time": 1,
     "window-freed-at-append": 21,
     "capture-by-old-map": 0,
     "expiry-by-local-clock": 18,
@@ -148,6 +147,9 @@ _LONG = "tests/broker/jetstream/state/test_long_entries.py::test_"
 _SINK = "tests/simulator/test_sink.py::test_every_row_is_one_message_whoever_repeats_what"
 _POLICIES = "tests/broker/storage/test_policy_changes.py"
 CAUGHT_BY_TEST: dict[str, str] = {
+    "verdicts-forgotten-by-time": (
+        "tests/broker/jetstream/publish/test_admission.py::test_a_verdict_is_kept_however_long_its_publisher_is_silent"
+    ),
     "read-errors-are-damage": (
         "tests/broker/storage/test_log_faults.py::"
         "test_a_record_that_the_disk_does_not_give_back_is_asked_for_again_and_waited_for_then"

@@ -316,6 +316,18 @@ def test_a_number_keeps_its_first_verdict() -> None:
     assert (run.count, run.first_seq) == (2, 1)
 
 
+@pytest.mark.covers("SF-11")
+def test_a_verdict_is_kept_however_long_its_publisher_is_silent() -> None:
+    """It may repeat the number then, and no clock tells that it does not."""
+    story = StreamStory()
+    story.store(message())
+    story.now_ns += 3600 * 10**9
+    story.store(message())
+    session = story.state.sessions.current(ORIGIN)
+    assert session is not None
+    assert sum(run.count for run in session.verdicts(1, 2)) == 2
+
+
 @pytest.mark.covers("SF-29")
 @settings(max_examples=examples(80, 1_000), deadline=None)
 @given(

@@ -225,6 +225,7 @@ async def test_files_stay_within_the_quota(broker: BrokerProcess, js: JetStreamC
     cache.quota_bytes = 1000
     answer = await read(broker.bulk_port, "orders", login=APP)
     assert answer.covered == (1, 0)
+    assert answer.end is not None
     assert answer.end["why"] == "there is no room"
     assert list((broker.place.data_dir / "bulk").iterdir()) == []
 

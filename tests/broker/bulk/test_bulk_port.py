@@ -453,8 +453,9 @@ async def test_a_message_that_goes_while_deleted_ones_are_forgotten_is_not_sent_
     state = copy_of(broker)._state
     state.carried.put(1, 3, 10_000)
     reader, begin = await begun(broker)
+    # Between two pieces: an answer that looked in the middle would see another count.
     state.first_seq = state.deleted.take_run(2)
-    assert await js.delete_msg("orders", 80)
+    state.deleted.add(80)
     assert bytes([80]) * 100 not in await reader.rest(begin)
 
 

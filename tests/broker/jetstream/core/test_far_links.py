@@ -280,12 +280,11 @@ def test_a_lost_far_leader_wakes_only_the_copies_that_follow_its_side(story: Two
 def test_a_number_that_is_too_large_is_no_frame(
     story: TwoWorlds, monkeypatch: pytest.MonkeyPatch, frame: Frame
 ) -> None:
-    """It is read as infinity, of which there is no integer."""
+    """Python would read it as infinity, of which there is no integer."""
     core = story.follower()
     story.link(core)
     events: list[str] = []
     monkeypatch.setattr(core.env, "event", lambda group, reason, text: events.append(f"{reason}: {text}"))
     story.hear(core, frame, [b'{"number":1e999,"migration":"m","streams":[],"objections":[]}'])
-    assert events == [
-        f"BadFrame: frame {frame} from {FAR}: OverflowError: cannot convert float infinity to integer"
-    ]
+    why = "ValueError('1e999 is too large a number')"
+    assert events == [f"BadFrame: frame {frame} from {FAR}: WireError: {frame.name} cannot be read: {why}"]

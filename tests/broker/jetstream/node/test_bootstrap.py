@@ -11,7 +11,7 @@ import pytest
 from tests.simulator.world import World
 
 from supercluster.broker.jetstream.core.broker import BrokerCore
-from supercluster.broker.jetstream.links.frames import Frame
+from supercluster.broker.jetstream.links.frames import Frame, encode_texts
 from supercluster.broker.jetstream.meta.state import MetaState
 from supercluster.broker.jetstream.meta_leader import broker_requests
 from supercluster.broker.jetstream.meta_leader.voter_upkeep import SETTLE_MS, VOTER_PATIENCE_MS
@@ -664,6 +664,21 @@ def test_who_asks_an_older_leader_of_a_stream_looks_for_the_newer_one(
     hand_over(found, group_id, before, heir)
     assert lost == [heir]
     assert "error" not in found.ask(other, "STREAM.INFO.S", None)
+
+
+def test_a_broker_that_begins_to_serve_is_not_misled_by_what_it_said_to_itself_before() -> None:
+    found = SuperCluster(east=3)
+    found.start("east")
+    found.leader()
+    assert "error" not in found.create("east-0", "S")
+    (group_id,) = (name for name in found.core("east-0").groups if name != META_GROUP)
+    leader = found.core("east-0").leaderships.leader_of(group_id)
+    assert leader is not None
+    core = found.core(leader)
+    core.peers.post(leader, Frame.NOT_LEADER, encode_texts(group_id, ""))
+    found.world.want_turn(leader)
+    found.pass_time(1000)
+    assert core.leaderships.leader_of(group_id) == leader
 
 
 # ---- a disk that does not give the map's log back ----------------------------------------------------------------------------

@@ -448,6 +448,9 @@ class BrokerCore:
 
     def _on_not_leader(self, node: str, body: memoryview, now_ms: int) -> None:
         group_id, _ = frames.decode_texts(body, 2)
+        group = self.groups.get(group_id)
+        if node == self.node and group is not None and group.serves:
+            return  # It said so to itself, and has begun to serve before it heard it; nobody would remind it of that.
         self.leaderships.forget(group_id, node)
         self.source_links.leader_changed(group_id)
         self._streams.leads_no_more(group_id, node, now_ms)

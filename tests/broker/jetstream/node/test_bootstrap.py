@@ -666,6 +666,39 @@ def test_who_asks_an_older_leader_of_a_stream_looks_for_the_newer_one(
     assert "error" not in found.ask(other, "STREAM.INFO.S", None)
 
 
+@pytest.mark.parametrize(
+    ("call", "body"),
+    [
+        ("STREAM.PURGE.S", None),
+        ("CONSUMER.RESET.S.c", {"seq": 1}),
+        ("CONSUMER.DELETE.S.c", None),
+    ],
+)
+def test_a_call_that_comes_while_leadership_is_handed_over_is_carried_out_by_the_next_leader(
+    call: str, body: Any
+) -> None:
+    """Nothing of it is in the older leader's log, so it may be asked for again although it must not happen twice."""
+    found = SuperCluster(east=3)
+    found.start("east")
+    found.leader()
+    assert "error" not in found.create("east-0", "S")
+    consumer = {"stream_name": "S", "config": {"durable_name": "c", "ack_policy": "explicit"}}
+    assert "error" not in found.ask("east-0", "CONSUMER.CREATE.S.c", consumer)
+    (group_id,) = (name for name in found.core("east-0").groups if name != META_GROUP)
+    leader = found.core("east-0").leaderships.leader_of(group_id)
+    assert leader is not None
+    group, heir = (
+        found.core(leader).groups[group_id],
+        next(name for name in found.of("east") if name != leader),
+    )
+    to = found.core(heir).groups[group_id].member
+    assert group.raft.transfer_leadership(to, found.core(leader).clock.monotonic_ms())
+    assert group.raft.is_handing_over
+    answer = found.ask(leader, call, body)
+    assert "error" not in answer, answer
+    assert found.core(heir).groups[group_id].serves
+
+
 def test_a_broker_that_begins_to_serve_is_not_misled_by_what_it_said_to_itself_before() -> None:
     found = SuperCluster(east=3)
     found.start("east")

@@ -162,7 +162,7 @@ class _Requests(StreamCall):
             call.filter, call.seq, call.keep, admission.end, done
         ):
             body = json.dumps({"filter": call.filter, "seq": call.seq, "keep": call.keep}).encode()
-            self.copy.waiters.command(Section.PURGE, [body], done)
+            self.copy.waiters.command(Section.PURGE, [body], done, self.not_begun)
 
     def _get(self, call: requests.MessageGetRequest) -> Generator[int, None, bytes]:
         message = yield from direct_get.find(self.state, call)

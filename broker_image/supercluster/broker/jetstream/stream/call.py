@@ -59,7 +59,12 @@ class StreamCall:
         over: Callable[[], None] = lambda: None,
     ) -> None:
         """`over` is called when the command is applied, or will not be by this leader."""
-        self.copy.waiters.command(kind, body, self.done_with(answer, over))
+
+        def not_begun() -> None:
+            over()
+            self.not_begun()
+
+        self.copy.waiters.command(kind, body, self.done_with(answer, over), not_begun)
 
     def done_with(self, answer: Callable[[int], bytes], over: Callable[[], None] = lambda: None) -> Done:
         """Answers with what a command came to."""

@@ -332,6 +332,9 @@ class _ConsumerRequests:
         config = self._present(call.name)
         if call.seq:
             self._check_reset(config, call.seq)
+        if self.copy.replica.raft.is_handing_over:
+            self.asked.not_begun()  # It would not get into this leader's log, and must not happen twice.
+            return
 
         def done(seq: int | None) -> None:
             if seq is None:

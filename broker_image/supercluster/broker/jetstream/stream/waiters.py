@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from supercluster.broker.jetstream.encoding.ack_subjects import Ack
 from supercluster.broker.jetstream.publish.leader_turn import LeaderTurn
@@ -33,7 +34,8 @@ class Waiters:
     def __init__(self, reply: Callable[[bytes], None]) -> None:
         """`reply` publishes an empty message on a subject: a confirmed acknowledgement."""
         self._reply = reply
-        self._commands: deque[tuple[int, list[bytes | memoryview], Done]] = deque()
+        self._commands: deque[tuple[int, list[bytes | memoryview], Done, Callable[[], None]]] = deque()
+        """Kind, body, whom to tell what comes of it, and what to do where it does not get into this leader's log."""
         self._answers: deque[_Answers] = deque()
         self._requests: list[tuple[int, Callable[[], None], Callable[[], None]]] = []
         """Version, what to do when it is in force, and what if another replica leads before."""
@@ -45,17 +47,25 @@ class Waiters:
         """Are there acknowledgements in entries that are not applied?"""
         return any(owed.acks for owed in self._answers)
 
-    def command(self, kind: int, body: list[bytes | memoryview], done: Done) -> None:
-        """A change that is to be proposed in the next turn."""
+    def command(
+        self,
+        kind: int,
+        body: list[bytes | memoryview],
+        done: Done,
+        not_begun: Callable[[], None] | None = None,
+    ) -> None:
+        """A change that is to be proposed in the next turn. `not_begun` is called instead of `done(None)` where nothing of it gets
+        into this leader's log, so that the next one may be asked for what must not happen twice."""
+        not_begun = not_begun or partial(done, None)
         if len(self._commands) >= WAITING_MAX:
-            done(None)
+            not_begun()
             return
-        self._commands.append((kind, body, done))
+        self._commands.append((kind, body, done, not_begun))
 
     def put(self, turn: LeaderTurn) -> None:
         """Commands go into the log."""
         while self._commands:
-            kind, body, done = self._commands.popleft()
+            kind, body, done, _ = self._commands.popleft()
             turn.proposal.add(kind, body)
             turn.proposal.commands.append(done)
             if turn.proposal.is_full and not turn.next_entry():
@@ -63,8 +73,8 @@ class Waiters:
 
     def _give_commands_back(self) -> None:
         commands, self._commands = self._commands, deque()
-        for _, _, done in commands:
-            done(None)
+        for _, _, _, not_begun in commands:
+            not_begun()
 
     def proposed(self, index: int, proposal: Proposal) -> None:
         """The proposal's answers are due when the entry is applied."""

@@ -91,10 +91,10 @@ def test_several_filters_and_none() -> None:
 
 
 def test_the_first_two_that_overlap_are_named() -> None:
-    assert first_overlap(["a.x", "b.>", "a.*"]) == ("a.x", "a.*")
-    assert first_overlap(["a.x", "b.>"]) is None
-    assert first_overlap(["a.x", "a.x"]) == ("a.x", "a.x")
-    assert first_overlap(["a.b.c.d", "a.>"]) == ("a.b.c.d", "a.>")
+    assert first_overlap(("a.x", "b.>", "a.*")) == ("a.x", "a.*")
+    assert first_overlap(("a.x", "b.>")) is None
+    assert first_overlap(("a.x", "a.x")) == ("a.x", "a.x")
+    assert first_overlap(("a.b.c.d", "a.>")) == ("a.b.c.d", "a.>")
 
 
 # What is judged as no subject, and only afterwards, is no reason to end on.

@@ -105,7 +105,7 @@ def _is_name(name: str) -> bool:
 
 
 def _check_overlap(origin: Origin, err_code: int) -> None:
-    if first_overlap(transform.src or ">" for transform in origin.subject_transforms) is not None:
+    if first_overlap(tuple(transform.src or ">" for transform in origin.subject_transforms)) is not None:
         raise error(err_code)
 
 

@@ -51,10 +51,10 @@ class RoomForStream:
         return found.wanted if found is not None else None
 
     def check_overlap(self, config: StreamConfig) -> None:
-        own = SubjectSet(config.subjects)
-        for other in self._state.of_account(self._account):
-            if other.name != config.name and any(map(own.overlapping, other.wanted.subjects)):
-                raise errors.error(10065)
+        others = [found for found in self._state.of_account(self._account) if found.name != config.name]
+        own = SubjectSet(config.subjects if others else ())
+        if any(own.overlapping(subject) for other in others for subject in other.wanted.subjects):
+            raise errors.error(10065)
 
     def check_account(self, config: StreamConfig) -> None:
         """By the limits at the end of the log, so that all leaders judge alike (SF-12); the operator's calls too."""

@@ -18,13 +18,14 @@ _COMPILED_MAX = 4096
 _FILTERS_KEPT = 4
 _EXPRESSION_CHARS_MAX = 2048
 """A regular expression of more takes long to compile (10 µs a token), and a tree hardly longer to ask."""
+_UNPRINTABLE = re.compile(r"[\x00-\x20\x7f]")
 
 Predicate = Callable[[bytes], bool]
 
 
 def is_valid_filter(subject: str) -> bool:
     """Is this a subject that a stream may capture or a consumer may filter by (wildcards allowed)?"""
-    if not subject or len(subject) > PATTERN_CHARS_MAX or any(c <= " " or c == "\x7f" for c in subject):
+    if not subject or len(subject) > PATTERN_CHARS_MAX or _UNPRINTABLE.search(subject):
         return False
     tokens = subject.split(".")
     return all(tokens) and ">" not in tokens[:-1]

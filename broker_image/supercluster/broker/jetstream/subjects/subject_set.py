@@ -8,6 +8,9 @@ branch below a wildcard (SF-36). The numbers grow with the count of subjects: it
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+_JUDGED_KEPT = 4
 
 
 class _Position:
@@ -87,8 +90,10 @@ class SubjectSet:
 _NOWHERE = _Position()
 
 
-def first_overlap(subjects: Iterable[str]) -> tuple[str, str] | None:
-    """The first of the subjects that overlaps with one before it, behind that one."""
+@lru_cache(maxsize=_JUDGED_KEPT)
+def first_overlap(subjects: tuple[str, ...]) -> tuple[str, str] | None:
+    """The first of the subjects that overlaps with one before it, behind that one. A configuration is judged by every broker and
+    replica that it comes through, and often these are one process: the last answers are kept."""
     before = SubjectSet()
     for subject in subjects:
         other = before.overlapping(subject)

@@ -7,6 +7,7 @@ the caller may change it. Answers are built in `api/answers.py`.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from supercluster.broker.bounds import PATTERN_CHARS_MAX
@@ -43,6 +44,8 @@ from supercluster.broker.protocol.subjects import is_valid_literal
 
 API_PREFIX = b"$JS.API."
 DETAILS = "supercluster_details"
+_FOUND_KEPT = 1024
+"""Calls whose subjects were read last; most clients make the same ones again and again, and each is read three times."""
 """A request's flag: answer with fields that NATS does not have. The operator sets it."""
 
 
@@ -250,6 +253,7 @@ _CALLS: tuple[tuple[str, int, int, str, Parser], ...] = (
 )
 
 
+@lru_cache(maxsize=_FOUND_KEPT)
 def _find(subject: bytes) -> tuple[Parser, str, list[str]] | None:
     if not subject.startswith(API_PREFIX):
         return None

@@ -24,7 +24,7 @@ from supercluster.broker.ports import Clock, Ticket
 # A turn ends after so many passes over its own effects; what is left is for the next.
 PASSES_MAX = 8
 # As many of its own frames are taken in one pass: clients of this broker may ask thousands of questions in one turn.
-OWN_FRAMES_OF_A_PASS = 256
+OWN_FRAMES_OF_A_PASS = 64
 # A turn that took so long ends; what is left is for the next, behind the links' heartbeats.
 TURN_MS_MAX = 50
 

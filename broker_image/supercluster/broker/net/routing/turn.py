@@ -28,7 +28,7 @@ DELIVERY_BYTES = 512
 """A message or a delivery counts as so much beside its bytes: it takes as long."""
 VISIT_BYTES = 512
 """A place in the tree of subscriptions that a look-up visits: it takes as long."""
-API_CALL_BYTES = 32768
+API_CALL_BYTES = 65536
 """A call of JetStream's API, which is parsed and sent to a leader."""
 FLUSH_BYTES = 8192
 """The same of a connection that has output now: a call of the kernel."""

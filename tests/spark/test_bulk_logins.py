@@ -1,4 +1,4 @@
-"""The bulk port is read with the certificate and the login of the NATS port, and over NATS by those it refuses."""
+"""The bulk port is read and written with the certificate and the login of the NATS port, and over NATS by those it refuses."""
 
 from __future__ import annotations
 
@@ -10,16 +10,20 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import nats
+import pyarrow as pa
 import pytest
 from tests.broker.net.conftest import Brokers
 from tests.support.certificates import Authority, Certificate
 from tests.support.local_clusters import until
 
 from supercluster.broker.runtime.process_core import make_core
+from supercluster.spark.bulk import stages
 from supercluster.spark.bulk.bulk_reader import BulkReader, NoBulkError
 from supercluster.spark.client import Address, Credentials, Servers, Tls
+from supercluster.spark.datasource.arrow_blocks import MessageColumns, blocks
 from supercluster.spark.jetstream import JetStreamSession
 from supercluster.spark.nats.nats_reader import NatsReader
+from supercluster.spark.sink_calls import SinkCalls
 
 pytestmark = pytest.mark.covers("SP-5")
 
@@ -33,6 +37,12 @@ USERS = {
             "password": "narrow-secret",
             "role": "client",
             "permissions": {"publish": {"deny": ["$JS.API.STREAM.MSG.GET.S"]}},
+        },
+        {
+            "user": "reader",
+            "password": "reader-secret",
+            "role": "client",
+            "permissions": {"publish": {"deny": ["$JS.API.SINK.STAGE.S"]}},
         },
     ]
 }
@@ -121,3 +131,53 @@ async def test_a_user_who_may_not_read_the_whole_stream_reads_over_nats(
     assert "secret" not in line
     with pytest.raises(NoBulkError, match="403"):
         await read(address, narrow, certificate, is_required=True)
+
+
+ROWS = 30_000
+
+
+def written(session: JetStreamSession, *, uses_bulk: bool = True) -> int:
+    """Some blocks are staged and committed. Returns the last sequence."""
+    calls = SinkCalls(session, "S", patience_seconds=20, **({"bulk": stages.begun} if uses_bulk else {}))
+    columns = MessageColumns(b"a", None, pa.array([b"%d" % row * 20 for row in range(ROWS)]))
+    staged = calls.stage("w", 1, "t", lambda bytes_max: blocks([columns], bytes_max))
+    assert calls.commit("w", 1, [staged], "") == ROWS
+    return session.stream_state("S").last_sequence
+
+
+@pytest.mark.parametrize("uses_bulk", [True, False])
+async def test_blocks_are_staged_over_the_bulk_port_unless_nobody_wants_it(
+    address: Address, certificate: Certificate, monkeypatch: pytest.MonkeyPatch, *, uses_bulk: bool
+) -> None:
+    sent: list[int] = []
+    send = stages.Stages.send
+
+    def noted(self: stages.Stages, payload: bytes) -> None:
+        sent.append(len(payload))
+        send(self, payload)
+
+    monkeypatch.setattr(stages.Stages, "send", noted)
+    session = JetStreamSession(
+        Servers([address], Credentials("app", "app-secret"), tls=Tls(str(certificate.ca))),
+        patience_seconds=20,
+    )
+    try:
+        assert await asyncio.to_thread(written, session, uses_bulk=uses_bulk) == MESSAGES + ROWS
+    finally:
+        session.drop()
+    assert (len(sent) > 2) == uses_bulk
+
+
+async def test_who_may_not_stage_is_refused_on_both_ways(
+    address: Address, certificate: Certificate, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader = Credentials("reader", "reader-secret")
+    session = JetStreamSession(Servers([address], reader, tls=Tls(str(certificate.ca))), patience_seconds=2)
+    with (
+        caplog.at_level(logging.INFO, "supercluster.spark"),
+        pytest.raises(Exception, match="ermission") as found,
+    ):
+        await asyncio.to_thread(written, session)
+    session.drop()
+    assert "secret" not in str(found.value)
+    assert "blocks for stream S go over NATS: the bulk port answered 403" in caplog.text

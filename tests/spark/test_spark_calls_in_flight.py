@@ -66,8 +66,35 @@ class Broker:
         self._open.clear()
 
 
-def staged(broker: Broker, count: int = 9) -> None:
-    calls = CallsInFlight(cast("JetStreamSession", broker), "SINK.STAGE.S")
+class Channel:
+    """The bulk port; `bad` as above."""
+
+    def __init__(self, bad: dict[int, object]) -> None:
+        self.bad = bad
+        self.sent: list[int] = []
+        self.most = self.closed = 0
+        self._open: list[int] = []
+
+    def send(self, payload: bytes) -> None:
+        number = json.loads(payload.partition(b"\n")[0])["block"]
+        if self.bad.get(number) == "unsent":
+            raise ConnectionFailedError("gone")
+        self.sent.append(number)
+        self._open.append(number)
+        self.most = max(self.most, len(self._open))
+
+    def answer(self) -> bytes:
+        found = self.bad.get(self._open.pop(0), {})
+        if found == "lost":
+            raise ConnectionFailedError("gone")
+        return found if isinstance(found, bytes) else json.dumps(found).encode()
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def staged(broker: Broker, count: int = 9, channel: Channel | None = None) -> None:
+    calls = CallsInFlight(cast("JetStreamSession", broker), "SINK.STAGE.S", channel)
     for number in range(1, count + 1):
         calls.put({"block": number}, b"\n%d" % number)
     calls.end()
@@ -107,3 +134,36 @@ def test_a_refusal_that_repeating_does_not_cure_is_raised() -> None:
     with pytest.raises(ApiRefusedError):
         staged(broker)
     assert broker.repeated == []
+
+
+# ---- the bulk port ------------------------------------------------------------------------------------------------
+
+
+def test_all_go_over_the_bulk_port_while_it_answers() -> None:
+    broker, channel = Broker({}), Channel({})
+    staged(broker, channel=channel)
+    assert (channel.sent, channel.most) == (list(range(1, 10)), IN_FLIGHT_MAX)
+    assert (broker.sent, broker.repeated) == ([], [])
+
+
+@pytest.mark.parametrize("answer", [REFUSED, "lost", b"{"])
+def test_from_the_first_without_a_good_answer_on_all_go_over_nats(answer: object) -> None:
+    broker, channel = Broker({}), Channel({3: answer})
+    staged(broker, channel=channel)
+    assert (channel.sent, channel.closed) == ([1, 2, 3, 4, 5, 6], 1)
+    assert broker.repeated == [3, 4, 5, 6]
+    assert broker.sent == [7, 8, 9]
+
+
+def test_a_bulk_port_that_goes_away_while_a_call_is_made_is_given_up() -> None:
+    broker, channel = Broker({}), Channel({5: "unsent"})
+    staged(broker, channel=channel)
+    assert (channel.sent, channel.closed) == ([1, 2, 3, 4], 1)
+    assert broker.repeated == [2, 3, 4, 5]
+    assert broker.sent == [6, 7, 8, 9]
+
+
+def test_what_the_stream_refuses_over_the_bulk_port_is_refused_over_nats() -> None:
+    broker, channel = Broker({}, refuses=(2,)), Channel({2: REFUSED})
+    with pytest.raises(ApiRefusedError):
+        staged(broker, channel=channel)

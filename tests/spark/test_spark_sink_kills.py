@@ -26,6 +26,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
 ROOT = Path(__file__).parents[2]
 WORK = Path(pyspark.__file__).parent / "work"
 """Where executors of a local cluster have their folders."""
+BULK_PORT = 7333
 EXECUTOR = b"CoarseGrainedExecutorBackend"
 
 
@@ -108,7 +109,7 @@ async def written(js: JetStreamContext) -> int:
 @pytest.mark.parametrize("seed", range(20 if ALL else 1))
 async def test_every_row_is_written_once_whoever_is_killed(brokers: Fleet, tmp_path: Path, seed: int) -> None:
     rng, rows = Random(seed), 10 * ROWS_PER_BATCH
-    started = await brokers.start(3)
+    started = await brokers.start(3, **({} if seed % 2 else {"bulk": {"port": BULK_PORT}}))
     client = await brokers.client(*started)
     # What waits longer for a broker that was killed may miss the rest of the query.
     js, seen = client.jetstream(timeout=10), client.jetstream(timeout=1)

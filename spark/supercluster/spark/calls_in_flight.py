@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from supercluster.spark.client import ClientConnection, ConnectionFailedError
 from supercluster.spark.jetstream import ANSWER_SECONDS, JetStreamSession
@@ -17,21 +18,34 @@ from supercluster.spark.jetstream import ANSWER_SECONDS, JetStreamSession
 IN_FLIGHT_MAX = 4
 
 
-@dataclass(frozen=True, slots=True)
+class Channel(Protocol):
+    """Another way for the calls; the answers come in their order (`bulk/stages.py`). Sending and answering raise ConnectionFailedError."""
+
+    def send(self, payload: bytes, /) -> None: ...
+
+    def answer(self) -> bytes: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(slots=True)
 class _Call:
     body: dict[str, Any]
     tail: bytes = field(repr=False)
-    reply: bytes
+    reply: bytes = b""
+    """Empty: it is on the channel, or not on its way."""
 
 
 class CallsInFlight:
-    """To one subject, over one session, which nobody else uses meanwhile."""
+    """To one subject, over one session, which nobody else uses meanwhile. Over a channel if there is one, until a call on it gets no
+    good answer."""
 
-    def __init__(self, session: JetStreamSession, subject: str) -> None:
+    def __init__(self, session: JetStreamSession, subject: str, channel: Channel | None = None) -> None:
         self._session = session
         self._subject = subject
+        self._channel = channel
         self._waiting: deque[_Call] = deque()
-        """Their replies come over the session's connection."""
+        """Their replies come over the channel, or over the session's connection."""
         self._connection: ClientConnection | None = None
 
     def put(self, body: dict[str, Any], tail: bytes) -> None:
@@ -41,15 +55,9 @@ class CallsInFlight:
         """
         while len(self._waiting) >= IN_FLIGHT_MAX:
             self._take()
-        reply = b""
-        try:
-            connection = self._session.broker() if self._connection is None else self._connection
-            reply = connection.send(self._subject, json.dumps(body).encode() + tail)
-            self._connection = connection
-        except (ConnectionFailedError, TimeoutError):
-            self._session.drop()
-        self._waiting.append(_Call(body, tail, reply))
-        if not reply:
+        call = _Call(body, tail)
+        self._waiting.append(call)
+        if not self._send(call, json.dumps(body).encode() + tail):
             self._repeat()
 
     def end(self) -> None:
@@ -60,14 +68,33 @@ class CallsInFlight:
         while self._waiting:
             self._take()
 
-    def _take(self) -> None:
-        """The oldest call is answered, or repeated."""
-        assert self._connection is not None
+    def close(self) -> None:
+        """Whatever became of the calls."""
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+
+    def _send(self, call: _Call, payload: bytes) -> bool:
+        if self._channel is not None:
+            with suppress(ConnectionFailedError):
+                self._channel.send(payload)
+                return True
+            return False
         try:
-            answer = self._connection.answer(self._waiting[0].reply, time.monotonic() + ANSWER_SECONDS)
-            is_good = "error" not in json.loads(answer)
+            connection = self._session.broker() if self._connection is None else self._connection
+            call.reply = connection.send(self._subject, payload)
+            self._connection = connection
         except (ConnectionFailedError, TimeoutError):
             self._session.drop()
+        return bool(call.reply)
+
+    def _take(self) -> None:
+        """The oldest call is answered, or repeated."""
+        try:
+            is_good = "error" not in json.loads(self._answer(self._waiting[0]))
+        except (ConnectionFailedError, TimeoutError):
+            if self._channel is None:
+                self._session.drop()
             is_good = False
         except ValueError:
             is_good = False
@@ -76,7 +103,14 @@ class CallsInFlight:
         else:
             self._repeat()
 
+    def _answer(self, call: _Call) -> bytes:
+        if self._channel is not None:
+            return self._channel.answer()
+        assert self._connection is not None
+        return self._connection.answer(call.reply, time.monotonic() + ANSWER_SECONDS)
+
     def _repeat(self) -> None:
+        self.close()
         if self._connection is not None:
             self._connection.forget()
             self._connection = None

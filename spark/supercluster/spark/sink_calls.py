@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from zlib import crc32
 
-from supercluster.spark.calls_in_flight import CallsInFlight
+from supercluster.spark.calls_in_flight import CallsInFlight, Channel
+from supercluster.spark.client import ClientConnection
 from supercluster.spark.jetstream import (
     ERR_STREAM_NOT_FOUND,
     ApiRefusedError,
@@ -83,7 +84,16 @@ class Staged:
 class SinkCalls:
     """For one stream, over one session."""
 
-    def __init__(self, session: JetStreamSession, stream: str, *, patience_seconds: float) -> None:
+    def __init__(
+        self,
+        session: JetStreamSession,
+        stream: str,
+        *,
+        patience_seconds: float,
+        bulk: Callable[[ClientConnection, str], Channel | None] = lambda broker, stream: None,
+    ) -> None:
+        """`bulk` begins a request to a broker's bulk port, where that takes blocks for the stream."""
+        self._bulk = bulk
         self._session = session
         self._stream = stream
         self._patience_seconds = patience_seconds
@@ -118,8 +128,9 @@ class SinkCalls:
         """
         key = {"writer": writer, "batch": batch, "token": token}
         count, crc = 0, 0
-        bytes_max = min(BLOCK_BYTES, self._session.broker().payload_bytes_max - LINE_BYTES)
-        calls = CallsInFlight(self._session, self._subject("STAGE"))
+        broker = self._session.broker()
+        bytes_max = min(BLOCK_BYTES, broker.payload_bytes_max - LINE_BYTES)
+        calls = CallsInFlight(self._session, self._subject("STAGE"), self._bulk(broker, self._stream))
         try:
             for number, block in enumerate(blocks(bytes_max), 1):
                 calls.put({**key, "block": number, "crc": crc32(block.data)}, b"\n" + block.data)
@@ -129,6 +140,8 @@ class SinkCalls:
             if refused.err_code == ERR_BATCH_OLD:
                 return Staged(writer, batch, token)  # The commit hears whether it is the same batch.
             raise self._named(refused) from None
+        finally:
+            calls.close()
         return Staged(writer, batch, token, count, crc)
 
     def commit(

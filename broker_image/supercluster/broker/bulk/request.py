@@ -12,6 +12,8 @@ from supercluster.broker.protocol.permission_gate import PermissionGate
 
 RIGHT = "$JS.API.STREAM.MSG.GET."
 """Who may publish this with a stream's name may see every message of it."""
+APPEND_RIGHT = "$JS.API.SINK.STAGE."
+"""Who may publish this with a stream's name may stage rows for it."""
 
 
 class WrongParameterError(ValueError):
@@ -52,6 +54,15 @@ def _sequence(query: Mapping[str, str], name: str, default: int) -> int:
 
 def may_read(user: User | None, stream: str) -> bool:
     """May it see every message? Without users everybody may."""
+    return _may(user, RIGHT + stream)
+
+
+def may_append(user: User | None, stream: str) -> bool:
+    """May it stage rows? Without users everybody may."""
+    return _may(user, APPEND_RIGHT + stream)
+
+
+def _may(user: User | None, call: str) -> bool:
     if user is None or user.permissions is None:
         return True
-    return PermissionGate(user.permissions, lambda: 0).may_publish((RIGHT + stream).encode())
+    return PermissionGate(user.permissions, lambda: 0).may_publish(call.encode())

@@ -1,4 +1,5 @@
-"""The bulk port: HTTP for those who read whole streams (`docs/adr/bulk-reads.md`).
+"""The bulk port: HTTP for those who read whole streams (`docs/adr/bulk-reads.md`), or append to one by blocks
+(`stages.py`).
 
 An answer is made block by block. Before each piece that is sent, the copy, the block's version and the user's
 rights are looked at again. If one of them is another one, the connection ends there: nothing is sent of a
@@ -11,8 +12,9 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -23,13 +25,23 @@ from supercluster.broker.bulk.blocks import Block, Version, block_of, blocks_of,
 from supercluster.broker.bulk.cache import Kept, Made
 from supercluster.broker.bulk.host import Host
 from supercluster.broker.bulk.maker import Key, Maker, bounds_of
-from supercluster.broker.bulk.request import Asked, WrongParameterError, asked_by, may_read
+from supercluster.broker.bulk.request import (
+    APPEND_RIGHT,
+    Asked,
+    WrongParameterError,
+    asked_by,
+    may_append,
+    may_read,
+)
+from supercluster.broker.bulk.stages import Stages, WrongFrameError
 from supercluster.broker.bulk.transcoder import FailedJobError, Transcoder, TranscoderDiedError
 from supercluster.broker.jetstream.stream.sealed import SealedMessages
 from supercluster.broker.monitor.basic_login import TooManyLoginsError, shown_by, user_of
 from supercluster.broker.monitor.http_port import HttpPort
 from supercluster.broker.net.clients.strangers import RationedLog
+from supercluster.broker.net.hooks import Core
 from supercluster.broker.net.routing.router import DEFAULT_ACCOUNT
+from supercluster.broker.ports import ClientInfo
 from supercluster.broker.raft.errors import DiskError
 
 log = logging.getLogger(__name__)
@@ -48,8 +60,19 @@ LOOK_S = 10.0
 """How often columns are looked for whose messages are gone."""
 
 
+CONTENT_TYPE = "application/octet-stream"
+
+
 class CutError(Exception):
     """The connection ends here."""
+
+
+class RefusedError(Exception):
+    """The user may not do this, or is none."""
+
+    def __init__(self, answer: web.Response) -> None:
+        super().__init__(answer.status)
+        self.answer = answer
 
 
 @dataclass(slots=True)
@@ -103,6 +126,7 @@ class BulkServer:
         self._ahead: set[asyncio.Task[tuple[Version, Made]]] = set()
         """They make columns that nobody waits for so far."""
         self.readers = 0
+        self.writers = 0
         self.sent_rows = 0
         self._log_refused = RationedLog(log.warning, host.clock.monotonic_ms)
         self._log_failed = RationedLog(log.warning, host.clock.monotonic_ms)
@@ -110,7 +134,7 @@ class BulkServer:
     def figures(self) -> dict[str, int]:
         """For /metrics."""
         return {
-            "bulk_readers": self.readers,
+            "bulk_readers": self.readers + self.writers,
             "bulk_cache_bytes": self.maker.cache.used_bytes,
             "bulk_rows": self.sent_rows,
             "bulk_jobs": self._transcoder.jobs,
@@ -124,7 +148,8 @@ class BulkServer:
         """
         self.maker.start()
         app = web.Application(client_max_size=0)
-        app.router.add_get("/bulk/streams/{name}", self._serve, allow_head=False)
+        app.router.add_get("/bulk/streams/{name}", self._reading, allow_head=False)
+        app.router.add_post("/bulk/streams/{name}/stage", self._appending)
         return await self.port.start(app, address, port)
 
     async def stop(self) -> None:
@@ -150,30 +175,54 @@ class BulkServer:
 
     # ---- requests -------------------------------------------------------------------------------------------------
 
-    async def _serve(self, request: web.Request) -> web.StreamResponse:
+    async def _reading(self, request: web.Request) -> web.StreamResponse:
+        return await self._served(request, may_read, self._answered)
+
+    async def _appending(self, request: web.Request) -> web.StreamResponse:
+        return await self._served(request, may_append, self._staged)
+
+    async def _served(
+        self,
+        request: web.Request,
+        may: Callable[[User | None, str], bool],
+        answer: Callable[[web.Request, str, User | None], Awaitable[web.StreamResponse]],
+    ) -> web.StreamResponse:
+        stream = request.match_info["name"]
         self.port.guards.begins(request.protocol)
         try:
-            return await self._answered(request)
+            user = await self._user(request)
+            if not may(user, stream):
+                does = "append to" if may is may_append else "read the whole"
+                return _refused(403, f"the user may not {does} stream {stream}")
+            return await answer(request, stream, user)
+        except RefusedError as refused:
+            return refused.answer
         finally:
             self.port.guards.ended(request.protocol)
 
-    async def _answered(self, request: web.Request) -> web.StreamResponse:
-        stream = request.match_info["name"]
-        has_users = bool(self._host.credentials.users)
-        shown = self._shown(request) if has_users else None
+    async def _user(self, request: web.Request) -> User | None:
+        """Who asks; None: there are no users.
+
+        Raises:
+            RefusedError: it is none.
+        """
+        if not self._host.credentials.users:
+            return None
+        shown = self._shown(request)
         try:
             user = (
                 await user_of(self._host.server, request.remote or "", shown) if shown is not None else None
             )
         except TooManyLoginsError:
-            return _refused(429, "too many wrong passwords came from this address", {"Retry-After": "2"})
-        if has_users and user is None:
+            why = "too many wrong passwords came from this address"
+            raise RefusedError(_refused(429, why, {"Retry-After": "2"})) from None
+        if user is None:
             self._log_refused("bulk port: wrong or missing credentials from %s", request.remote)
-            return _refused(
-                401, "wrong or missing credentials", {"WWW-Authenticate": 'Basic realm="supercluster"'}
-            )
-        if not may_read(user, stream):
-            return _refused(403, f"the user may not read the whole stream {stream}")
+            asks = {"WWW-Authenticate": 'Basic realm="supercluster"'}
+            raise RefusedError(_refused(401, "wrong or missing credentials", asks))
+        return user
+
+    async def _answered(self, request: web.Request, stream: str, user: User | None) -> web.StreamResponse:
         try:
             asked = asked_by(request.query)
         except WrongParameterError as wrong:
@@ -198,6 +247,62 @@ class BulkServer:
         finally:
             self.readers -= 1
 
+    async def _staged(self, request: web.Request, stream: str, user: User | None) -> web.StreamResponse:
+        core = self._host.core
+        if core is None:
+            return _refused(404, "this broker has no streams")
+        if request.content_type != CONTENT_TYPE:  # A page in somebody's browser may not send it.
+            return _refused(415, f"the body has to be {CONTENT_TYPE}")
+        if self.writers >= self._settings.readers_max:
+            return _refused(429, "too many writers", {"Retry-After": "1"})
+        response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
+        self.writers += 1
+        try:
+            await response.prepare(request)
+            call = partial(self._stage, core, stream, user)
+            await Stages(call, self._host.settings.limits.max_payload_bytes).serve(request.content, response)
+        except* (CutError, WrongFrameError, TimeoutError, ConnectionError) as cut:
+            self._log_failed("bulk port: blocks for stream %s: %r", stream, cut.exceptions[0])
+            if request.transport is not None:
+                request.transport.abort()
+        finally:
+            self.writers -= 1
+        return response
+
+    def _stage(
+        self, core: Core, stream: str, user: User | None, payload: bytes, then: Callable[[bytes], None]
+    ) -> None:
+        """One block, as if the user had called the API over NATS.
+
+        Raises:
+            CutError: the user may not do it any more.
+        """
+        now = self._user_of_now(user)
+        if not may_append(now, stream):
+            raise CutError
+        info = (
+            ClientInfo(now.account, now.name, now.is_operator)
+            if now is not None
+            else ClientInfo(DEFAULT_ACCOUNT, "", is_operator=True)
+        )
+        core.call_api(info, (APPEND_RIGHT + stream).encode(), payload, then)
+
+    def _user_of_now(self, user: User | None) -> User | None:
+        """The user as the credentials have it now.
+
+        Raises:
+            CutError: it is gone, or there are users by now.
+        """
+        credentials = self._host.credentials
+        if user is None or user in credentials.users:
+            if user is None and credentials.users:
+                raise CutError
+            return user
+        found = credentials.successor(user)
+        if found is None:
+            raise CutError
+        return found
+
     @staticmethod
     def _shown(request: web.Request) -> Shown | None:
         authorization = request.headers.get("Authorization", "")
@@ -211,7 +316,7 @@ class BulkServer:
 
     async def _send(self, request: web.Request, answer: Answer) -> web.StreamResponse:
         """Raises TranscoderDiedError, DiskError: nothing was sent so far."""
-        response = web.StreamResponse(headers={"Content-Type": "application/octet-stream"})
+        response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE})
         try:
             async with self._next(answer) as ready:
                 await response.prepare(request)
@@ -370,12 +475,10 @@ class BulkServer:
         sealed = answer.sealed
         if not sealed.is_open or not sealed.is_same(self._sealed(answer.account, answer.stream)[0]):
             raise CutError
-        credentials = self._host.credentials
-        if answer.user is None and credentials.users:
-            raise CutError
-        if answer.user is not None and answer.user not in credentials.users:
-            answer.user = credentials.successor(answer.user)
-            if answer.user is None or not may_read(answer.user, answer.stream):
+        now = self._user_of_now(answer.user)
+        if now is not answer.user:
+            answer.user = now
+            if not may_read(now, answer.stream):
                 raise CutError
 
 

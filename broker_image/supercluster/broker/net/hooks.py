@@ -87,6 +87,11 @@ class CoreHooks(Protocol):
     def on_api(self, client: ClientInfo, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
         """A publish to `$JS.API.…`, `$JS.ACK.…` or `$JS.FC.…` by a client of this broker."""
 
+    def call_api(
+        self, info: ClientInfo, subject: bytes, payload: bytes, then: Callable[[bytes], None]
+    ) -> None:
+        """A call of JetStream's API, neither a pull nor a direct get, that came by the bulk port: `then` takes its answer, once."""
+
     def turn(self) -> None:
         """All that was readable has been parsed: append, replicate, commit, answer."""
 

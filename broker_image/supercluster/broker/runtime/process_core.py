@@ -26,7 +26,7 @@ from supercluster.broker.jetstream.node.drain import HOLD_MS_MAX
 from supercluster.broker.jetstream.stream.sealed import SealedMessages
 from supercluster.broker.migration.plan import STEP_EVENT
 from supercluster.broker.migration.worlds import world_id
-from supercluster.broker.ports import Ticket
+from supercluster.broker.ports import ClientInfo, Ticket
 from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.runtime import descriptors, redirects
@@ -213,6 +213,12 @@ class ProcessCore(BrokerCore):
             return None, []
         copy = self.copies.streams.get(found.group)
         return SealedMessages(copy) if copy is not None else None, list(map(node_of, found.members))
+
+    def call_api(
+        self, info: ClientInfo, subject: bytes, payload: bytes, then: Callable[[bytes], None]
+    ) -> None:
+        self.router.answer_for(info, subject, payload, then)
+        self._process.turn.want()
 
     def leave(self) -> None:
         """A lame duck: hand every leadership over, and take none. Pulls that wait end, where nobody takes them over."""

@@ -47,10 +47,10 @@ def asked(
     connection = http.client.HTTPConnection(port.host, port.port, timeout=timeout_seconds)
     with closing(connection):
         try:
-            connection.sock = _connected(port, timeout_seconds)
-            connection.request("GET", f"/bulk/streams/{quote(stream, safe='')}?{query}", headers=_login(port))
+            connection.sock = connected(port, timeout_seconds)
+            connection.request("GET", f"/bulk/streams/{quote(stream, safe='')}?{query}", headers=login(port))
             response = connection.getresponse()
-            refused = None if response.status == http.client.OK else _refused(response)
+            refused = None if response.status == http.client.OK else refusal(response)
         except (OSError, http.client.HTTPException) as error:
             raise BrokenAnswerError(f"{type(error).__name__}: {error}") from None
         if refused is not None:
@@ -58,7 +58,7 @@ def asked(
         yield _reading(response)
 
 
-def _connected(port: BulkPort, timeout_seconds: float) -> socket.socket:
+def connected(port: BulkPort, timeout_seconds: float) -> socket.socket:
     plain = socket.create_connection((resolved(port.host), port.port), timeout=timeout_seconds)
     if port.context is None:
         return plain
@@ -69,7 +69,7 @@ def _connected(port: BulkPort, timeout_seconds: float) -> socket.socket:
         raise
 
 
-def _login(port: BulkPort) -> dict[str, str]:
+def login(port: BulkPort) -> dict[str, str]:
     credentials = port.credentials
     user, password = credentials.user, credentials.password
     if credentials.token:
@@ -79,7 +79,7 @@ def _login(port: BulkPort) -> dict[str, str]:
     return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
 
 
-def _refused(response: http.client.HTTPResponse) -> RefusedError:
+def refusal(response: http.client.HTTPResponse) -> RefusedError:
     try:
         told = json.loads(response.read(REFUSAL_BYTES_MAX))
         return RefusedError(

@@ -42,7 +42,8 @@ PATIENCE_SECONDS_DEFAULT = 60.0
 MAX_TRIGGER_DELAY_SECONDS_DEFAULT = 900.0
 
 AUTO, OFF, ONLY = BULK = ("auto", "off", "only")
-"""Ranges are read from the brokers' bulk ports where that is faster and possible; never; or it is an error if they cannot be."""
+"""Ranges are read from the brokers' bulk ports where that is faster and possible; never; or it is an error if they cannot be. What is
+written goes there where that is possible, or never."""
 
 KNOWN = (
     "url",

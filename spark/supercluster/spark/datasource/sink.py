@@ -25,7 +25,9 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from supercluster.spark.bulk import stages
 from supercluster.spark.datasource.option_values import OptionError
+from supercluster.spark.datasource.options import OFF
 from supercluster.spark.datasource.row_columns import RowColumns
 from supercluster.spark.datasource.streams import open_session
 from supercluster.spark.datasource.write_options import WriteOptions
@@ -75,7 +77,14 @@ class _Sink:
     def calls(self, act: Callable[[SinkCalls], Any]) -> Any:
         how = self.options.connection
         return self._over(
-            lambda session: act(SinkCalls(session, how.stream, patience_seconds=how.patience_seconds))
+            lambda session: act(
+                SinkCalls(
+                    session,
+                    how.stream,
+                    patience_seconds=how.patience_seconds,
+                    **({} if how.bulk == OFF else {"bulk": stages.begun}),
+                )
+            )
         )
 
     def _publish(self, token: str, rows: Iterator[Row]) -> None:

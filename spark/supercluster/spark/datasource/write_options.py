@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from supercluster.spark.datasource.option_values import OptionError, refuse_unknown
-from supercluster.spark.datasource.options import ReadOptions, read_options
+from supercluster.spark.datasource.options import AUTO, OFF, ONLY, ReadOptions, read_options
 
 CONNECTION = (
     *("url", "urls", "stream", "user", "password", "token", "credentialsFile"),
-    *("caFile", "certFile", "keyFile", "patienceSeconds"),
+    *("caFile", "certFile", "keyFile", "patienceSeconds", "bulk"),
 )
 KNOWN = (*CONNECTION, "subject", "writerId", "batchId", "delivery", "checkpointLocation")
 OF_SPARK = frozenset(("path", "queryname"))
@@ -49,6 +49,10 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         raise OptionError("writerId", writer, f"give at most {NAME_BYTES_MAX} bytes")
     if batch is not None and not (writer and batch.isdecimal() and len(batch) < 19):
         raise OptionError("batchId", batch, "give a whole number, and the option writerId with it")
+    if values.get("bulk", AUTO).lower() == ONLY:
+        raise OptionError(
+            "bulk", values["bulk"], f"give {AUTO} or {OFF}: a write goes on over NATS where it has to"
+        )
     wanted = {name.lower() for name in (*CONNECTION, "path")}
     return WriteOptions(
         connection=read_options(

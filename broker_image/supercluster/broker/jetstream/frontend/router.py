@@ -125,7 +125,8 @@ class Router:
     def answer_for(
         self, info: ClientInfo, subject: bytes, payload: bytes, then: Callable[[bytes], None]
     ) -> None:
-        """A call of a client of another super-cluster about a name, neither a pull nor a direct get: `then` takes its answer, once."""
+        """A call of a client of another super-cluster about a name, or of the bulk port; neither a pull nor a direct get: `then` takes
+        its answer, once."""
         self._call(_Call(info, subject, b"", payload, then), b"")
 
     def _call(self, call: _Call, header: bytes) -> None:

@@ -1,8 +1,8 @@
 """How fast Spark's sink writes a stream, beside a sink that does no I/O in the same run.
 
 Each case runs once to warm up, then as often as `--runs` says, in turn with the others, so that a busy moment hits all alike. All write
-the same rows: payloads of 128 bytes, 16 subjects, two partitions. "Staged" and "released" are the sink's calls without Spark: one
-writer that encodes batches of Arrow, and its commit.
+the same rows: payloads of 128 bytes, 16 subjects, two partitions. Blocks go to the bulk port, or all over
+NATS. "Staged" and "released" are the sink's calls without Spark, over NATS: one writer that encodes batches of Arrow, and its commit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import count, repeat
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from benchmarks.machine import describe
 from benchmarks.servers import Fleet, SuperclusterBrokers
@@ -41,7 +41,14 @@ SUBJECTS = 16
 ROWS_PER_BATCH = 10_000
 STREAM = "OUT"
 PATIENCE_SECONDS = 60.0
-NO_IO, SINK, STAGED, RELEASED = "no I/O", "df.write", "staged", "released"
+NO_IO, SINK, OVER_NATS = "no I/O", "df.write", "df.write, bulk off"
+STAGED, RELEASED = "staged", "released"
+
+
+class BulkBrokers(SuperclusterBrokers):
+    """With the port that blocks go to."""
+
+    more_settings: ClassVar[dict[str, object]] = {"bulk": {"port": 8333}}
 
 
 class NoIoSink(DataSource):
@@ -149,8 +156,9 @@ def measure(spark: SparkSession, fleet: Fleet, rows: int, runs: int, replicas: i
     for _ in range(runs + 1):
         rates.timed(NO_IO, rows_of_frame.write.format("no_io_sink").mode("append").save)
         direct.purge()
-        rates.timed(SINK, sink.mode("append").save)
-        direct.purge()
+        for case, bulk in ((SINK, "auto"), (OVER_NATS, "off")):
+            rates.timed(case, sink.option("bulk", bulk).mode("append").save)
+            direct.purge()
         began = time.monotonic()
         staged = direct.stage(rows)
         rates.note(STAGED, time.monotonic() - began)
@@ -164,7 +172,7 @@ def measure(spark: SparkSession, fleet: Fleet, rows: int, runs: int, replicas: i
 
 def measure_on_one(directory: Path, spark: SparkSession, rows: int, runs: int) -> Rates:
     """Write to one broker that is started for it."""
-    with SuperclusterBrokers(directory, 1) as fleet:
+    with BulkBrokers(directory, 1) as fleet:
         return measure(spark, fleet, max(1, rows // ROWS_PER_BATCH) * ROWS_PER_BATCH, runs)
 
 
@@ -178,7 +186,7 @@ def main() -> int:
     with TemporaryDirectory() as folder:
         directory = Path(folder)
         spark = spark_local.start(directory / "spark")
-        with SuperclusterBrokers(directory / "broker", arguments.brokers) as fleet:
+        with BulkBrokers(directory / "broker", arguments.brokers) as fleet:
             rates = measure(spark, fleet, rows, arguments.runs, arguments.brokers)
         spark.stop()
     print("\n".join([*describe(), "", *rates.lines()]))

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import nats
@@ -19,11 +19,11 @@ from tests.support.local_clusters import until
 from supercluster.broker.runtime.process_core import make_core
 from supercluster.spark.bulk import stages
 from supercluster.spark.bulk.bulk_reader import BulkReader, NoBulkError
-from supercluster.spark.client import Address, Credentials, Servers, Tls
+from supercluster.spark.client import Address, ConnectionFailedError, Credentials, Servers, Tls
 from supercluster.spark.datasource.arrow_blocks import MessageColumns, blocks
 from supercluster.spark.jetstream import JetStreamSession
 from supercluster.spark.nats.nats_reader import NatsReader
-from supercluster.spark.sink_calls import SinkCalls
+from supercluster.spark.sink_calls import Block, SinkCalls
 
 pytestmark = pytest.mark.covers("SP-5")
 
@@ -138,7 +138,7 @@ ROWS = 30_000
 
 def written(session: JetStreamSession, *, uses_bulk: bool = True) -> int:
     """Some blocks are staged and committed. Returns the last sequence."""
-    calls = SinkCalls(session, "S", patience_seconds=20, **({"bulk": stages.begun} if uses_bulk else {}))
+    calls = SinkCalls(session, "S", patience_seconds=20, bulk=stages.begun if uses_bulk else None)
     columns = MessageColumns(b"a", None, pa.array([b"%d" % row * 20 for row in range(ROWS)]))
     staged = calls.stage("w", 1, "t", lambda bytes_max: blocks([columns], bytes_max))
     assert calls.commit("w", 1, [staged], "") == ROWS
@@ -173,11 +173,65 @@ async def test_who_may_not_stage_is_refused_on_both_ways(
 ) -> None:
     reader = Credentials("reader", "reader-secret")
     session = JetStreamSession(Servers([address], reader, tls=Tls(str(certificate.ca))), patience_seconds=2)
-    with (
-        caplog.at_level(logging.INFO, "supercluster.spark"),
-        pytest.raises(Exception, match="ermission") as found,
-    ):
-        await asyncio.to_thread(written, session)
-    session.drop()
+    try:
+        with caplog.at_level(logging.INFO, "supercluster.spark"):
+            assert await asyncio.to_thread(lambda: stages.begun(session.broker(), "S")) is None
+        with pytest.raises(Exception, match="ermission") as found:
+            await asyncio.to_thread(written, session)
+    finally:
+        session.drop()
     assert "secret" not in str(found.value)
     assert "blocks for stream S go over NATS: the bulk port answered 403" in caplog.text
+
+
+async def test_blocks_of_an_attempt_that_fails_are_gone_behind_its_abort(
+    address: Address, certificate: Certificate
+) -> None:
+    session = JetStreamSession(
+        Servers([address], Credentials("app", "app-secret"), tls=Tls(str(certificate.ca))),
+        patience_seconds=20,
+    )
+    large = [MessageColumns(b"a", None, pa.array([os.urandom(70_000) for _ in range(10)])) for _ in range(4)]
+
+    def some(bytes_max: int) -> Iterator[Block]:
+        yield from blocks(large, bytes_max)
+        raise ValueError("a row that cannot be encoded")
+
+    def fails() -> None:
+        calls = SinkCalls(session, "S", patience_seconds=20, bulk=stages.begun)
+        for number in range(5):
+            with pytest.raises(ValueError, match="encoded"):
+                calls.stage("w", 1, f"t{number}", some)
+            calls.abort("w", 1, [f"t{number}"])
+
+    def left() -> object:
+        return session.ask("$JS.API.SINK.STATUS.S", {})["staged_bytes"]
+
+    try:
+        await asyncio.to_thread(fails)
+        assert await asyncio.to_thread(left) == 0
+    finally:
+        session.drop()
+
+
+async def test_a_port_that_cannot_be_reached_is_not_asked_again_soon(
+    address: Address, certificate: Certificate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+
+    def unreachable(*arguments: object, **more: object) -> None:
+        tried.append(1)
+        raise ConnectionFailedError("no route")
+
+    monkeypatch.setattr(stages, "Stages", unreachable)
+    monkeypatch.setattr(stages, "_unreachable_until", {})
+    session = JetStreamSession(
+        Servers([address], Credentials("app", "app-secret"), tls=Tls(str(certificate.ca))),
+        patience_seconds=20,
+    )
+    try:
+        broker = await asyncio.to_thread(session.broker)
+        assert [stages.begun(broker, "S") for _ in range(3)] == [None] * 3
+    finally:
+        session.drop()
+    assert len(tried) == 1

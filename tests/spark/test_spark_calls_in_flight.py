@@ -94,7 +94,9 @@ class Channel:
 
 
 def staged(broker: Broker, count: int = 9, channel: Channel | None = None) -> None:
-    calls = CallsInFlight(cast("JetStreamSession", broker), "SINK.STAGE.S", channel)
+    calls = CallsInFlight(
+        cast("JetStreamSession", broker), "SINK.STAGE.S", (lambda: channel) if channel else None
+    )
     for number in range(1, count + 1):
         calls.put({"block": number}, b"\n%d" % number)
     calls.end()
@@ -139,31 +141,45 @@ def test_a_refusal_that_repeating_does_not_cure_is_raised() -> None:
 # ---- the bulk port ------------------------------------------------------------------------------------------------
 
 
-def test_all_go_over_the_bulk_port_while_it_answers() -> None:
+def test_all_but_the_first_go_over_the_bulk_port_while_it_answers() -> None:
     broker, channel = Broker({}), Channel({})
     staged(broker, channel=channel)
-    assert (channel.sent, channel.most) == (list(range(1, 10)), IN_FLIGHT_MAX)
-    assert (broker.sent, broker.repeated) == ([], [])
+    assert (channel.sent, channel.most) == (list(range(2, 10)), IN_FLIGHT_MAX)
+    assert (broker.sent, broker.repeated) == ([1], [])
+
+
+def test_for_a_single_call_no_port_is_asked() -> None:
+    broker, asked = Broker({}), list[int]()
+    calls = CallsInFlight(cast("JetStreamSession", broker), "SINK.STAGE.S", lambda: asked.append(1))
+    calls.put({"block": 1}, b"\n1")
+    calls.end()
+    assert (broker.sent, asked) == ([1], [])
 
 
 @pytest.mark.parametrize("answer", [REFUSED, "lost", b"{"])
 def test_from_the_first_without_a_good_answer_on_all_go_over_nats(answer: object) -> None:
     broker, channel = Broker({}), Channel({3: answer})
     staged(broker, channel=channel)
-    assert (channel.sent, channel.closed) == ([1, 2, 3, 4, 5, 6], 1)
+    assert (channel.sent, channel.closed) == ([2, 3, 4, 5, 6], 1)
     assert broker.repeated == [3, 4, 5, 6]
-    assert broker.sent == [7, 8, 9]
+    assert broker.sent == [1, 7, 8, 9]
 
 
 def test_a_bulk_port_that_goes_away_while_a_call_is_made_is_given_up() -> None:
     broker, channel = Broker({}), Channel({5: "unsent"})
     staged(broker, channel=channel)
-    assert (channel.sent, channel.closed) == ([1, 2, 3, 4], 1)
+    assert (channel.sent, channel.closed) == ([2, 3, 4], 1)
     assert broker.repeated == [2, 3, 4, 5]
-    assert broker.sent == [6, 7, 8, 9]
+    assert broker.sent == [1, 6, 7, 8, 9]
 
 
 def test_what_the_stream_refuses_over_the_bulk_port_is_refused_over_nats() -> None:
     broker, channel = Broker({}, refuses=(2,)), Channel({2: REFUSED})
     with pytest.raises(ApiRefusedError):
         staged(broker, channel=channel)
+
+
+def test_without_a_port_all_go_over_nats() -> None:
+    broker = Broker({})
+    staged(broker)
+    assert broker.sent == list(range(1, 10))

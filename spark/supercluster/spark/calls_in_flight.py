@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -37,13 +38,17 @@ class _Call:
 
 
 class CallsInFlight:
-    """To one subject, over one session, which nobody else uses meanwhile. Over a channel if there is one, until a call on it gets no
-    good answer."""
+    """To one subject, over one session, which nobody else uses meanwhile. From the second one on over a channel, if there is one, until
+    a call gets no good answer there: for a single call it would be opened in vain."""
 
-    def __init__(self, session: JetStreamSession, subject: str, channel: Channel | None = None) -> None:
+    def __init__(
+        self, session: JetStreamSession, subject: str, opened: Callable[[], Channel | None] | None = None
+    ) -> None:
         self._session = session
         self._subject = subject
-        self._channel = channel
+        self._opened = opened
+        self._count = 0
+        self._channel: Channel | None = None
         self._waiting: deque[_Call] = deque()
         """Their replies come over the channel, or over the session's connection."""
         self._connection: ClientConnection | None = None
@@ -53,6 +58,10 @@ class CallsInFlight:
 
         Raises: what `JetStreamSession.ask` raises, of this call or an earlier one.
         """
+        self._count += 1
+        if self._count == 2 and self._opened is not None:
+            self.end()  # On two ways at once they might change places.
+            self._channel = self._opened()
         while len(self._waiting) >= IN_FLIGHT_MAX:
             self._take()
         call = _Call(body, tail)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from zlib import crc32
 
@@ -90,9 +91,9 @@ class SinkCalls:
         stream: str,
         *,
         patience_seconds: float,
-        bulk: Callable[[ClientConnection, str], Channel | None] = lambda broker, stream: None,
+        bulk: Callable[[ClientConnection, str], Channel | None] | None = None,
     ) -> None:
-        """`bulk` begins a request to a broker's bulk port, where that takes blocks for the stream."""
+        """`bulk` begins a request to a broker's bulk port, where that takes blocks for the stream; None: all goes over NATS."""
         self._bulk = bulk
         self._session = session
         self._stream = stream
@@ -130,7 +131,9 @@ class SinkCalls:
         count, crc = 0, 0
         broker = self._session.broker()
         bytes_max = min(BLOCK_BYTES, broker.payload_bytes_max - LINE_BYTES)
-        calls = CallsInFlight(self._session, self._subject("STAGE"), self._bulk(broker, self._stream))
+        bulk = self._bulk if broker.bulk_port is not None else None
+        opened = partial(bulk, broker, self._stream) if bulk is not None else None
+        calls = CallsInFlight(self._session, self._subject("STAGE"), opened)
         try:
             for number, block in enumerate(blocks(bytes_max), 1):
                 calls.put({**key, "block": number, "crc": crc32(block.data)}, b"\n" + block.data)

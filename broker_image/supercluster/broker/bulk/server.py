@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from supercluster.broker.auth.users import Shown, User
 from supercluster.broker.bulk import layout
@@ -38,6 +39,7 @@ from supercluster.broker.bulk.transcoder import FailedJobError, Transcoder, Tran
 from supercluster.broker.jetstream.stream.sealed import SealedMessages
 from supercluster.broker.monitor.basic_login import TooManyLoginsError, shown_by, user_of
 from supercluster.broker.monitor.http_port import HttpPort
+from supercluster.broker.net.clients.allowance import Allowance
 from supercluster.broker.net.clients.strangers import RationedLog
 from supercluster.broker.net.hooks import Core
 from supercluster.broker.net.routing.router import DEFAULT_ACCOUNT
@@ -251,7 +253,9 @@ class BulkServer:
         core = self._host.core
         if core is None:
             return _refused(404, "this broker has no streams")
-        if request.content_type != CONTENT_TYPE:  # A page in somebody's browser may not send it.
+        if (
+            request.headers.get("Content-Type") != CONTENT_TYPE
+        ):  # A page in somebody's browser may not send it.
             return _refused(415, f"the body has to be {CONTENT_TYPE}")
         if self.writers >= self._settings.readers_max:
             return _refused(429, "too many writers", {"Retry-After": "1"})
@@ -260,8 +264,8 @@ class BulkServer:
         try:
             await response.prepare(request)
             call = partial(self._stage, core, stream, user)
-            await Stages(call, self._host.settings.limits.max_payload_bytes).serve(request.content, response)
-        except* (CutError, WrongFrameError, TimeoutError, ConnectionError) as cut:
+            await Stages(call, self._payload_bytes_max(user)).serve(request.content, response)
+        except* (CutError, WrongFrameError, OSError, HttpProcessingError, web.RequestPayloadError) as cut:
             self._log_failed("bulk port: blocks for stream %s: %r", stream, cut.exceptions[0])
             if request.transport is not None:
                 request.transport.abort()
@@ -286,6 +290,15 @@ class BulkServer:
             else ClientInfo(DEFAULT_ACCOUNT, "", is_operator=True)
         )
         core.call_api(info, (APPEND_RIGHT + stream).encode(), payload, then)
+
+    def _payload_bytes_max(self, user: User | None) -> int:
+        """As over NATS."""
+        allowance = Allowance(lambda: self._host.settings.limits)
+        limits_of = self._host.server.shared_limits.of
+        allowance.change(
+            limits_of(user.account, user.name) if user is not None else limits_of(DEFAULT_ACCOUNT)
+        )
+        return allowance.payload_bytes_max
 
     def _user_of_now(self, user: User | None) -> User | None:
         """The user as the credentials have it now.

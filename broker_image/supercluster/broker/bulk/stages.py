@@ -7,6 +7,7 @@ it, as four bytes. The answer has a line for each call, in their order: what the
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import struct
 from collections.abc import Callable
 from typing import Protocol
@@ -72,22 +73,31 @@ class Stages:
         await self._answers.put(None)
 
     async def _payload(self, body: Body) -> bytes | None:
+        size = await self._size(body)
+        if size is None:
+            return None
+        if size > self._payload_bytes_max:
+            raise WrongFrameError(
+                f"a block of {size} bytes, and at most {self._payload_bytes_max} are allowed"
+            )
+        pieces = []
+        for at in range(0, size, PIECE_BYTES):
+            try:
+                async with asyncio.timeout(PIECE_S):
+                    pieces.append(await _exactly(body, min(PIECE_BYTES, size - at)))
+            except asyncio.IncompleteReadError:
+                raise WrongFrameError("the body ends inside a block") from None
+        return b"".join(pieces)
+
+    async def _size(self, body: Body) -> int | None:
         try:
             async with asyncio.timeout(IDLE_S):
-                (size,) = _LENGTH.unpack(await body.readexactly(_LENGTH.size))
-            if size > self._payload_bytes_max:
-                raise WrongFrameError(
-                    f"a block of {size} bytes, and max_payload is {self._payload_bytes_max}"
-                )
-            pieces = []
-            for at in range(0, size, PIECE_BYTES):
-                async with asyncio.timeout(PIECE_S):
-                    pieces.append(await body.readexactly(min(PIECE_BYTES, size - at)))
+                (size,) = _LENGTH.unpack(await _exactly(body, _LENGTH.size))
         except asyncio.IncompleteReadError as cut:
-            if cut.expected == _LENGTH.size and not cut.partial:
-                return None
-            raise WrongFrameError("the body ends inside a block") from None
-        return b"".join(pieces)
+            if cut.partial:
+                raise WrongFrameError("the body ends inside a block") from None
+            return None
+        return int(size)
 
     async def _write(self, lines: Lines) -> None:
         while (answer := await self._answers.get()) is not None:
@@ -95,5 +105,17 @@ class Stages:
                 text = await answer
             async with asyncio.timeout(PIECE_S):
                 await lines.write(text + b"\n")
-        async with asyncio.timeout(PIECE_S):
-            await lines.write_eof()
+        with contextlib.suppress(ConnectionError):  # Who has all answers may be gone.
+            async with asyncio.timeout(PIECE_S):
+                await lines.write_eof()
+
+
+async def _exactly(body: Body, size: int) -> bytes:
+    try:
+        return await body.readexactly(size)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        # aiohttp ends a body so when its port is closed; a task group would take it for an end like any other.
+        raise ConnectionResetError("the port is closed") from None

@@ -6,6 +6,7 @@ import http.client
 import logging
 import socket
 import struct
+import time
 from contextlib import suppress
 from urllib.parse import quote
 
@@ -16,6 +17,10 @@ from supercluster.spark.jetstream import ANSWER_SECONDS
 log = logging.getLogger(__name__)
 
 ANSWER_BYTES_MAX = 65_536
+PORTS_MAX = 256
+UNREACHABLE_SECONDS = 60.0
+"""So long nobody of this process asks a port again that could not be reached."""
+_unreachable_until: dict[tuple[str, int], float] = {}
 _LENGTH = struct.Struct(">I")
 
 
@@ -24,11 +29,19 @@ def begun(broker: ClientConnection, stream: str) -> Stages | None:
     port = broker.bulk_port
     if port is None:
         return None
+    key = port.host, port.port
+    if _unreachable_until.get(key, 0.0) > time.monotonic():
+        return None
     try:
         return Stages(port, stream, timeout_seconds=ANSWER_SECONDS)
-    except (RefusedError, ConnectionFailedError) as error:
+    except RefusedError as error:
         log.info("blocks for stream %s go over NATS: %s", stream, error)
-        return None
+    except ConnectionFailedError as error:
+        log.info("blocks for stream %s go over NATS: %s", stream, error)
+        if len(_unreachable_until) >= PORTS_MAX:
+            _unreachable_until.clear()
+        _unreachable_until[key] = time.monotonic() + UNREACHABLE_SECONDS
+    return None
 
 
 class Stages:
@@ -41,6 +54,9 @@ class Stages:
             ConnectionFailedError: it cannot be reached.
         """
         self._socket: socket.socket | None = None
+        self._response: http.client.HTTPResponse | None = None
+        self._owed = 0
+        """Calls without an answer."""
         head = [f"POST /bulk/streams/{quote(stream, safe='')}/stage HTTP/1.1", f"Host: {port.host}"]
         head += [f"{name}: {value}" for name, value in login(port).items()]
         head += [
@@ -53,9 +69,9 @@ class Stages:
         try:
             self._socket = connected(port, timeout_seconds)
             self._socket.sendall("\r\n".join(head).encode())
-            self._response = http.client.HTTPResponse(self._socket, method="POST")
-            self._response.begin()
-            refused = None if self._response.status == http.client.OK else refusal(self._response)
+            response = self._response = http.client.HTTPResponse(self._socket, method="POST")
+            response.begin()
+            refused = None if response.status == http.client.OK else refusal(response)
         except (OSError, http.client.HTTPException) as error:
             self.close()
             raise _failed(error) from None
@@ -66,6 +82,7 @@ class Stages:
     def send(self, payload: bytes) -> None:
         """Make one call. Raises ConnectionFailedError."""
         assert self._socket is not None
+        self._owed += 1
         try:
             self._socket.sendall(
                 b"%x\r\n%b" % (_LENGTH.size + len(payload), _LENGTH.pack(len(payload))) + payload + b"\r\n"
@@ -75,19 +92,26 @@ class Stages:
 
     def answer(self) -> bytes:
         """Of the oldest call that has none. Raises ConnectionFailedError."""
+        assert self._response is not None
         try:
             line = self._response.readline(ANSWER_BYTES_MAX)
         except (OSError, http.client.HTTPException) as error:
             raise _failed(error) from None
         if not line.endswith(b"\n"):
             raise ConnectionFailedError("the bulk port's answer ended")
+        self._owed -= 1
         return line
 
     def close(self) -> None:
-        """No more calls; those without an answer may be carried out or not."""
+        """No more calls. Waits for the answers of those that were made: what is asked over NATS from now on comes behind them."""
         if self._socket is not None:
+            with suppress(ConnectionFailedError):
+                while self._owed:
+                    self.answer()
             with suppress(OSError):
                 self._socket.sendall(b"0\r\n\r\n")
+            if self._response is not None:
+                self._response.close()
             self._socket.close()
             self._socket = None
 

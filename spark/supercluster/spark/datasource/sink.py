@@ -82,7 +82,7 @@ class _Sink:
                     session,
                     how.stream,
                     patience_seconds=how.patience_seconds,
-                    **({} if how.bulk == OFF else {"bulk": stages.begun}),
+                    bulk=stages.begun if how.bulk != OFF else None,
                 )
             )
         )

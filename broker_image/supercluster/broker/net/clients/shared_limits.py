@@ -67,6 +67,10 @@ class SharedLimits:
             for client in self._present.get(group, {}).values():
                 client.hold_to(self._of_all(self._groups_of[client.id]))
 
+    def of(self, account: str, user: str = "") -> ClientLimits:
+        """Of one user's clients."""
+        return self._of_all(((account, ""), (account, user)) if user else ((account, ""),))
+
     def _of_all(self, groups: tuple[Group, ...]) -> ClientLimits:
         found = NO_CLIENT_LIMITS
         for group in groups:

@@ -92,7 +92,7 @@ def little_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
             raise
         return plain
 
-    monkeypatch.setattr(port_module, "_connected", connected)
+    monkeypatch.setattr(port_module, "connected", connected)
 
 
 async def fill(fleet: Fleet, js: JetStreamContext, replicas: int = 3) -> str:

@@ -18,6 +18,8 @@ from e2e.restless.plan import IMAGES, Act
 from e2e.restless.publishers import Load
 from e2e.restless.site import NAMESPACE, POLL_SECONDS, FaultError, KubectlError, RestlessSite
 
+USER, USERS_SECRET = "nu/shop", "secret/demo-user-shop"
+ADVICE_SECONDS = 30.0
 ANEW_SECONDS = 240.0
 """Only ends what hangs."""
 
@@ -159,7 +161,22 @@ def _secret(hands: Hands, act: Act) -> str:
         return "is not there just now"
     other = base64.b64encode(b"other words").decode()
     hands.patch(act.target, {"data": {key: other if act.detail["edit"] == "other" else None}})
+    if (act.target, act.detail["edit"]) == (USERS_SECRET, "missing") and _says_to_delete(hands):
+        hands.asked.delete(act.target)
+        hands.site.kubectl("delete", act.target, "--ignore-not-found", "--wait=false")
+        return f"{key} is missing, and the Secret deleted, as its User says"
     return f"{key} is {act.detail['edit']}"
+
+
+def _says_to_delete(hands: Hands) -> bool:
+    """Does the User ask for somebody to decide? It may be made anew meanwhile, and has another Secret then."""
+    deadline = time.monotonic() + ADVICE_SECONDS
+    while time.monotonic() < deadline:
+        conditions = hands.site.get(USER).get("status", {}).get("conditions") or ()
+        if any(each.get("reason") == "CredentialsUnreadable" for each in conditions):
+            return True
+        time.sleep(POLL_SECONDS)
+    return False
 
 
 def _image(hands: Hands, act: Act) -> str:

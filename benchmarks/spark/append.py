@@ -45,10 +45,13 @@ NO_IO, SINK, OVER_NATS = "no I/O", "df.write", "df.write, bulk off"
 STAGED, RELEASED = "staged", "released"
 
 
+BULK_PORT = 8333
+
+
 class BulkBrokers(SuperclusterBrokers):
     """With the port that blocks go to."""
 
-    more_settings: ClassVar[dict[str, object]] = {"bulk": {"port": 8333}}
+    more_settings: ClassVar[dict[str, object]] = {"bulk": {"port": BULK_PORT}}
 
 
 class NoIoSink(DataSource):

@@ -49,7 +49,6 @@ AUDITED_MAX = 500_000
 ALL = ("sequence", "time", "subject", "headers", "payload")
 FOUR = ("sequence", "time", "subject", "payload")
 BROKER = "east-0"
-BULK_PORT = 8333
 NAME = "kubernetes"
 """One of the names that certificates of the embedded plane have."""
 
@@ -368,7 +367,7 @@ def wait_for_stream(url: str, options: Mapping[str, str], stream: str) -> None:
 
 def brokers_with(settings: Mapping[str, object]) -> type[SuperclusterBrokers]:
     """Brokers with a bulk port, and these settings."""
-    more = {"bulk": {"port": BULK_PORT, "quotaBytes": 8 << 30}, **settings}
+    more = {"bulk": {"port": append.BULK_PORT, "quotaBytes": 8 << 30}, **settings}
     return type("BulkBrokers", (SuperclusterBrokers,), {"more_settings": more})
 
 

@@ -28,6 +28,7 @@ from supercluster.spark.sink_calls import Block, SinkCalls
 pytestmark = pytest.mark.covers("SP-5")
 
 MESSAGES = 200
+APP = Credentials("app", "app-secret")
 USERS = {
     "users": [
         {"user": "app", "password": "app-secret", "role": "client"},
@@ -93,11 +94,21 @@ async def address(
     return Address("east.test", broker.client_port, is_tls=True)
 
 
+def session_of(
+    address: Address,
+    certificate: Certificate,
+    credentials: Credentials = APP,
+    *,
+    patience_seconds: float = 20,
+) -> JetStreamSession:
+    servers = Servers([address], credentials, tls=Tls(str(certificate.ca)))
+    return JetStreamSession(servers, patience_seconds=patience_seconds)
+
+
 async def read(
     address: Address, credentials: Credentials, certificate: Certificate, *, is_required: bool
 ) -> list[int]:
-    servers = Servers([address], credentials, tls=Tls(str(certificate.ca)))
-    session = JetStreamSession(servers, patience_seconds=20)
+    session = session_of(address, certificate, credentials)
 
     def all_of_it() -> list[int]:
         lineage = session.stream_state("S").lineage
@@ -157,10 +168,7 @@ async def test_blocks_are_staged_over_the_bulk_port_unless_nobody_wants_it(
         send(self, payload)
 
     monkeypatch.setattr(stages.Stages, "send", noted)
-    session = JetStreamSession(
-        Servers([address], Credentials("app", "app-secret"), tls=Tls(str(certificate.ca))),
-        patience_seconds=20,
-    )
+    session = session_of(address, certificate)
     try:
         assert await asyncio.to_thread(written, session, uses_bulk=uses_bulk) == MESSAGES + ROWS
     finally:
@@ -172,7 +180,7 @@ async def test_who_may_not_stage_is_refused_on_both_ways(
     address: Address, certificate: Certificate, caplog: pytest.LogCaptureFixture
 ) -> None:
     reader = Credentials("reader", "reader-secret")
-    session = JetStreamSession(Servers([address], reader, tls=Tls(str(certificate.ca))), patience_seconds=2)
+    session = session_of(address, certificate, reader, patience_seconds=2)
     try:
         with caplog.at_level(logging.INFO, "supercluster.spark"):
             assert await asyncio.to_thread(lambda: stages.begun(session.broker(), "S")) is None
@@ -187,10 +195,7 @@ async def test_who_may_not_stage_is_refused_on_both_ways(
 async def test_blocks_of_an_attempt_that_fails_are_gone_behind_its_abort(
     address: Address, certificate: Certificate
 ) -> None:
-    session = JetStreamSession(
-        Servers([address], Credentials("app", "app-secret"), tls=Tls(str(certificate.ca))),
-        patience_seconds=20,
-    )
+    session = session_of(address, certificate)
     large = [MessageColumns(b"a", None, pa.array([os.urandom(70_000) for _ in range(10)])) for _ in range(4)]
 
     def some(bytes_max: int) -> Iterator[Block]:
@@ -225,10 +230,7 @@ async def test_a_port_that_cannot_be_reached_is_not_asked_again_soon(
 
     monkeypatch.setattr(stages, "Stages", unreachable)
     monkeypatch.setattr(stages, "_unreachable_until", {})
-    session = JetStreamSession(
-        Servers([address], Credentials("app", "app-secret"), tls=Tls(str(certificate.ca))),
-        patience_seconds=20,
-    )
+    session = session_of(address, certificate)
     try:
         broker = await asyncio.to_thread(session.broker)
         assert [stages.begun(broker, "S") for _ in range(3)] == [None] * 3

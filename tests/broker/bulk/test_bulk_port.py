@@ -16,6 +16,7 @@ import nats
 import pytest
 from nats.js import JetStreamContext
 from nats.js.api import RetentionPolicy, StorageType, StreamConfig
+from tests.broker.bulk.process import APP, SEGMENT_BYTES, parsed_settings, running
 from tests.broker.bulk.reading import SlowReader, parsed, read
 from tests.support.certificates import Authority
 
@@ -27,7 +28,6 @@ from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.runtime import process as process_module
 from supercluster.broker.runtime.process import BrokerProcess
 from supercluster.broker.runtime.process_core import make_core
-from supercluster.broker.settings import settings
 from supercluster.broker.settings.place import Place
 
 USERS: dict[str, list[dict[str, Any]]] = {
@@ -42,36 +42,12 @@ USERS: dict[str, list[dict[str, Any]]] = {
         {"user": "operator", "password": "op-secret", "role": "operator"},
     ]
 }
-APP = "app:app-secret"
-SEGMENT_BYTES = 64 << 10
-
-
-def parsed_settings(**more: Any) -> settings.Settings:
-    return settings.parse(
-        {
-            "superCluster": "demo",
-            "identity": "id-1",
-            "cluster": "east",
-            "peers": {},
-            "metaVoters": ["east-0"],
-            "ports": {"client": 0, "cluster": 0, "monitor": 0},
-            "storage": {"segmentBytes": SEGMENT_BYTES},
-            "bulk": {"port": 0},
-            **more,
-        }
-    )
 
 
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[BrokerProcess]:
-    (tmp_path / "users.json").write_text(json.dumps(USERS))
-    file = tmp_path / "broker.json"
-    file.write_text("{}")
-    place = Place("east-0", "127.0.0.1", "127.0.0.1", file, tmp_path / "data", tmp_path)
-    process = BrokerProcess(parsed_settings(), place, make_core)
-    await process.start()
-    yield process
-    await process.stop()
+    async with running(tmp_path, USERS) as process:
+        yield process
 
 
 @pytest.fixture
@@ -240,7 +216,7 @@ async def large(js: JetStreamContext) -> None:
 
 @pytest.fixture
 def large_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.broker.bulk.test_bulk_port.SEGMENT_BYTES", 64 << 20)
+    monkeypatch.setattr("tests.broker.bulk.process.SEGMENT_BYTES", 64 << 20)
 
 
 async def begun(broker: BrokerProcess) -> tuple[SlowReader, bytes]:

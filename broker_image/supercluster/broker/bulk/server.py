@@ -15,15 +15,15 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from supercluster.broker.auth.users import Shown, User
+from supercluster.broker.auth.users import User
 from supercluster.broker.bulk import layout
 from supercluster.broker.bulk.blocks import Block, Version, block_of, blocks_of, version_of
 from supercluster.broker.bulk.cache import Kept, Made
+from supercluster.broker.bulk.callers import Callers, CutError, RefusedError, account_of, info_of, refusal
 from supercluster.broker.bulk.host import Host
 from supercluster.broker.bulk.maker import Key, Maker, bounds_of
 from supercluster.broker.bulk.request import (
@@ -37,13 +37,9 @@ from supercluster.broker.bulk.request import (
 from supercluster.broker.bulk.stages import Stages, WrongFrameError
 from supercluster.broker.bulk.transcoder import FailedJobError, Transcoder, TranscoderDiedError
 from supercluster.broker.jetstream.stream.sealed import SealedMessages
-from supercluster.broker.monitor.basic_login import TooManyLoginsError, shown_by, user_of
 from supercluster.broker.monitor.http_port import HttpPort
-from supercluster.broker.net.clients.allowance import Allowance
 from supercluster.broker.net.clients.strangers import RationedLog
 from supercluster.broker.net.hooks import Core
-from supercluster.broker.net.routing.router import DEFAULT_ACCOUNT
-from supercluster.broker.ports import ClientInfo
 from supercluster.broker.raft.errors import DiskError
 
 log = logging.getLogger(__name__)
@@ -60,21 +56,7 @@ RANGES_MAX = 65_536
 """Nor behind so many ranges of deleted messages, which the end frame names."""
 LOOK_S = 10.0
 """How often columns are looked for whose messages are gone."""
-
-
 CONTENT_TYPE = "application/octet-stream"
-
-
-class CutError(Exception):
-    """The connection ends here."""
-
-
-class RefusedError(Exception):
-    """The user may not do this, or is none."""
-
-    def __init__(self, answer: web.Response) -> None:
-        super().__init__(answer.status)
-        self.answer = answer
 
 
 @dataclass(slots=True)
@@ -130,7 +112,7 @@ class BulkServer:
         self.readers = 0
         self.writers = 0
         self.sent_rows = 0
-        self._log_refused = RationedLog(log.warning, host.clock.monotonic_ms)
+        self._callers = Callers(host)
         self._log_failed = RationedLog(log.warning, host.clock.monotonic_ms)
 
     def figures(self) -> dict[str, int]:
@@ -192,79 +174,56 @@ class BulkServer:
         stream = request.match_info["name"]
         self.port.guards.begins(request.protocol)
         try:
-            user = await self._user(request)
+            user = await self._callers.find(request)
             if not may(user, stream):
                 does = "append to" if may is may_append else "read the whole"
-                return _refused(403, f"the user may not {does} stream {stream}")
+                return refusal(403, f"the user may not {does} stream {stream}")
             return await answer(request, stream, user)
         except RefusedError as refused:
             return refused.answer
         finally:
             self.port.guards.ended(request.protocol)
 
-    async def _user(self, request: web.Request) -> User | None:
-        """Who asks; None: there are no users.
-
-        Raises:
-            RefusedError: it is none.
-        """
-        if not self._host.credentials.users:
-            return None
-        shown = self._shown(request)
-        try:
-            user = (
-                await user_of(self._host.server, request.remote or "", shown) if shown is not None else None
-            )
-        except TooManyLoginsError:
-            why = "too many wrong passwords came from this address"
-            raise RefusedError(_refused(429, why, {"Retry-After": "2"})) from None
-        if user is None:
-            self._log_refused("bulk port: wrong or missing credentials from %s", request.remote)
-            asks = {"WWW-Authenticate": 'Basic realm="supercluster"'}
-            raise RefusedError(_refused(401, "wrong or missing credentials", asks))
-        return user
-
     async def _answered(self, request: web.Request, stream: str, user: User | None) -> web.StreamResponse:
         try:
             asked = asked_by(request.query)
         except WrongParameterError as wrong:
-            return _refused(400, str(wrong))
-        account = user.account if user is not None else DEFAULT_ACCOUNT
+            return refusal(400, str(wrong))
+        account = account_of(user)
         sealed, nodes = self._sealed(account, stream)
         if sealed is None:
-            return _refused(404, "no copy of the stream is here", nodes=nodes)
+            return refusal(404, "no copy of the stream is here", nodes=nodes)
         if not sealed.is_open:
-            return _refused(503, "this copy cannot serve now", nodes=nodes)
+            return refusal(503, "this copy cannot serve now", nodes=nodes)
         if asked.lineage and asked.lineage != sealed.lineage:
-            return _refused(409, "the stream is of another lineage", lineage=sealed.lineage)
+            return refusal(409, "the stream is of another lineage", lineage=sealed.lineage)
         if self.readers >= self._settings.readers_max:
-            return _refused(429, "too many readers", {"Retry-After": "1"}, nodes=nodes)
+            return refusal(429, "too many readers", {"Retry-After": "1"}, nodes=nodes)
         answer = Answer(asked, account, stream, user, sealed, asked.first, self._loop.time() + ANSWER_S)
         self.readers += 1
         try:
             return await self._send(request, answer)
         except (TranscoderDiedError, DiskError) as error:
             self._log_failed("bulk port: stream %s: %s", stream, error)
-            return _refused(503, "this copy cannot serve now", nodes=nodes)
+            return refusal(503, "this copy cannot serve now", nodes=nodes)
         finally:
             self.readers -= 1
 
     async def _staged(self, request: web.Request, stream: str, user: User | None) -> web.StreamResponse:
         core = self._host.core
         if core is None:
-            return _refused(404, "this broker has no streams")
-        if (
-            request.headers.get("Content-Type") != CONTENT_TYPE
-        ):  # A page in somebody's browser may not send it.
-            return _refused(415, f"the body has to be {CONTENT_TYPE}")
+            return refusal(404, "this broker has no streams")
+        # A page in somebody's browser may not send this type, and may send none.
+        if request.headers.get("Content-Type") != CONTENT_TYPE:
+            return refusal(415, f"the body has to be {CONTENT_TYPE}")
         if self.writers >= self._settings.readers_max:
-            return _refused(429, "too many writers", {"Retry-After": "1"})
+            return refusal(429, "too many writers", {"Retry-After": "1"})
         response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
         self.writers += 1
         try:
             await response.prepare(request)
             call = partial(self._stage, core, stream, user)
-            await Stages(call, self._payload_bytes_max(user)).serve(request.content, response)
+            await Stages(call, self._callers.payload_bytes_max(user)).serve(request.content, response)
         except* (CutError, WrongFrameError, OSError, HttpProcessingError, web.RequestPayloadError) as cut:
             self._log_failed("bulk port: blocks for stream %s: %r", stream, cut.exceptions[0])
             if request.transport is not None:
@@ -281,45 +240,10 @@ class BulkServer:
         Raises:
             CutError: the user may not do it any more.
         """
-        now = self._user_of_now(user)
+        now = self._callers.now(user)
         if not may_append(now, stream):
             raise CutError
-        info = (
-            ClientInfo(now.account, now.name, now.is_operator)
-            if now is not None
-            else ClientInfo(DEFAULT_ACCOUNT, "", is_operator=True)
-        )
-        core.call_api(info, (APPEND_RIGHT + stream).encode(), payload, then)
-
-    def _payload_bytes_max(self, user: User | None) -> int:
-        """As over NATS."""
-        allowance = Allowance(lambda: self._host.settings.limits)
-        limits_of = self._host.server.shared_limits.of
-        allowance.change(
-            limits_of(user.account, user.name) if user is not None else limits_of(DEFAULT_ACCOUNT)
-        )
-        return allowance.payload_bytes_max
-
-    def _user_of_now(self, user: User | None) -> User | None:
-        """The user as the credentials have it now.
-
-        Raises:
-            CutError: it is gone, or there are users by now.
-        """
-        credentials = self._host.credentials
-        if user is None or user in credentials.users:
-            if user is None and credentials.users:
-                raise CutError
-            return user
-        found = credentials.successor(user)
-        if found is None:
-            raise CutError
-        return found
-
-    @staticmethod
-    def _shown(request: web.Request) -> Shown | None:
-        authorization = request.headers.get("Authorization", "")
-        return shown_by(authorization) if authorization else Shown()
+        core.call_api(info_of(now), (APPEND_RIGHT + stream).encode(), payload, then)
 
     def _sealed(self, account: str, stream: str) -> tuple[SealedMessages | None, list[str]]:
         core = self._host.core
@@ -488,7 +412,7 @@ class BulkServer:
         sealed = answer.sealed
         if not sealed.is_open or not sealed.is_same(self._sealed(answer.account, answer.stream)[0]):
             raise CutError
-        now = self._user_of_now(answer.user)
+        now = self._callers.now(answer.user)
         if now is not answer.user:
             answer.user = now
             if not may_read(now, answer.stream):
@@ -500,7 +424,3 @@ def read_into(piece: bytearray, descriptor: int, offset: int, flags: int = 0) ->
     with contextlib.suppress(OSError):
         return os.preadv(descriptor, [piece], offset, flags) == len(piece)
     return False
-
-
-def _refused(status: int, why: str, headers: dict[str, str] | None = None, **more: Any) -> web.Response:
-    return web.json_response({"error": why, **more}, status=status, headers=headers)

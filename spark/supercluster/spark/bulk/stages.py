@@ -34,13 +34,12 @@ def begun(broker: ClientConnection, stream: str) -> Stages | None:
         return None
     try:
         return Stages(port, stream, timeout_seconds=ANSWER_SECONDS)
-    except RefusedError as error:
+    except (RefusedError, ConnectionFailedError) as error:
         log.info("blocks for stream %s go over NATS: %s", stream, error)
-    except ConnectionFailedError as error:
-        log.info("blocks for stream %s go over NATS: %s", stream, error)
-        if len(_unreachable_until) >= PORTS_MAX:
-            _unreachable_until.clear()
-        _unreachable_until[key] = time.monotonic() + UNREACHABLE_SECONDS
+        if isinstance(error, ConnectionFailedError):
+            if len(_unreachable_until) >= PORTS_MAX:
+                _unreachable_until.clear()
+            _unreachable_until[key] = time.monotonic() + UNREACHABLE_SECONDS
     return None
 
 

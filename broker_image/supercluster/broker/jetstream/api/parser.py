@@ -44,9 +44,9 @@ from supercluster.broker.protocol.subjects import is_valid_literal
 
 API_PREFIX = b"$JS.API."
 DETAILS = "supercluster_details"
+"""A request's flag: answer with fields that NATS does not have. The operator sets it."""
 _FOUND_KEPT = 1024
 """Calls whose subjects were read last; most clients make the same ones again and again, and each is read three times."""
-"""A request's flag: answer with fields that NATS does not have. The operator sets it."""
 
 
 def _stream_create(names: list[str], payload: bytes) -> ApiRequest:

@@ -165,11 +165,29 @@ def kubectl_runner(binary: Path, kubeconfig: Path, home: Path) -> Kubectl:
             timeout=KUBECTL_TIMEOUT_S,
             env={**os.environ, "HOME": str(home), "KUBECTL_KUBERC": "false"},
         )
-        if check:
-            assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stdout}{done.stderr}"
+        if check and done.returncode != 0:
+            shown = _how_it_stands(run, home) if arguments[0] == "wait" else ""
+            raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stdout}{done.stderr}{shown}")
         return done
 
     return run
+
+
+_CONDITIONS = (
+    "jsonpath={range .items[*]}{.kind} {.metadata.name}:"
+    '{range .status.conditions[*]} {.type}={.status} {.reason} "{.message}";{end}{"\\n"}{end}'
+)
+
+
+def _how_it_stands(kubectl: Kubectl, home: Path) -> str:
+    """What a wait in vain was for: the conditions, the last events, and the end of the operator's log where it runs here."""
+    log = home / "logs" / "operator.log"
+    told = (
+        kubectl("get", "scl,ncl,str,pods", "-A", "-o", _CONDITIONS, check=False),
+        kubectl("get", "events", "-A", "--sort-by=.lastTimestamp", check=False),
+    )
+    parts = [done.stdout or done.stderr for done in told] + ([log.read_text()] if log.is_file() else [])
+    return "".join("\n" + "\n".join(part.splitlines()[-30:]) for part in parts)
 
 
 @pytest.fixture

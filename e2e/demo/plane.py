@@ -69,7 +69,7 @@ class PlaneBrokers(KubernetesBrokers):
         else:
             await asyncio.to_thread(self._apply, documents(CRDS))
             self._operator = self._child(
-                self._stack, "operator", "supercluster.app.main", *self._operator_arguments()
+                self._stack, "operator", "supercluster.app.renewed", *self._operator_arguments()
             )
         self._say("control plane and operator are up")
         await self.declare()

@@ -103,7 +103,7 @@ class Plane(PlaneBrokers):
         assert self._operator is not None
         self._operator.stop()
         self._operator = self._child(
-            self._stack, "operator", "supercluster.app.main", *self._operator_arguments()
+            self._stack, "operator", "supercluster.app.renewed", *self._operator_arguments()
         )
 
 

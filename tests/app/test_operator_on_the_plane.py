@@ -25,6 +25,7 @@ import yaml
 from nats.aio.client import Client
 from tests.conftest import Kubectl, eventually, kubectl_runner
 
+from supercluster.app.commands import processes
 from supercluster.spark.datasource.options import read_options
 from supercluster.spark.datasource.source import BatchReader
 
@@ -375,6 +376,21 @@ def test_an_operator_that_is_killed_is_taken_over_and_nothing_is_lost(site: Site
     assert site.ask("STREAM.INFO.before")["state"]["messages"] == 1
     assert (site.password("app"), site.password("operator")) == passwords
     assert "StreamLost" not in site.events("before")
+
+
+@pytest.mark.covers("OP-4")
+def test_an_operator_that_lost_its_lease_begins_anew(site: Site) -> None:
+    """A busy machine keeps the control plane from answering for longer than the lease lasts."""
+    started = json.loads((site.state / "dev.json").read_text())
+    log = site.state / "logs" / "operator.log"
+    os.kill(started["plane"]["pid"], signal.SIGSTOP)
+    try:
+        eventually(lambda: '"beginning anew"' in log.read_text(), "the operator to give up")
+    finally:
+        os.kill(started["plane"]["pid"], signal.SIGCONT)
+    site.declare("afterwards")
+    site.ready("afterwards")
+    assert processes.is_alive(processes.Process.from_json(started["operator"])), "`dev down` ends this one"
 
 
 @pytest.mark.covers("OP-3")

@@ -126,7 +126,7 @@ def _operator_argv(folder: Folder) -> list[str]:
     return [
         sys.executable,
         "-m",
-        "supercluster.app.main",
+        "supercluster.app.renewed",
         "--kubeconfig",
         str(folder.kubeconfig),
         "--listen",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 from supercluster.broker.bulk import transcode
 from supercluster.broker.bulk.layout import COLUMNS, sum_of
+from supercluster.broker.bulk.singles import RUN_MIN
 from supercluster.broker.jetstream.encoding.sections import (
     Exceptional,
     MessagesSection,
@@ -190,6 +192,81 @@ def test_an_entry_with_one_block_is_not_taken_apart(
 ) -> None:
     monkeypatch.setattr(transcode, "decode_stored", lambda entry: pytest.fail("a step for each message"))
     assert transcode.transcode(job(tmp_path, entries))["rows"] == 1520
+
+
+def published_by(name: str, index: int, first: int, count: int = 1) -> Entry:
+    run = VerdictRun(1, count, first, ())
+    block = encode_block(parts_of(first, count))
+    body = encode_messages(MessagesSection(SessionKey(name, "abc", 1), 0, run, block))
+    return batch(index, first, count, joined(Section.MESSAGES, body))
+
+
+def own_one(index: int, first: int) -> Entry:
+    return batch(index, first, 1, joined(Section.OWN_MESSAGES, [encode_block(parts_of(first, 1))]))
+
+
+@pytest.mark.parametrize("is_own", [False, True])
+def test_entries_with_a_message_each_are_taken_as_runs(
+    is_own: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = [own_one(seq, seq) if is_own else published_by("east-0", seq, seq) for seq in range(1, 2001)]
+    monkeypatch.setattr(transcode, "gather", lambda *_: pytest.fail("a step for each message"))
+    transcode.transcode(job(tmp_path, entries, deleted := (1, 40, 1999)))
+    for name in COLUMNS:
+        assert made(tmp_path, name).equals(expected(entries, (name,), lambda seq: seq not in deleted))
+
+
+def stretches(rng: random.Random) -> Iterator[Entry]:
+    """Stretches of entries, some of which are laid out alike, with others between them."""
+    index = seq = 1
+
+    def took(count: int) -> Iterator[tuple[int, int]]:
+        nonlocal index, seq
+        for _ in range(rng.choice((1, 3, RUN_MIN - 1, RUN_MIN, 100))):
+            yield index, seq
+            index, seq = index + 1, seq + count
+
+    for _ in range(12):
+        match rng.randrange(8):
+            case 0 | 1:
+                yield from (published_by("east-0", *place) for place in took(1))
+            case 2:  # The lengths of names differ, in some stretches after many that are alike.
+                names = rng.choice((("a", "bcd"), ("east-0",) * 40 + ("east-10",)))
+                yield from (published_by(rng.choice(names), *place) for place in took(1))
+            case 3:
+                yield from (own_one(*place) for place in took(1))
+            case 4:
+                note = joined(Section.SINK_RELEASED, [b"up to here"])
+                for at, first in took(1):
+                    ours = own_one(at, first)
+                    yield batch(at, first, 1, bytes(ours.payload) + note) if rng.randrange(9) == 0 else ours
+            case 5:
+                yield from (batch(at, 0, 0, joined(Section.DELETE_MESSAGE, [bytes(8)])) for at, _ in took(0))
+            case 6:
+                yield from (batch(at, first, 1, messages(first, 1, refused=(1,))) for at, first in took(1))
+            case 7:
+                yield from (published_by("east-0", *place, 3) for place in took(3))
+        if rng.randrange(3) == 0:
+            seq += 5  # Sequences that nobody got.
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_not_laid_out_alike_is_in_no_run(seed: int, tmp_path: Path) -> None:
+    entries = list(stretches(random.Random(seed)))
+    stored = [seq for entry in entries for seq in range(entry.first_seq, entry.last_seq + 1) if entry.count]
+    gone = sorted(set(range(stored[0], stored[-1])) - set(stored))
+    transcode.transcode(job(tmp_path, entries, gaps=[[seq, seq] for seq in gone]))
+    for name in COLUMNS:
+        assert made(tmp_path, name).equals(expected(entries, (name,), lambda seq: True))
+
+
+def test_a_damaged_entry_of_a_run_is_noticed(tmp_path: Path) -> None:
+    entries = [published_by("east-0", seq, seq) for seq in range(1, 500)]
+    asked = job(tmp_path, entries)
+    flipped = bytearray(Path(asked["path"]).read_bytes())
+    flipped[len(flipped) // 2] ^= 1
+    Path(asked["path"]).write_bytes(flipped)
+    assert "checksum" in transcode.answer(json.dumps(asked))["error"]
 
 
 def test_sequences_outside_of_the_block_are_left_out(tmp_path: Path) -> None:

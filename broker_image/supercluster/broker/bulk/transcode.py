@@ -3,7 +3,7 @@
 A job is a line of JSON on the standard input (`Job`), and a line on the standard output answers it. The
 messages are read from the log's file with the broker's own decoder. Types and values are those of Spark's
 source (`spark/columns.py`). A column is an Arrow IPC stream in a file of its own, which gets its name
-when it is whole. This module alone knows pyarrow, and no other one imports it.
+when it is whole. This module and `singles.py` alone know pyarrow, and no other one imports them.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from isal.isal_zlib import crc32
 
 from supercluster.broker.bulk.layout import UNFINISHED, WORD_BYTES
+from supercluster.broker.bulk.singles import Run, Singles
 from supercluster.broker.jetstream.encoding.codec import Reader
 from supercluster.broker.jetstream.encoding.sections import RUN, SECTION, Section, count_of
 from supercluster.broker.jetstream.state.interior_deletes import InteriorDeletes
@@ -62,7 +63,7 @@ class _Rows:
         self.kept = bytearray()
         """One for each message that is there; 0 for one that was deleted, or is outside of the block."""
         self.lengths = bytearray()
-        self.parts: list[bytes | memoryview] = []
+        self.parts: list[bytes | memoryview | pa.Buffer] = []
         self.size_bytes = 0
 
     def __len__(self) -> int:
@@ -224,6 +225,16 @@ def _plain_blocks(data: bytes, at: int, end: int, count: int) -> list[tuple[int,
     return [] if count else found
 
 
+def _gather_run(run: Run, rows: _Rows, holes: _Holes) -> int:
+    rows.seqs.frombytes(run.seqs)
+    rows.times.frombytes(run.times)
+    rows.lengths += run.lengths
+    rows.parts.append(run.body)
+    rows.size_bytes += run.size_bytes
+    rows.kept += holes.kept(run.first, run.count)
+    return run.end
+
+
 def gather(data: bytes, at: int, rows: _Rows, holes: _Holes) -> int:
     """Take an entry's messages; returns where the next entry begins. Raises CorruptRecordError, WireError."""
     size: int
@@ -330,6 +341,7 @@ def transcode(job: dict[str, Any]) -> dict[str, Any]:
     """
     holes = _Holes(job)
     data = _read(job["path"], job["begin"], job["end"])
+    singles = Singles(data, memoryview(data))
     columns: list[_Column] = []
     total = at = 0
     try:
@@ -337,7 +349,8 @@ def transcode(job: dict[str, Any]) -> dict[str, Any]:
         while at < len(data) or not at:
             rows = _Rows()
             while at < len(data) and len(rows) < ROWS_PER_BATCH and rows.size_bytes < BYTES_PER_BATCH:
-                at = gather(data, at, rows, holes)
+                run = singles.take(at, ROWS_PER_BATCH - len(rows), BYTES_PER_BATCH - rows.size_bytes)
+                at = _gather_run(run, rows, holes) if run else gather(data, at, rows, holes)
             found = rows.columns([column.name for column in columns])
             for column, values in zip(columns, found.columns, strict=True):
                 for start in range(0, len(values), _step(rows)) or (0,):

@@ -273,9 +273,9 @@ class Reads:
     awaited: str = ""
     """A stream: the broker has started when it is there."""
 
-    def no_io(self, partitions: int, columns: Sequence[str]) -> DataFrame:
+    def no_io(self, partitions: int, columns: Sequence[str], rows: int) -> DataFrame:
         source = self.spark.read.format("no_io").schema(_schema(columns))
-        return source.option("rows", self.rows).option("partitions", partitions).load()
+        return source.option("rows", rows).option("partitions", partitions).load()
 
     def stream(
         self, name: str, partitions: int, columns: Sequence[str] = ALL, *, bulk: str = "only"
@@ -320,12 +320,16 @@ class Reads:
                 found.append(Case(title, rows, query, limit, beside, before))
                 return title
 
-            case("no I/O", partial(self._read_no_io, partitions))
+            case("no I/O", partial(self._read_no_io, partitions, self.rows))
             for count in per_entry:
                 name, an_entry, rows = stream_name(count), f"{count} an entry", rows_of(count, self.rows)
+                no_io = "no I/O"
+                if rows != self.rows:  # A query has its price, whatever it reads.
+                    no_io = f"no I/O, {rows:,} rows"
+                    case(no_io, partial(self._read_no_io, partitions, rows), rows=rows)
                 read = partial(self._read, name, partitions)
-                case(f"first, {an_entry}", read, limits.first, "no I/O", self.restart, rows=rows)
-                case(f"cached, {an_entry}", read, cached, "no I/O", rows=rows)
+                case(f"first, {an_entry}", read, limits.first, no_io, self.restart, rows=rows)
+                case(f"cached, {an_entry}", read, cached, no_io, rows=rows)
             name, an_entry = stream_name(per_entry[-1]), f"{per_entry[-1]} an entry"
             all_columns = f"cached, {an_entry}"
             case("sequence only", partial(self._read, name, partitions, ["sequence"]), 2.0, all_columns)
@@ -334,8 +338,8 @@ class Reads:
             case("NATS", partial(self._read, name, partitions, bulk="off"), limits.tail, "no I/O")
         return found
 
-    def _read_no_io(self, partitions: int) -> None:
-        _run(self.no_io(partitions, ALL))
+    def _read_no_io(self, partitions: int, rows: int) -> None:
+        _run(self.no_io(partitions, ALL, rows))
 
     def _read(self, name: str, partitions: int, columns: Sequence[str] = ALL, *, bulk: str = "only") -> None:
         _run(self.stream(name, partitions, columns, bulk=bulk))

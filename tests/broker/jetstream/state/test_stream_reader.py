@@ -9,8 +9,8 @@ from tests.broker.jetstream.publish.stream_story import StreamStory, config, mes
 
 from supercluster.broker.jetstream.encoding.codec import u64
 from supercluster.broker.jetstream.encoding.sections import Section
-from supercluster.broker.jetstream.state import lookup
-from supercluster.broker.jetstream.state.stream_reader import StreamReader
+from supercluster.broker.jetstream.state import log_reader, lookup, stream_reader
+from supercluster.broker.jetstream.state.stream_reader import StreamReader, Stretches
 from supercluster.broker.protocol.subjects import matches
 from supercluster.broker.raft.entry import Entry
 from supercluster.broker.storage.log.memory_log import MemoryLog
@@ -28,6 +28,90 @@ def story_of(blocks: list[list[int]], deleted: set[int]) -> StreamStory:
         story.append((Section.DELETE_MESSAGE, [u64(seq)]))
     story.commit()
     return story
+
+
+# Stretches of entries with one message each are read at once: many of them, with others between.
+MANY = st.lists(st.sampled_from([(1,)] * 8 + [(2, 3), ()]), min_size=1, max_size=120)
+
+
+@given(MANY, st.sets(st.integers(1, 120), max_size=5), st.lists(st.integers(1, 40), min_size=1, max_size=6))
+def test_entries_with_a_message_each_are_read_as_they_are(
+    entries: list[tuple[int, ...]], deleted: set[int], counts: list[int]
+) -> None:
+    story = StreamStory()
+    for number, numbers in enumerate(entries):
+        story.now_ns += 1
+        if numbers:
+            story.store(*[message(SUBJECTS[number % 3], b"%d" % number * each, A="1") for each in numbers])
+        else:
+            story.command(Section.DELETE_MESSAGE, u64(1 << 40))
+    for seq in sorted(deleted):
+        story.command(Section.DELETE_MESSAGE, u64(seq))
+    source, seq, at = StreamReader(story.state), 1, 0
+    found: list[tuple[int, bytes, bytes, bytes | memoryview, int]] = []
+    while (batch := source.read(seq, counts[at % len(counts)], 1 << 20)).seqs:
+        found += zip(batch.seqs, batch.subjects, batch.headers, batch.payloads, batch.times, strict=True)
+        seq, at = batch.seqs[-1] + 1, at + 1
+    assert found == [story.state.message(seq) for seq in story.held()]
+
+
+def test_entries_with_a_message_each_are_not_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = StreamStory()
+    for number in range(1000):
+        story.store(message(payload=b"%d" % number))
+    one_by_one: list[Entry] = []
+
+    def decoding(entry: Entry) -> log_reader.DecodedEntry:
+        one_by_one.append(entry)
+        return log_reader_decode(entry)
+
+    log_reader_decode = log_reader.decode_stored
+    monkeypatch.setattr(log_reader, "decode_stored", decoding)
+    source, seq = StreamReader(story.state), 1
+    while (batch := source.read(seq, 10, 1 << 20)).seqs:
+        seq = batch.seqs[-1] + 1
+    assert seq == 1001
+    assert len(one_by_one) <= 10
+
+
+def test_what_is_not_applied_is_in_no_stretch() -> None:
+    """The log may lose it again, and get others with the same sequences."""
+    story = StreamStory()
+    for number in range(20):
+        story.store(message(payload=b"%d" % number))
+    for number in range(20, 40):
+        story.publish(message(payload=b"%d" % number))
+    found = Stretches(story.state.reader)
+    for seq in range(1, 20):
+        stretch = found.entry_of(seq, story.state.last_seq)
+        assert stretch is not None
+        assert stretch.first_seq + stretch.count - 1 <= 20
+
+
+def test_where_entries_are_not_so_simple_the_next_ones_are_not_read_in_vain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    story = StreamStory()
+    for _ in range(600):
+        story.store(message(), message())
+    asked: list[int] = []
+    entries = story.log.entries
+
+    def asking(first: int, last: int, bytes_max: int) -> list[Entry]:
+        asked.append(last - first)
+        return entries(first, last, bytes_max)
+
+    monkeypatch.setattr(story.log, "entries", asking)
+    monkeypatch.setattr(stream_reader, "only_message", lambda record: None)
+    assert len(StreamReader(story.state).read(1, 5000, 1 << 30).seqs) == 1200
+    assert asked == []
+    single = StreamStory()
+    for _ in range(600):
+        single.store(message())
+    entries = single.log.entries
+    monkeypatch.setattr(single.log, "entries", asking)
+    assert len(StreamReader(single.state).read(1, 5000, 1 << 30).seqs) == 600
+    assert len(asked) <= 3
 
 
 BLOCKS = st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=5), min_size=1, max_size=6)

@@ -154,6 +154,14 @@ class MessageReader:
         self._single: Entry | None = None
         """The entry that a single message was asked of last: who asks for another one goes through it, and it is decoded."""
 
+    def is_carried(self, seq: int) -> bool:
+        """Does the message stand in a later entry than the one that added it?"""
+        return seq <= self._carried.last_seq
+
+    def entries(self, first: int, last: int, bytes_max: int) -> list[Entry]:
+        """Of the log, from one to another, within so many bytes."""
+        return self._log.entries(first, last, bytes_max)
+
     def entry_of(self, seq: int) -> DecodedEntry | None:
         """The decoded entry that holds `seq`, None when the log does not have it."""
         last = self._last

@@ -5,13 +5,17 @@ messages.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Generator, Sequence
+from struct import Struct
 
-from supercluster.broker.jetstream.state.log_reader import DecodedEntry
+from supercluster.broker.jetstream.encoding.sections import RUN, SECTION, Section
+from supercluster.broker.jetstream.state.log_reader import DecodedEntry, MessageReader
 from supercluster.broker.jetstream.state.message_source import MessageBatch
 from supercluster.broker.jetstream.state.stream import StreamState
 from supercluster.broker.jetstream.subjects.filters import literals
 from supercluster.broker.protocol.subjects import matches
+from supercluster.broker.raft.entry import HEADER_BYTES, EntryKind
 
 # Of more subjects the index is not asked which of them a pattern matches.
 INDEX_ASKED_MAX = 8192
@@ -19,6 +23,92 @@ INDEX_ASKED_MAX = 8192
 COUNTED_MAX = 4096
 # As many messages that went from the stream's beginning are remembered, for consumers that had not come to them.
 GONE_MAX = 8192
+# Entries with one message each: so many are read at once, more each time, within so many bytes.
+STRETCH_ENTRIES_MIN = 16
+STRETCH_ENTRIES_MAX = 256
+STRETCH_BYTES_MAX = 64 << 10
+STRETCHES_MAX = 2
+_ONE_MESSAGE = Struct("<IIII")
+"""A block of one message up to its bytes: the count, and three lengths."""
+
+
+def only_message(record: bytes) -> tuple[bytes, bytes, bytes] | None:
+    """Subject, header and payload of an entry that adds one message and nothing else; None of any other."""
+    kind, size = SECTION.unpack_from(record, HEADER_BYTES)
+    at = HEADER_BYTES + SECTION.size
+    if at + size != len(record):
+        return None
+    if kind == Section.MESSAGES:
+        for _ in range(2):  # Two names stand before the run, each behind its length.
+            at += 2 + record[at] + (record[at + 1] << 8)
+        at += 16
+        _, count, _, exceptions = RUN.unpack_from(record, at)
+        if count != 1 or exceptions:
+            return None
+        at += RUN.size
+    elif kind != Section.OWN_MESSAGES:
+        return None
+    count, subject, header, payload = _ONE_MESSAGE.unpack_from(record, at)
+    subject += at + _ONE_MESSAGE.size
+    header += subject
+    if count != 1 or header + payload != len(record):
+        return None
+    return record[at + _ONE_MESSAGE.size : subject], record[subject:header], record[header:]
+
+
+class Stretches:
+    """Entries of one stream that have one message each, as a publisher that waits for each acknowledgement leaves them: who reads on
+    gets many of them as if they were one. To look up, read and hand over each by itself costs several times what a message does.
+    """
+
+    def __init__(self, reader: MessageReader) -> None:
+        self._reader = reader
+        self._kept: deque[DecodedEntry] = deque(maxlen=STRETCHES_MAX)
+        self._passed = 0
+        """The entry with one message that was come to last: who asks for the next one reads on."""
+        self._reach = STRETCH_ENTRIES_MIN
+        self._joins_from = 0
+        """Where entries are not so simple, the next ones are not tried either."""
+
+    def entry_of(self, seq: int, last_seq: int) -> DecodedEntry | None:
+        """As `MessageReader.entry_of`, or a stretch. None of it is behind `last_seq`: what is applied, the log keeps."""
+        for stretch in self._kept:
+            if stretch.first_seq <= seq < stretch.first_seq + stretch.count:
+                return stretch
+        found = self._reader.entry_of(seq)
+        if found is None or found.count > 1 or found.times_ns or self._reader.is_carried(seq):
+            return found
+        reads_on, self._passed = found.index == self._passed + 1 >= self._joins_from, found.index
+        return self._join(found, last_seq) if reads_on else found
+
+    def _join(self, first: DecodedEntry, last_seq: int) -> DecodedEntry:
+        """With those behind it, as far as they are as simple."""
+        parts, times, next_seq = list(first.parts), [first.time_ns], first.first_seq + 1
+        is_simple = True
+        for entry in self._reader.entries(first.index + 1, first.index + self._reach, STRETCH_BYTES_MAX):
+            if entry.count:
+                if not entry.first_seq == next_seq <= last_seq:
+                    break
+                is_plain = entry.count == 1 and entry.kind == EntryKind.BATCH
+                message = only_message(entry.record) if is_plain else None
+                if message is None:
+                    is_simple = False
+                    break
+                parts += message
+                times.append(entry.time_ns)
+                next_seq += 1
+            self._passed = entry.index
+        if len(times) == 1:
+            if not is_simple:
+                self._reach, self._joins_from = STRETCH_ENTRIES_MIN, first.index + STRETCH_ENTRIES_MAX
+            return first
+        self._reach = min(2 * self._reach, STRETCH_ENTRIES_MAX)
+        size, subjects = sum(map(len, parts)), parts[0::3]
+        found = DecodedEntry(
+            first.index, first.first_seq, len(times), times[-1], parts, size, subjects, times
+        )
+        self._kept.append(found)
+        return found
 
 
 class StreamReader:
@@ -26,6 +116,7 @@ class StreamReader:
 
     def __init__(self, state: StreamState) -> None:
         self._state = state
+        self._stretches = Stretches(state.reader)
         self.looked_at = 0
         """Messages and subjects that were looked at to count some."""
         self._gone_seqs: list[int] = []
@@ -61,7 +152,7 @@ class StreamReader:
         seq, size = max(from_seq, state.first_seq), 0
         while seq <= state.last_seq and len(seqs) < count_max and size < bytes_max:
             seq = state.past(seq)
-            decoded = state.reader.entry_of(seq)
+            decoded = self._stretches.entry_of(seq, state.last_seq)
             if decoded is None:
                 seq += 1
                 continue

@@ -59,6 +59,9 @@ def test_entries_with_a_message_each_are_not_read_one_by_one(monkeypatch: pytest
     story = StreamStory()
     for number in range(1000):
         story.store(message(payload=b"%d" % number))
+        story.command(
+            Section.DELETE_MESSAGE, u64(1 << 40)
+        )  # Others stand between them, such as acknowledgements.
     one_by_one: list[Entry] = []
 
     def decoding(entry: Entry) -> log_reader.DecodedEntry:
@@ -71,7 +74,7 @@ def test_entries_with_a_message_each_are_not_read_one_by_one(monkeypatch: pytest
     while (batch := source.read(seq, 10, 1 << 20)).seqs:
         seq = batch.seqs[-1] + 1
     assert seq == 1001
-    assert len(one_by_one) <= 10
+    assert len(one_by_one) <= 20
 
 
 def test_what_is_not_applied_is_in_no_stretch() -> None:

@@ -65,10 +65,10 @@ class Stretches:
         self._reader = reader
         self._kept: deque[DecodedEntry] = deque(maxlen=STRETCHES_MAX)
         self._passed = 0
-        """The entry with one message that was come to last: who asks for the next one reads on."""
+        """The sequence that was come to last of entries with one message: who asks for the next one reads on."""
         self._reach = STRETCH_ENTRIES_MIN
         self._joins_from = 0
-        """Where entries are not so simple, the next ones are not tried either."""
+        """Where nothing can be joined, the next ones are not tried either."""
 
     def entry_of(self, seq: int, last_seq: int) -> DecodedEntry | None:
         """As `MessageReader.entry_of`, or a stretch. None of it is behind `last_seq`: what is applied, the log keeps."""
@@ -78,29 +78,26 @@ class Stretches:
         found = self._reader.entry_of(seq)
         if found is None or found.count > 1 or found.times_ns or self._reader.is_carried(seq):
             return found
-        reads_on, self._passed = found.index == self._passed + 1 >= self._joins_from, found.index
+        reads_on, self._passed = seq == self._passed + 1 >= self._joins_from, seq
         return self._join(found, last_seq) if reads_on else found
 
     def _join(self, first: DecodedEntry, last_seq: int) -> DecodedEntry:
         """With those behind it, as far as they are as simple."""
-        parts, times, next_seq = list(first.parts), [first.time_ns], first.first_seq + 1
-        is_simple = True
-        for entry in self._reader.entries(first.index + 1, first.index + self._reach, STRETCH_BYTES_MAX):
-            if entry.count:
-                if not entry.first_seq == next_seq <= last_seq:
-                    break
-                is_plain = entry.count == 1 and entry.kind == EntryKind.BATCH
-                message = only_message(entry.record) if is_plain else None
-                if message is None:
-                    is_simple = False
-                    break
-                parts += message
-                times.append(entry.time_ns)
-                next_seq += 1
-            self._passed = entry.index
+        parts, times = list(first.parts), [first.time_ns]
+        entries = self._reader.entries(first.index + 1, first.index + self._reach, STRETCH_BYTES_MAX)
+        for entry in entries:
+            if not entry.count:
+                continue
+            is_next = entry.count == 1 and entry.first_seq == self._passed + 1 <= last_seq
+            message = only_message(entry.record) if is_next and entry.kind == EntryKind.BATCH else None
+            if message is None:
+                break
+            parts += message
+            times.append(entry.time_ns)
+            self._passed += 1
         if len(times) == 1:
-            if not is_simple:
-                self._reach, self._joins_from = STRETCH_ENTRIES_MIN, first.index + STRETCH_ENTRIES_MAX
+            if entries and entries[0].first_seq <= last_seq:
+                self._reach, self._joins_from = STRETCH_ENTRIES_MIN, self._passed + STRETCH_ENTRIES_MAX
             return first
         self._reach = min(2 * self._reach, STRETCH_ENTRIES_MAX)
         size, subjects = sum(map(len, parts)), parts[0::3]

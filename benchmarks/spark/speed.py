@@ -330,12 +330,13 @@ class Reads:
                 read = partial(self._read, name, partitions)
                 case(f"first, {an_entry}", read, limits.first, no_io, self.restart, rows=rows)
                 case(f"cached, {an_entry}", read, cached, no_io, rows=rows)
+                over_nats = partial(self._read, name, partitions, bulk="off")
+                case(f"NATS, {an_entry}", over_nats, limits.tail, no_io, rows=rows)
             name, an_entry = stream_name(per_entry[-1]), f"{per_entry[-1]} an entry"
             all_columns = f"cached, {an_entry}"
             case("sequence only", partial(self._read, name, partitions, ["sequence"]), 2.0, all_columns)
             case("filtered by subject", partial(self._read_one_subject, name, partitions), 0.0, all_columns)
             case("AvailableNow", partial(self.available_now, name, partitions), 0.0, all_columns)
-            case("NATS", partial(self._read, name, partitions, bulk="off"), limits.tail, "no I/O")
         return found
 
     def _read_no_io(self, partitions: int, rows: int) -> None:

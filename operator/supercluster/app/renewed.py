@@ -10,9 +10,11 @@ import sys
 import time
 
 from supercluster.app import main
-from supercluster.app.settings import EXIT_LEASE_LOST
+from supercluster.app.settings import EXIT_FAILED, EXIT_LEASE_LOST
 
 RESTART_WAIT_S = 1.0
+RENEWED = "SUPERCLUSTER_OPERATOR_RENEWED"
+"""Set where the process begins anew: what made it lose the lease may still keep it from starting."""
 
 log = logging.getLogger("supercluster.operator")
 
@@ -20,8 +22,9 @@ log = logging.getLogger("supercluster.operator")
 def run() -> int:
     """The operator; where it lost its lease, the process begins anew with the same number and the same arguments."""
     code = main.main()
-    if code == EXIT_LEASE_LOST:
-        log.warning("beginning anew", extra={"reason": "the lease was lost"})
+    if code == EXIT_LEASE_LOST or (code == EXIT_FAILED and RENEWED in os.environ):
+        log.warning("beginning anew", extra={"code": code})
+        os.environ[RENEWED] = "1"
         time.sleep(RESTART_WAIT_S)
         os.execv(sys.executable, sys.orig_argv)
     return code

@@ -71,10 +71,10 @@ def test_entries_with_a_message_each_are_not_read_one_by_one(monkeypatch: pytest
     log_reader_decode = log_reader.decode_stored
     monkeypatch.setattr(log_reader, "decode_stored", decoding)
     source, seq = StreamReader(story.state), 1
-    while (batch := source.read(seq, 10, 1 << 20)).seqs:
+    while (batch := source.read(seq, 256, 1 << 20)).seqs:
         seq = batch.seqs[-1] + 1
     assert seq == 1001
-    assert len(one_by_one) <= 20
+    assert len(one_by_one) <= 40
 
 
 def test_what_is_not_applied_is_in_no_stretch() -> None:
@@ -86,7 +86,7 @@ def test_what_is_not_applied_is_in_no_stretch() -> None:
         story.publish(message(payload=b"%d" % number))
     found = Stretches(story.state.reader)
     for seq in range(1, 20):
-        stretch = found.entry_of(seq, story.state.last_seq)
+        stretch = found.entry_of(seq, story.state.last_seq, 100)
         assert stretch is not None
         assert stretch.first_seq + stretch.count - 1 <= 20
 
@@ -115,6 +115,44 @@ def test_where_entries_are_not_so_simple_the_next_ones_are_not_read_in_vain(
     monkeypatch.setattr(single.log, "entries", asking)
     assert len(StreamReader(single.state).read(1, 5000, 1 << 30).seqs) == 600
     assert len(asked) <= 3
+
+
+def decoded_by(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """Records that are decoded for stretches from now on."""
+    found: list[bytes] = []
+    decode = stream_reader.only_message
+
+    def decoding(record: bytes) -> tuple[bytes, bytes, bytes] | None:
+        found.append(record)
+        return decode(record)
+
+    monkeypatch.setattr(stream_reader, "only_message", decoding)
+    return found
+
+
+def test_a_reader_at_the_end_does_not_keep_others_from_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = StreamStory()
+    for _ in range(500):
+        story.store(message())
+    for _ in range(40):
+        story.command(Section.DELETE_MESSAGE, u64(1 << 40))
+    source, decoded = StreamReader(story.state), decoded_by(monkeypatch)
+    assert [len(source.read(seq, 1, 1000).seqs) for seq in (499, 500)] == [1, 1]
+    decoded.clear()
+    assert len(source.read(1, 400, 1 << 20).seqs) == 400
+    assert len(decoded) > 380
+
+
+def test_who_wants_few_has_few_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = StreamStory()
+    for _ in range(5000):
+        story.store(message())
+    source, decoded = StreamReader(story.state), decoded_by(monkeypatch)
+    places = [1, 1000, 2000, 3000, 4000, 4500]
+    for _ in range(100):
+        places = [source.read(place, 2, 1 << 20).seqs[-1] + 1 for place in places]
+    assert places == [201, 1200, 2200, 3200, 4200, 4700]
+    assert len(decoded) <= 6 * 100 * stream_reader.STRETCH_ENTRIES_MIN
 
 
 BLOCKS = st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=5), min_size=1, max_size=6)

@@ -27,7 +27,7 @@ GONE_MAX = 8192
 STRETCH_ENTRIES_MIN = 16
 STRETCH_ENTRIES_MAX = 256
 STRETCH_BYTES_MAX = 64 << 10
-STRETCHES_MAX = 2
+STRETCHES_MAX = 4
 _ONE_MESSAGE = Struct("<IIII")
 """A block of one message up to its bytes: the count, and three lengths."""
 
@@ -67,39 +67,44 @@ class Stretches:
         self._passed = 0
         """The sequence that was come to last of entries with one message: who asks for the next one reads on."""
         self._reach = STRETCH_ENTRIES_MIN
-        self._joins_from = 0
-        """Where nothing can be joined, the next ones are not tried either."""
+        self._failed = -STRETCH_ENTRIES_MAX
+        """A sequence behind which nothing could be joined: from there on the next ones are not tried either."""
 
-    def entry_of(self, seq: int, last_seq: int) -> DecodedEntry | None:
-        """As `MessageReader.entry_of`, or a stretch. None of it is behind `last_seq`: what is applied, the log keeps."""
+    def entry_of(self, seq: int, last_seq: int, count_max: int) -> DecodedEntry | None:
+        """As `MessageReader.entry_of`, or a stretch, for somebody who wants so many messages. None of it is behind `last_seq`: what is
+        applied, the log keeps. Damage in what is read on is noticed now, and not when somebody comes to it."""
         for stretch in self._kept:
             if stretch.first_seq <= seq < stretch.first_seq + stretch.count:
                 return stretch
         found = self._reader.entry_of(seq)
         if found is None or found.count > 1 or found.times_ns or self._reader.is_carried(seq):
             return found
-        reads_on, self._passed = seq == self._passed + 1 >= self._joins_from, seq
-        return self._join(found, last_seq) if reads_on else found
+        reads_on, self._passed = seq == self._passed + 1, seq
+        if not reads_on or self._failed <= seq < self._failed + STRETCH_ENTRIES_MAX:
+            return found
+        return self._join(found, last_seq, min(self._reach, max(count_max, STRETCH_ENTRIES_MIN)))
 
-    def _join(self, first: DecodedEntry, last_seq: int) -> DecodedEntry:
+    def _join(self, first: DecodedEntry, last_seq: int, reach: int) -> DecodedEntry:
         """With those behind it, as far as they are as simple."""
-        parts, times = list(first.parts), [first.time_ns]
-        entries = self._reader.entries(first.index + 1, first.index + self._reach, STRETCH_BYTES_MAX)
+        parts, times, is_whole = list(first.parts), [first.time_ns], True
+        entries = self._reader.entries(first.index + 1, first.index + reach, STRETCH_BYTES_MAX)
         for entry in entries:
             if not entry.count:
                 continue
             is_next = entry.count == 1 and entry.first_seq == self._passed + 1 <= last_seq
             message = only_message(entry.record) if is_next and entry.kind == EntryKind.BATCH else None
             if message is None:
+                is_whole = entry.first_seq > last_seq
                 break
             parts += message
             times.append(entry.time_ns)
             self._passed += 1
         if len(times) == 1:
-            if entries and entries[0].first_seq <= last_seq:
-                self._reach, self._joins_from = STRETCH_ENTRIES_MIN, self._passed + STRETCH_ENTRIES_MAX
+            if not is_whole or len(entries) == reach:
+                self._failed = first.first_seq
             return first
-        self._reach = min(2 * self._reach, STRETCH_ENTRIES_MAX)
+        self._reach = min(2 * (reach if is_whole else len(times)), STRETCH_ENTRIES_MAX)
+        self._reach = max(self._reach, STRETCH_ENTRIES_MIN)
         size, subjects = sum(map(len, parts)), parts[0::3]
         found = DecodedEntry(
             first.index, first.first_seq, len(times), times[-1], parts, size, subjects, times
@@ -149,7 +154,7 @@ class StreamReader:
         seq, size = max(from_seq, state.first_seq), 0
         while seq <= state.last_seq and len(seqs) < count_max and size < bytes_max:
             seq = state.past(seq)
-            decoded = self._stretches.entry_of(seq, state.last_seq)
+            decoded = self._stretches.entry_of(seq, state.last_seq, count_max - len(seqs))
             if decoded is None:
                 seq += 1
                 continue

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from isal.isal_zlib import crc32
 
-from supercluster.broker.jetstream.encoding.sections import RUN, SECTION, Section
+from supercluster.broker.jetstream.encoding.sections import RUN, SECTION, Section, places_in_messages
 from supercluster.broker.raft.entry import HEADER, EntryKind
 
 RUN_MIN = 32
@@ -93,10 +93,9 @@ class Singles:
         like_the_first(_KIND, _KIND + 1)
         kind, block = data[at + _KIND], _SECTION
         if kind == _MESSAGES:
-            for _ in range(2):  # Two names stand before the run, each behind its length.
-                like_the_first(block, block + 2)
-                block += 2 + int.from_bytes(data[at + block : at + block + 2], "little")
-            run = block + 16
+            second, run = (place - at for place in places_in_messages(data, at + block))
+            like_the_first(block, block + 2)
+            like_the_first(second, second + 2)
             same += [(run + 8, run + 12, _ONE), (run + 20, run + 24, _NONE)]
             block = run + RUN.size
         elif kind != _OWN_MESSAGES:

@@ -25,7 +25,13 @@ from isal.isal_zlib import crc32
 from supercluster.broker.bulk.layout import UNFINISHED, WORD_BYTES
 from supercluster.broker.bulk.singles import Run, Singles
 from supercluster.broker.jetstream.encoding.codec import Reader
-from supercluster.broker.jetstream.encoding.sections import RUN, SECTION, Section, count_of
+from supercluster.broker.jetstream.encoding.sections import (
+    RUN,
+    SECTION,
+    Section,
+    count_of,
+    places_in_messages,
+)
 from supercluster.broker.jetstream.state.interior_deletes import InteriorDeletes
 from supercluster.broker.jetstream.state.log_reader import decode_stored
 from supercluster.broker.raft.entry import HEADER, CorruptRecordError, EntryKind, decode_entry
@@ -209,13 +215,11 @@ def _plain_blocks(data: bytes, at: int, end: int, count: int) -> list[tuple[int,
         block = at + SECTION.size
         at = block + size
         if kind == Section.MESSAGES:
-            for _ in range(2):
-                block += 2 + data[block] + (data[block + 1] << 8)
-            block += 16
-            _, messages, _, exceptions = RUN.unpack_from(data, block)
+            _, run = places_in_messages(data, block)
+            _, messages, _, exceptions = RUN.unpack_from(data, run)
             if exceptions:
                 return []
-            block += RUN.size
+            block = run + RUN.size
         elif kind == Section.OWN_MESSAGES:
             messages = count_of(memoryview(data)[block:at])
         else:

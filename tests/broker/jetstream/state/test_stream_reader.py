@@ -84,9 +84,9 @@ def test_what_is_not_applied_is_in_no_stretch() -> None:
         story.store(message(payload=b"%d" % number))
     for number in range(20, 40):
         story.publish(message(payload=b"%d" % number))
-    found = Stretches(story.state.reader)
+    found = Stretches(story.state)
     for seq in range(1, 20):
-        stretch = found.entry_of(seq, story.state.last_seq, 100)
+        stretch = found.entry_of(seq, 100)
         assert stretch is not None
         assert stretch.first_seq + stretch.count - 1 <= 20
 

@@ -331,6 +331,13 @@ def decode_messages(body: memoryview) -> MessagesSection:
     return MessagesSection(session, confirmed, run, reader.rest())
 
 
+def places_in_messages(data: bytes, at: int) -> tuple[int, int]:
+    """Of a section MESSAGES whose body begins there: where the length of its session's second name is, and where its run begins.
+    For those who read many sections and have no use for the session."""
+    second = at + 2 + data[at] + (data[at + 1] << 8)
+    return second, second + 2 + data[second] + (data[second + 1] << 8) + 16
+
+
 def encode_mirrored(times_ns: Sequence[int], parts: Sequence[bytes]) -> list[bytes | memoryview]:
     """Body of a section MIRRORED: a time for each message of the block."""
     return [_U32.pack(len(times_ns)), array("Q", times_ns).tobytes(), encode_block(parts)]

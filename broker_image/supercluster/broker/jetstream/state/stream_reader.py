@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from struct import Struct
 
-from supercluster.broker.jetstream.encoding.sections import RUN, SECTION, Section
-from supercluster.broker.jetstream.state.log_reader import DecodedEntry, MessageReader
+from supercluster.broker.jetstream.encoding.sections import RUN, SECTION, Section, places_in_messages
+from supercluster.broker.jetstream.state.log_reader import DecodedEntry
 from supercluster.broker.jetstream.state.message_source import MessageBatch
 from supercluster.broker.jetstream.state.stream import StreamState
 from supercluster.broker.jetstream.subjects.filters import literals
@@ -27,7 +27,7 @@ GONE_MAX = 8192
 STRETCH_ENTRIES_MIN = 16
 STRETCH_ENTRIES_MAX = 256
 STRETCH_BYTES_MAX = 64 << 10
-STRETCHES_MAX = 4
+STRETCHES_MAX = 2
 _ONE_MESSAGE = Struct("<IIII")
 """A block of one message up to its bytes: the count, and three lengths."""
 
@@ -39,13 +39,11 @@ def only_message(record: bytes) -> tuple[bytes, bytes, bytes] | None:
     if at + size != len(record):
         return None
     if kind == Section.MESSAGES:
-        for _ in range(2):  # Two names stand before the run, each behind its length.
-            at += 2 + record[at] + (record[at + 1] << 8)
-        at += 16
-        _, count, _, exceptions = RUN.unpack_from(record, at)
+        _, run = places_in_messages(record, at)
+        _, count, _, exceptions = RUN.unpack_from(record, run)
         if count != 1 or exceptions:
             return None
-        at += RUN.size
+        at = run + RUN.size
     elif kind != Section.OWN_MESSAGES:
         return None
     count, subject, header, payload = _ONE_MESSAGE.unpack_from(record, at)
@@ -61,8 +59,8 @@ class Stretches:
     gets many of them as if they were one. To look up, read and hand over each by itself costs several times what a message does.
     """
 
-    def __init__(self, reader: MessageReader) -> None:
-        self._reader = reader
+    def __init__(self, state: StreamState) -> None:
+        self._state = state
         self._kept: deque[DecodedEntry] = deque(maxlen=STRETCHES_MAX)
         self._passed = 0
         """The sequence that was come to last of entries with one message: who asks for the next one reads on."""
@@ -70,24 +68,26 @@ class Stretches:
         self._failed = -STRETCH_ENTRIES_MAX
         """A sequence behind which nothing could be joined: from there on the next ones are not tried either."""
 
-    def entry_of(self, seq: int, last_seq: int, count_max: int) -> DecodedEntry | None:
-        """As `MessageReader.entry_of`, or a stretch, for somebody who wants so many messages. None of it is behind `last_seq`: what is
-        applied, the log keeps. Damage in what is read on is noticed now, and not when somebody comes to it."""
+    def entry_of(self, seq: int, count_max: int) -> DecodedEntry | None:
+        """As `MessageReader.entry_of`, or a stretch, for somebody who wants so many messages. None of it is behind the stream's last
+        one: what is applied, the log keeps. Damage in what is read on is noticed now, and not when somebody comes to it."""
         for stretch in self._kept:
             if stretch.first_seq <= seq < stretch.first_seq + stretch.count:
                 return stretch
-        found = self._reader.entry_of(seq)
-        if found is None or found.count > 1 or found.times_ns or self._reader.is_carried(seq):
+        reader = self._state.reader
+        found = reader.entry_of(seq)
+        if found is None or found.count > 1 or found.times_ns or reader.is_carried(seq):
             return found
         reads_on, self._passed = seq == self._passed + 1, seq
         if not reads_on or self._failed <= seq < self._failed + STRETCH_ENTRIES_MAX:
             return found
-        return self._join(found, last_seq, min(self._reach, max(count_max, STRETCH_ENTRIES_MIN)))
+        return self._join(found, min(self._reach, max(count_max, STRETCH_ENTRIES_MIN)))
 
-    def _join(self, first: DecodedEntry, last_seq: int, reach: int) -> DecodedEntry:
+    def _join(self, first: DecodedEntry, reach: int) -> DecodedEntry:
         """With those behind it, as far as they are as simple."""
         parts, times, is_whole = list(first.parts), [first.time_ns], True
-        entries = self._reader.entries(first.index + 1, first.index + reach, STRETCH_BYTES_MAX)
+        last_seq = self._state.last_seq
+        entries = self._state.reader.entries(first.index + 1, first.index + reach, STRETCH_BYTES_MAX)
         for entry in entries:
             if not entry.count:
                 continue
@@ -118,7 +118,7 @@ class StreamReader:
 
     def __init__(self, state: StreamState) -> None:
         self._state = state
-        self._stretches = Stretches(state.reader)
+        self._stretches = Stretches(state)
         self.looked_at = 0
         """Messages and subjects that were looked at to count some."""
         self._gone_seqs: list[int] = []
@@ -154,7 +154,7 @@ class StreamReader:
         seq, size = max(from_seq, state.first_seq), 0
         while seq <= state.last_seq and len(seqs) < count_max and size < bytes_max:
             seq = state.past(seq)
-            decoded = self._stretches.entry_of(seq, state.last_seq, count_max - len(seqs))
+            decoded = self._stretches.entry_of(seq, count_max - len(seqs))
             if decoded is None:
                 seq += 1
                 continue
